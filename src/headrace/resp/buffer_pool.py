@@ -49,3 +49,20 @@ class BufferPool:
             return bytearray()
         self.block = large
         return bytearray() if small is None or len(small) > KEPT_MAX else small
+
+
+@cython.cfunc
+def resized(
+    buf: bytearray, used: cython.Py_ssize_t, cap: cython.Py_ssize_t, pool: BufferPool | None
+) -> bytearray:
+    """Return cap bytes or more that begin with the first `used` bytes of buf: buf or a lent block."""
+    block: bytearray | None = None
+    if pool is not None:
+        if cap == 0:
+            block = pool.give_back(buf)
+        elif cap > KEPT_MAX:
+            block = pool.borrow(buf, used, cap)
+    if block is None:
+        mem.resize(buf, cap)
+        block = buf
+    return block

@@ -122,15 +122,6 @@ class ReadBuffer:
 
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
-        block: bytearray | None = None
-        if self.pool is not None:
-            if cap == 0:
-                block = self.pool.give_back(self.buf)
-            elif cap > buffer_pool.KEPT_MAX:
-                block = self.pool.borrow(self.buf, self.filled, cap)
-        if block is None:
-            mem.resize(self.buf, cap)
-        else:
-            self.buf = block
+        self.buf = buffer_pool.resized(self.buf, self.filled, cap, self.pool)
         self.p = self.buf
         self.cap = len(self.buf)
