@@ -19,9 +19,9 @@ from rich.console import Console, RenderableType
 from rich.style import Style
 from rich.terminal_theme import SVG_EXPORT_THEME as THEME
 
-from headrace.cli.child_server import own_server
+from headrace.cli.child_server import temporary_server
 from headrace.cli.inspect import draw, from_server
-from headrace.cli.top import asking
+from headrace.cli.top import request_sender
 from headrace.console.server_stats import collect_stats
 from headrace.console.top_picture import History, top_picture
 
@@ -61,7 +61,7 @@ def watched(client: Any, url: str) -> RenderableType:
     """A frame of `headrace top` while entries come in."""
     history = History()
     client.xgroup_create("clicks", "trends", "$", mkstream=True)
-    with asking(url) as ask:
+    with request_sender(url) as ask:
         for second in range(9):
             for n in range(200 + 150 * (second * 7 % 5)):
                 client.xadd("clicks", {"page": n % 50}, id="*", maxlen=1000)
@@ -73,7 +73,7 @@ def watched(client: Any, url: str) -> RenderableType:
 
 def main() -> None:
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS
-    with own_server() as url, redis.Redis.from_url(url) as client:
+    with temporary_server() as url, redis.Redis.from_url(url) as client:
         fill(client)
         specimen = from_server("orders", url, False)
         specimen.where = "redis://127.0.0.1:7777"

@@ -72,7 +72,7 @@ def test_an_archive_killed_half_way_and_run_again_is_exact(
 
     stream.xadd("s", {"n": ENTRIES, "odd": 0})
     output = finished(archive(server_url, directory, "--fields", "n INT, odd INT"))
-    assert "1 entries written" in output
+    assert "1 entry written" in output
     assert f"holds {ENTRIES + 1:,} entries, {ENTRIES + 1:,} distinct, of 15 days" in output
 
 
@@ -81,7 +81,7 @@ def test_without_fields_an_archive_holds_maps_and_a_day_begins_where_told(
 ) -> None:
     client.xadd("s", {"a": "1", "b": "é"}, id="1577880000000-7")  # 2020-01-01T12:00:00Z
     output = finished(archive(server_url, tmp_path / "archive", "--time-zone", "Pacific/Auckland"))
-    assert "holds 1 entries, 1 distinct, of 1 days" in output
+    assert "holds 1 entry, 1 distinct, of 1 day" in output
     table = pyarrow.dataset.dataset(tmp_path / "archive" / "stream=s" / "date=2020-01-02").to_table()
     assert table.select(["id", "sequence", "fields"]).to_pylist() == [
         {"id": "1577880000000-7", "sequence": 7, "fields": [("a", "1"), ("b", "é")]}
@@ -125,7 +125,7 @@ def test_it_follows_streams_that_a_pattern_names_until_it_is_told_to_end(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ((), "say which streams"),
+        ((), "no streams given: use --stream"),
         (("--stream", "missing"), "there is no stream 'missing'"),
         (("--pattern", "missing"), "no stream matches 'missing'"),
         (("--stream", "s", "--fields", "infer"), "there are no entries to infer fields from"),

@@ -10,7 +10,7 @@ from rich.console import Console
 from headrace.cli.demo_data import ROWS, SCHEDULED, carrier_names, flights
 from headrace.cli.demo_drawing import carrier_table, draw_chart, hour_table
 from headrace.cli.demo_query import Delays, Window, by_carrier, by_carrier_and_hour, worst_hours
-from headrace.cli.drawing import bar
+from headrace.console.styles import bar
 
 WINDOWS = {
     Window("2013-01-01 06:00", 6, "AA"): Delays(flights=40, departed=30, late=15, minutes=600),
@@ -61,9 +61,9 @@ def test_the_chart_is_drawn_whatever_there_is(windows: dict[Window, Delays], tmp
 
 
 def test_a_bar_is_as_long_as_its_value_in_eighths() -> None:
-    assert bar(10, 10, 4) == "████"
-    assert bar(5, 10, 3) == "█▌"
-    assert bar(-1, 10, 4) == bar(0, 0, 4) == ""
+    assert bar(1, 4, "red").plain == "████"
+    assert bar(0.5, 3, "red").plain == "█▌ "
+    assert bar(-1, 4, "red").plain == "    "
 
 
 def test_all_flights_are_there_in_order_and_cancelled_ones_have_no_delay() -> None:

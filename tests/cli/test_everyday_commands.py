@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from terminal import in_terminal
 
 from headrace.cli.add import fields_from_json, parse_line
-from headrace.cli.entry_times import first_id_of
+from headrace.cli.entry_times import parse_first_id
 from headrace.cli.main import main
-from headrace.cli.output import bytes_from_json, id_time, json_bytes, json_fields, shown_fields
+from headrace.cli.output import bytes_from_json, fields_text, id_time, json_bytes, json_fields
 from headrace.errors import UsageError
 from headrace_server import headrace_server
 
@@ -176,7 +176,7 @@ def test_tail_of_a_group_shows_pending_entries_and_takes_none(run: Command, orde
         (["tail", "order"], "there is no stream 'order'; did you mean 'orders'?"),
         (["tail", "-n", "1", "--from", "1-0", "orders"], "-n and --from exclude each other"),
         (["tail", "--from", "soon", "orders"], "'soon' is neither an ID"),
-        (["tail", "--from", "1960-01-01", "orders"], "lies before 1970"),
+        (["tail", "--from", "1960-01-01", "orders"], "is before 1970"),
         (["tail", "--from", "99999999999999999999", "orders"], "is not an entry ID"),
         (["tail", "-f", "--group", "billing", "orders"], "leave out -f and --from"),
         (["tail", "--group", "biling", "orders"], "has no group 'biling'; did you mean 'billing'?"),
@@ -190,7 +190,7 @@ def test_tail_of_a_group_shows_pending_entries_and_takes_none(run: Command, orde
         (["ack", "orders", "billing", "x-0"], "'x-0' is not an entry ID"),
         (["ack", "orders", "biling", "1-0"], "did you mean 'billing'?"),
         (["ack", "orders", "billing", "-"], "there are no IDs on standard input"),
-        (["add", "orders"], "name the fields"),
+        (["add", "orders"], "no fields given"),
         (["add", "orders", "a"], "'a' is neither FIELD=VALUE"),
         (["add", "orders", "a", "b", "c"], "3 words"),
         (["add", "orders", "a=1", "--json"], "leave out the fields"),
@@ -279,7 +279,7 @@ def test_bytes_that_are_not_utf8_are_marked_in_json() -> None:
 
 def test_values_are_quoted_where_it_is_unclear_where_they_end() -> None:
     fields = [b"a", b"1", b"b", b"", b"c", b"x y", b"d", b'say "hi"', b"e", b"\xff\n"]
-    assert shown_fields(fields) == 'a=1  b=""  c="x y"  d="say \\"hi\\""  e=\\xff\\n'
+    assert fields_text(fields) == 'a=1  b=""  c="x y"  d="say \\"hi\\""  e=\\xff\\n'
 
 
 def test_groups_shows_consumers_lag_and_pending(run: Command, orders: redis.Redis) -> None:
@@ -313,7 +313,7 @@ def test_pending_filters_by_consumer_and_idle_time(run: Command, orders: redis.R
     assert [row["id"] for row in rows] == [f"{n}-0" for n in range(1, 6)]
     assert rows[0]["deliveries"] == 4 and int(str(rows[0]["idle_ms"])) >= 3_600_000
     assert run("pending", "--idle", "7d", "orders", "billing") == []
-    assert run.error == "nothing is pending in group billing that fits\n"
+    assert run.error == "group billing has no matching pending entries\n"
     assert len(run("pending", "-n", "3", "orders", "billing")) == 4
     assert run.error == "… there are more; -n shows more than 3, --all shows all\n"
     assert len(run("pending", "-n", "8", "orders", "billing")) == 9 and run.error == ""
@@ -380,12 +380,12 @@ def test_tables_on_a_terminal_are_as_wide_as_it_is(url: str, orders: redis.Redis
 
 
 def test_first_id_of_takes_ids_times_and_time_ago() -> None:
-    assert first_id_of("5-7") == (5, 7) and first_id_of("5") == (5, 0)
-    assert first_id_of("2026-03-01T09:30+01:00") == (1_772_353_800_000, 0)
-    assert first_id_of("2026-03-01") == (1_772_323_200_000, 0)
-    assert first_id_of("99999d") == (0, 0)
+    assert parse_first_id("5-7") == (5, 7) and parse_first_id("5") == (5, 0)
+    assert parse_first_id("2026-03-01T09:30+01:00") == (1_772_353_800_000, 0)
+    assert parse_first_id("2026-03-01") == (1_772_323_200_000, 0)
+    assert parse_first_id("99999d") == (0, 0)
     with pytest.raises(UsageError, match="at most 1000 years"):
-        first_id_of("999999999d")
+        parse_first_id("999999999d")
     assert id_time("18446744073709551615-0") == "-"
 
 

@@ -32,7 +32,7 @@ def test_a_load_says_what_it_did(file: Path, server_url: str, client: redis.Redi
     assert "IDs from column at (chosen)" in done.stdout
     assert "3 rows added to stream s" in done.stdout
     assert "IDs 1357084800000-0 to 1357171200000-0" in done.stdout
-    assert "1 row got the time of the row before" in done.stdout
+    assert "1 row got the later time of the previous row" in done.stdout
     assert client.xrange("s") == [
         ("1357084800000-0", {"at": "2013-01-02", "city": "Rome", "v": "1"}),
         ("1357084800000-1", {"at": "2013-01-01", "v": "2"}),
@@ -77,7 +77,7 @@ def test_a_second_load_is_refused_and_tells_the_choices(
 
     resumed = load(file, server_url, "--resume")
     assert resumed.returncode == 0
-    assert "The load is complete: all 3 rows are in stream s already" in resumed.stdout
+    assert "The load was complete: all 3 rows were already in stream s" in resumed.stdout
     assert client.xlen("s") == 3
 
     assert load(file, server_url, "--append").returncode == 0
@@ -103,7 +103,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, server_url: str, client: redis
     process.send_signal(signal.SIGINT)
     output, error = process.communicate(timeout=60)
     assert (process.returncode, error.strip()) == (130, b"headrace: interrupted")
-    assert b" rows are in; the same command with --resume adds the others" in output
+    assert b" rows loaded; the same command with --resume adds the others" in output
     assert subprocess.run([*command, "--resume"], timeout=60).returncode == 0
     assert client.xlen("s") == 2000
 
@@ -117,7 +117,7 @@ def test_a_file_that_goes_bad_half_way_says_how_to_go_on(
     done = load(file, server_url)
     assert done.returncode == 2
     assert "line 12001: not JSON" in done.stderr
-    assert "12,000 rows are in; the same command with --resume adds the others" in done.stderr
+    assert "12,000 rows loaded; the same command with --resume adds the others" in done.stderr
     assert client.xlen("s") == 12_000
 
     file.write_text(good + '{"ts": 1400000099999}\n')

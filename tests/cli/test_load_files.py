@@ -76,7 +76,7 @@ def test_standard_input_is_csv_or_json_lines(pack: Any, server_url: str, client:
 def test_standard_input_is_resumed_under_its_job(server_url: str, client: redis.Redis) -> None:
     done = piped(b"a,b\n1,2\n3\n5,6\n", server_url, "--job", "orders-1")
     assert done.returncode == 2
-    assert b"line 3: expected 2 columns, found 1: '3'; 1 rows are in; the same" in done.stderr
+    assert b"line 3: expected 2 columns, found 1: '3'; 1 row loaded; the same" in done.stderr
     done = piped(b"a,b\n1,2\n3,4\n5,6\n", server_url, "--job", "orders-1", "--resume")
     assert (done.returncode, done.stderr) == (0, b"")
     assert [row["a"] for row in fields(client)] == ["1", "3", "5"]
@@ -113,7 +113,7 @@ def test_bad_rows_are_left_out_counted_and_kept_in_the_form_of_the_file(
     words = ["load", "x.csv", "--stream", "s", "--url", server_url, "--skip-bad", "--time-column", "at"]
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "3 rows added to stream s" in said and "5 bad rows were left out, see x.rejects.csv" in said
+    assert "3 rows added to stream s" in said and "5 bad rows skipped, see x.rejects.csv" in said
     assert "line 3: expected 2 columns, found 1: '2020-01-02'" in said and "and 2 more" in said
     assert [row["n"] for row in fields(client)] == ["a", "e", "h"]
     rejected = Path("x.rejects.csv").read_bytes()

@@ -39,7 +39,7 @@ def test_rows_that_are_not_shown_are_spoken_of(
 
     monkeypatch.setattr(query, "follow_query", one_batch)
     for shown, more in ((4, True), (5, False)):
-        query.follow_it(cast(DataFrame, None), shown, None)
+        query.print_followed(cast(DataFrame, None), shown, None)
         said = capsys.readouterr().out
         assert (str(100 + shown - 1) in said, str(100 + shown) in said) == (True, False)
         assert (f"--rows shows more than {shown}" in said) == more
@@ -59,10 +59,10 @@ def test_csv_that_grows_has_one_head_and_whole_results_have_each_their_own(
 
     monkeypatch.setattr(query, "follow_query", two_batches)
     found = cast(DataFrame, None)
-    query.follow_it(found, 50, "csv")
+    query.print_followed(found, 50, "csv")
     assert capsys.readouterr().out == "n\n1\n2\n"
     whole = True
-    query.follow_it(found, 50, "csv")
+    query.print_followed(found, 50, "csv")
     assert capsys.readouterr().out == "n\n1\nn\n2\n"
 
 

@@ -80,12 +80,12 @@ def test_ctrl_c_leaves_whole_entries_and_the_same_command_goes_on(
     output, error = process.communicate(timeout=30)
     assert process.returncode == 130
     assert error.strip() == "headrace: interrupted"
-    assert "are in; the same command goes on" in output
+    assert "; the same command continues" in output
     there = stream.xlen("t")
-    assert 20 <= there < 200 and f"{there} entries up to {FIRST + (there - 1) * 20}-0" in output
+    assert 20 <= there < 200 and f"{there} entries added, up to {FIRST + (there - 1) * 20}-0" in output
 
     output = finished(replay(server_url, "--new-ids"))
-    assert f"Went on after {FIRST + (there - 1) * 20}-0" in output
+    assert f"Continued after {FIRST + (there - 1) * 20}-0" in output
     assert numbers(stream) == list(range(200))
     output = finished(replay(server_url, "--new-ids"))
     assert "is complete up to" in output and "--restart replays it again" in output

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from headrace.cli.main import main
-from headrace.cli.serve import signals_waiting
+from headrace.cli.serve import signals_blocked
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -22,7 +22,7 @@ def test_a_signal_that_comes_inside_is_heard_at_the_end() -> None:
     done = []
 
     def interrupted() -> None:
-        with signals_waiting():
+        with signals_blocked():
             signal.raise_signal(signal.SIGINT)  # to this thread: others of the tests' might take it
             done.append("all")
 

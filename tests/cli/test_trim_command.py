@@ -45,12 +45,12 @@ def test_it_says_what_went_and_who_holds_the_rest(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "say which streams"),
-        (["--stream", "orders.a", "--pattern", "x"], "say which streams"),
+        ([], "no streams given: use --stream"),
+        (["--stream", "orders.a", "--pattern", "x"], "--stream and --pattern exclude each other"),
         (["--stream", "nothing"], "there is no stream 'nothing'"),
         (["--pattern", "nothing"], "no stream matches 'nothing'"),
-        (["--pattern", "("], "'(' is no regular expression"),
-        (["--pattern", "a{9999999999}"], "'a{9999999999}' is no regular expression"),
+        (["--pattern", "("], "'(' is not a regular expression"),
+        (["--pattern", "a{9999999999}"], "'a{9999999999}' is not a regular expression"),
         (["--stream", "orders.a", "--keep-for", "soon"], "not a duration: 'soon'"),
         (["--stream", "orders.a", "--keep", "0"], "0 is not in the range"),
         (["--stream", "orders.a", "--archive", "missing"], "missing: there is no such directory"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.cli.top import asking
+from headrace.cli.top import request_sender
 from headrace.console.exposition import escape_label, exposition
 from headrace.console.server_stats import ServerStats, StreamStats, collect_stats
 
@@ -13,7 +13,7 @@ def test_a_redis_server_has_the_same_metrics(client, server_url: str):
     for n in range(1, 21):
         client.xadd("orders", {"a": n}, id=f"{n}-0")
     client.xgroup_create("orders", "billing", "5-0")  # whose lag a server cannot tell
-    with asking(server_url) as ask:
+    with request_sender(server_url) as ask:
         stats = collect_stats(ask)
     families = {f.name: f for f in text_string_to_metric_families(exposition(stats))}
     (length,) = families["redis_stream_length"].samples

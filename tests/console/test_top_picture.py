@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli.main import main
-from headrace.cli.top import asking
+from headrace.cli.top import request_sender
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, collect_stats
 from headrace.console.top_picture import History, top_picture
 
@@ -74,7 +74,7 @@ def test_a_real_server_is_asked(
     client.xgroup_create("orders", "billing", "0")
     client.xreadgroup("billing", "ann", {"orders": ">"}, count=20)
     client.set("no-stream", "x")
-    with asking(server_url) as ask:
+    with request_sender(server_url) as ask:
         stats = collect_stats(ask, memory=True)
     (stream,) = stats.streams
     (group,) = stream.groups

@@ -85,7 +85,7 @@ def test_a_load_says_that_the_disk_is_full_and_can_be_resumed(
     error = capsys.readouterr().err
     assert "No space left on device" in error and "Timeout" not in error and error.count("\n") == 1
     there = len(numbers(full_disk.server, "s"))
-    assert there < ROWS and f"{there} rows are in; the same command with --resume adds the others" in error
+    assert there < ROWS and f"{there} rows loaded; the same command with --resume adds the others" in error
     full_disk.make_room()
     assert main([*words, "--resume"]) == 0
     assert numbers(full_disk.server, "s") == list(range(ROWS))

@@ -14,8 +14,8 @@ from headrace.pipeline.standard_input import standard_input
 from headrace.plurals import plural
 
 FROM_STDIN = "-"
-AT_ONCE = 1000  # in one pipeline
-NAMED_MAX = 10  # IDs in an error message
+IDS_PER_PIPELINE = 1000
+IDS_SHOWN_MAX = 10  # in an error message
 
 
 @click.command(
@@ -30,40 +30,40 @@ Examples:
 @click.argument("stream", shell_complete=complete_streams)
 @click.argument("group")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--json", "as_json", is_flag=True, help="Print the IDs: acknowledged and missing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the acknowledged and the missing IDs as JSON.")
 @url_option
 def command(stream: str, group: str, ids: tuple[str, ...], as_json: bool, url: str) -> None:
-    """Acknowledge entries for a group, and print how many; the ID - reads IDs from standard input.
+    """Acknowledge entries for a group and print their number.
 
-    The exit code is 1 if one of them was not pending.
+    The ID - reads IDs from standard input. The exit code is 1 if an entry was not pending.
     """
-    wanted = list(dict.fromkeys(checked_ids(words_of(ids))))
-    if not wanted:
+    given = list(dict.fromkeys(checked_ids(read_ids(ids))))
+    if not given:
         raise UsageError("there are no IDs on standard input")
-    done: list[str] = []
+    acknowledged: list[str] = []
     missing: list[str] = []
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         client.group(group)
-        for start in range(0, len(wanted), AT_ONCE):
-            part = wanted[start : start + AT_ONCE]
+        for start in range(0, len(given), IDS_PER_PIPELINE):
+            part = given[start : start + IDS_PER_PIPELINE]
             replies = client.pipeline([("XACK", client.key, name_bytes(group), each) for each in part])
             for each, reply in zip(part, replies, strict=True):
                 if isinstance(reply, Exception):
-                    number = plural(len(done), "entry")
+                    number = plural(len(acknowledged), "entry")
                     raise HeadraceError(f"the server rejected {each}: {reply}; {number} acknowledged")
-                (done if reply else missing).append(each)
+                (acknowledged if reply else missing).append(each)
     if as_json:
-        print_json({"acknowledged": done, "missing": missing})
+        print_json({"acknowledged": acknowledged, "missing": missing})
     else:
-        click.echo(f"{len(done)} acknowledged")
+        click.echo(f"{len(acknowledged)} acknowledged")
     if missing:
-        more = f" and {len(missing) - NAMED_MAX:,} more" if len(missing) > NAMED_MAX else ""
-        listed = ", ".join(missing[:NAMED_MAX])
+        more = f" and {len(missing) - IDS_SHOWN_MAX:,} more" if len(missing) > IDS_SHOWN_MAX else ""
+        listed = ", ".join(missing[:IDS_SHOWN_MAX])
         raise HeadraceError(f"not pending in group {group!r}: {listed}{more}")
 
 
-def words_of(ids: tuple[str, ...]) -> list[str]:
-    """Return the IDs as they were given, those of standard input in place of a dash."""
+def read_ids(ids: tuple[str, ...]) -> list[str]:
+    """Return the IDs as text; a dash is replaced by those on standard input."""
     if FROM_STDIN not in ids:
         return list(ids)
     found: list[str] = []

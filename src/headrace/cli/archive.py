@@ -1,10 +1,8 @@
-"""`headrace archive`: streams into Parquet files by stream and day."""
+"""`headrace archive`: write streams to Parquet files by stream and day."""
 
 from __future__ import annotations
 
-import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from headrace.cli.drawing import progress_bar
-from headrace.cli.spark_session import announced_spark
-from headrace.cli.streams import lengths, url_option, wanted_streams
-from headrace.cli.values import LocalPath, finite, time_zone
+from headrace.cli.option_types import LocalPath, check_finite, check_time_zone
+from headrace.cli.progress import progress_bar
+from headrace.cli.spark_session import scratch_spark, summarize_misfits
+from headrace.cli.streams import select_streams, total_length, url_option
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import (
@@ -37,13 +35,8 @@ from headrace.pipeline.column_inference import (
 from headrace.pipeline.compaction import compact_archive
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
-from headrace.spark.decode.misfits import (
-    READ_WITHOUT,
-    MisfitCounts,
-    collected_misfits,
-    collecting_misfits,
-    summarize_misfits,
-)
+from headrace.plurals import plural
+from headrace.spark.decode.misfits import READ_WITHOUT, MisfitCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,11 +47,15 @@ INFER = "infer"
 
 
 @dataclass
-class Wanted:
-    """What the command was told, and how much it has written."""
+class ArchiveJob:
+    """The options of the job, and the number of entries written so far.
 
-    names: tuple[str, ...]
-    pattern: str | None
+    Attributes:
+        written: Number of entries written.
+        kept_whole: Number of those whose fields the columns cannot hold exactly, kept in _exact.
+        misfits: Number of values that became null, by stream and column.
+    """
+
     url: str
     directory: Path
     batch: int
@@ -66,7 +63,7 @@ class Wanted:
     compaction: bool
     fields: StructType | None = None
     written: int = 0
-    exact: int = 0
+    kept_whole: int = 0
     misfits: MisfitCounts = field(default_factory=dict)
 
 
@@ -79,57 +76,66 @@ Examples:
   headrace archive --pattern 'orders\\..*' --to archive/orders --fields infer --follow
 """,
 )
-@click.option("--stream", "names", multiple=True, help="The stream to archive; may be said several times.")
-@click.option("--pattern", metavar="REGEX", help="All streams whose whole name matches.")
-@click.option("--to", "directory", required=True, type=LocalPath(), help="Where the files go.")
+@click.option("--stream", "names", multiple=True, help="Archive this stream; may be repeated.")
+@click.option("--pattern", metavar="REGEX", help="Archive all streams whose whole name matches.")
+@click.option("--to", "directory", required=True, type=LocalPath(), help="Write the files to this directory.")
 @url_option
 @click.option(
     "--fields",
     metavar="COLUMNS",
-    help="Fields as typed columns, in SQL, or `infer` to have them proposed; all as one map if left out.",
+    help="Write these fields as typed columns, given in SQL; `infer` chooses them from a sample. Without it "
+    "all fields are one map.",
 )
 @click.option(
     "--sample", "sampled", type=click.IntRange(min=2),
-    help=f"Entries of each stream to infer fields from.  [default: {SAMPLE_ENTRIES}]",
+    metavar="N", help=f"Infer fields from this many entries of each stream.  [default: {SAMPLE_ENTRIES}]",
 )  # fmt: skip
 @click.option(
-    "--time-zone", callback=time_zone, default="UTC", show_default=True,
-    help="Where a day begins, such as Europe/Berlin.",
+    "--time-zone", callback=check_time_zone, default="UTC", show_default=True,
+    metavar="ZONE", help="The time zone in which days begin, such as Europe/Berlin.",
 )  # fmt: skip
 @click.option(
     "--batch", type=click.IntRange(min=1), default=ENTRIES_PER_BATCH, show_default=True,
-    help="Entries in one micro-batch.",
+    metavar="N", help="Entries per micro-batch.",
 )  # fmt: skip
-@click.option("--once/--follow", default=True, help="Archive what is there and end, or go on until Ctrl-C.")
 @click.option(
-    "--every", type=click.FloatRange(min=0, min_open=True), callback=finite,
-    help=f"With --follow: seconds from one look to the next.  [default: {EVERY_SECONDS:g}]",
+    "--once/--follow",
+    default=True,
+    help="Archive the existing entries and exit, or continue until Ctrl-C.",
+)
+@click.option(
+    "--every", type=click.FloatRange(min=0, min_open=True), callback=check_finite,
+    metavar="SECONDS", help=f"Seconds between runs, with --follow.  [default: {EVERY_SECONDS:g}]",
 )  # fmt: skip
 @click.option(
     "--allow-loss",
     is_flag=True,
-    help="Go on, with a warning, where entries were gone before they were archived.",
+    help="Continue with a warning if entries were trimmed before they were archived.",
 )
 @click.option(
-    "--compact/--no-compact", "compaction", default=True, help="Put the files of past days together."
+    "--compact/--no-compact",
+    "compaction",
+    default=True,
+    show_default=True,
+    help="Merge the small files of past days.",
 )
 def command(
     names: tuple[str, ...], pattern: str | None, directory: Path, url: str, fields: str | None,
     sampled: int | None, time_zone: str, batch: int, once: bool, every: float | None, allow_loss: bool,
     compaction: bool,
 ) -> None:  # fmt: skip
-    """Write streams to Parquet files, a directory a stream and day, each entry exactly once.
+    """Write streams to Parquet files, one directory per stream and day, each entry exactly once.
 
-    Run again, it adds what has come since. The archive is plain Parquet: any tool reads it. The server is
-    told how far it has got, so that `headrace trim` may remove the rest.
+    The next run adds the entries that are new. The archive is plain Parquet, which any tool reads. The last
+    archived ID is stored on the server, so that `headrace trim` can remove archived entries.
     """
     if every is not None and once:
         raise UsageError("--every is for --follow")
     if sampled is not None and fields != INFER:
         raise UsageError("--sample is for --fields infer")
     console = Console(highlight=False)
-    wanted = Wanted(names, pattern, url, directory.absolute(), batch, allow_loss, compaction)
-    streams = wanted_streams(url, names, pattern)
+    job = ArchiveJob(url, directory.absolute(), batch, allow_loss, compaction)
+    streams = select_streams(url, names, pattern)
     if fields == INFER:
         found = sample_entries(url, streams, sampled or SAMPLE_ENTRIES)
         fields = infer_columns(found)
@@ -137,88 +143,82 @@ def command(
         for name, why in unusable_names(field_types(found)).items():
             console.print(line("No column: the field '", name, "' ", why), soft_wrap=True)
     try:
-        with ExitStack() as stack:
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
-            stack.enter_context(collecting_misfits(Path(scratch)))
-            stack.callback(lambda: wanted.misfits.update(collected_misfits(Path(scratch))))
-            log = Path(scratch) / "spark.log"
-            spark = stack.enter_context(announced_spark("headrace archive", log, time_zone))
-            wanted.fields = None if fields is None else parse_schema(fields)
-            check_field_names(wanted.fields)
-            if wanted.fields is not None and lacks_time_format(wanted.fields):
-                wanted.fields = with_time_formats(
-                    wanted.fields, sample_entries(url, streams, sampled or SAMPLE_ENTRIES)
+        with scratch_spark("headrace archive", time_zone, job.misfits.update) as spark:
+            job.fields = None if fields is None else parse_schema(fields)
+            check_field_names(job.fields)
+            if job.fields is not None and lacks_time_format(job.fields):
+                job.fields = with_time_formats(
+                    job.fields, sample_entries(url, streams, sampled or SAMPLE_ENTRIES)
                 )
-            run(console, spark, wanted, streams)
+            archive_once(console, spark, job, streams)
             while not once:
-                wait(every or EVERY_SECONDS)
-                run(console, spark, wanted, wanted_streams(url, names, pattern))
+                sleep_until_interrupted(every or EVERY_SECONDS)
+                archive_once(console, spark, job, select_streams(url, names, pattern))
             with console.status("Counting"):
-                held = count_archive(spark, wanted.directory)
+                counts = count_archive(spark, job.directory)
     except KeyboardInterrupt:
-        if once or not wanted.written:
+        if once or not job.written:
             raise
-    console.print(
-        line((f"{wanted.written:,}", "bold"), " entries written to ", (wanted.directory, "bold")),
-        soft_wrap=True,
-    )
-    tell_kept(console, wanted)
+    written = (plural(job.written, "entry"), "bold")
+    console.print(line(written, " written to ", (job.directory, "bold")), soft_wrap=True)
+    print_kept_whole(console, job)
     if once:
         console.print(
-            f"The archive holds {held.entries:,} entries, {held.distinct:,} distinct, of {held.days:,} days"
+            f"The archive holds {plural(counts.entries, 'entry')}, {counts.distinct:,} distinct, "
+            f"of {plural(counts.days, 'day')}"
         )
 
 
-def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str]) -> None:
-    """Archives what is there now, and then puts small files together."""
+def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams: list[str]) -> None:
+    """Archive the entries that exist now, then merge small files."""
     with progress_bar(console) as bar:
         name = streams[0] if len(streams) == 1 else f"{len(streams)} streams"
-        task = bar.add_task(name, total=lengths(wanted.url, streams), rows=0)
+        task = bar.add_task(name, total=total_length(job.url, streams), rows=0)
 
-        def note(entries: int) -> None:
-            wanted.exact += entries
+        def count_kept_whole(entries: int) -> None:
+            job.kept_whole += entries
 
         def show(done: BatchProgress) -> None:
             bar.advance(task, done.rows)
             bar.update(task, rows=bar.tasks[task].completed)
-            wanted.written += done.rows
+            job.written += done.rows
 
         try:
             archive(
                 spark,
-                wanted.url,
+                job.url,
                 streams,
-                wanted.directory,
-                fields=wanted.fields,
-                entries_per_batch=wanted.batch,
-                fail_on_loss=not wanted.allow_loss,
+                job.directory,
+                fields=job.fields,
+                entries_per_batch=job.batch,
+                fail_on_loss=not job.allow_loss,
                 on_batch=show,
-                on_exact=note,
+                on_exact=count_kept_whole,
             )
         except HeadraceError as error:
-            # The same choice goes by another name here, or there is none.
-            text = str(error).replace("Set failOnDataLoss to false", "Say --allow-loss")
+            # The texts name options of the data source: name those of this command instead.
+            text = str(error).replace("Set failOnDataLoss to false", "Use --allow-loss")
             error.args = (text.replace(READ_WITHOUT, "It cannot be archived: leave the stream out."),)
             raise
-    if wanted.compaction:
-        with console.status("Putting small files together"):
-            compact_archive(wanted.directory)
+    if job.compaction:
+        with console.status("Merging small files"):
+            compact_archive(job.directory)
 
 
-def tell_kept(console: Console, wanted: Wanted) -> None:
-    """Say how many entries are kept whole, and which values the columns could not hold."""
-    if wanted.exact:
+def print_kept_whole(console: Console, job: ArchiveJob) -> None:
+    """Print how many entries are kept whole, and which columns have values that did not fit."""
+    if job.kept_whole:
         console.print(
-            f"{wanted.exact:,} of {wanted.written:,} entries have fields that their columns cannot hold "
+            f"{job.kept_whole:,} of {job.written:,} entries have fields that their columns cannot hold "
             "exactly; they are kept whole in _exact",
             soft_wrap=True,
         )
-    if text := summarize_misfits(wanted.misfits):
+    if text := summarize_misfits(job.misfits):
         console.print(text, markup=False, soft_wrap=True)
 
 
-def wait(seconds: float) -> None:
-    """Sleeps, but for Ctrl-C."""
+def sleep_until_interrupted(seconds: float) -> None:
+    """Sleep; KeyboardInterrupt after a signal."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         raise_if_interrupted()

@@ -1,4 +1,4 @@
-"""`headrace check`: what a snapshot or a log holds, and what is wrong with it where."""
+"""`headrace check`: print what a snapshot or a log contains, and where it is damaged."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.reader import Execute
 from headrace.persistence.check import FileReport, Report, check_file, fix
+from headrace.plurals import plural
 
-DATABASES = 1024  # more than anybody configures: a file is not wrong for using a high number
+DATABASES = 1024  # more than a server is usually configured with
 COLUMNS = ("keys", "expiring", "strings", "streams", "entries", "groups", "consumers", "pending")
 STYLES = {"good": "green", "cut": "yellow", "damaged": "red", "not read": "dim"}
 
@@ -35,22 +36,24 @@ Examples:
 """,
 )
 @click.argument("file", type=click.Path(exists=True))
-@click.option("--fix", "fixing", is_flag=True, help="Cut the damaged end of a log off; a copy is kept.")
+@click.option(
+    "--fix", "fixing", is_flag=True, help="Cut off the damaged end of a log, and keep a copy of the file."
+)
 def command(file: str, fixing: bool) -> int:
-    """Read a snapshot, a log or a directory with one, of headrace, Redis or Valkey, and say what is in it.
+    """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey.
 
-    Nothing is changed without --fix. The exit code is 0 when all is good, 1 when something is damaged and
-    2 when there is nothing to check.
+    Prints what the files contain and where they are damaged. Nothing is changed without --fix. The exit code
+    is 0 if all is good, 1 if a file is damaged, and 2 if there is nothing to check.
     """
     console = Console(highlight=False)
     report = read(file, console)
-    show(report, console)
+    print_report(report, console)
     if report.damage is None:
         console.print("[green]All is good[/]")
         return 0
     console.print(line((report.damage, "red")), soft_wrap=True)
     if report.obstacle:
-        raise HeadraceError(f"{report.damage.file} is damaged and cannot be fixed here: {report.obstacle}")
+        raise HeadraceError(f"{report.damage.file} is damaged and cannot be fixed: {report.obstacle}")
     size = report.damaged_file.size
     if not fixing:
         raise HeadraceError(
@@ -58,33 +61,33 @@ def command(file: str, fixing: bool) -> int:
             f" cut off {size - report.valid:,} and keep a copy"
         )
     copy = fix(report)
-    kept = line(f"Cut off the last {size - report.valid:,} bytes; the file as it was is {copy}")
-    console.print(kept, soft_wrap=True)
+    removed = plural(size - report.valid, "byte")
+    console.print(line(f"Cut off the last {removed}; the original file is {copy}"), soft_wrap=True)
     if read(file, console).damage is not None:
-        raise HeadraceError(f"{file} is still damaged: check it again")
+        raise HeadraceError(f"{file} is still damaged; run the check again")
     console.print("[green]All is good now[/]")
     return 0
 
 
 def read(file: str, console: Console) -> Report:
-    """Check the file as of now."""
+    """Return the report on a file or directory."""
     try:
         with console.status(line(f"Reading {file}")):
-            return check_file(file, player, time.time_ns() // 1_000_000)
+            return check_file(file, new_keyspace, time.time_ns() // 1_000_000)
     except OSError as error:
         raise HeadraceError(f"{error.filename or file}: {(error.strerror or str(error)).lower()}") from error
 
 
-def player() -> tuple[Keyspace, Execute]:
-    """An empty keyspace and what carries out commands on it."""
+def new_keyspace() -> tuple[Keyspace, Execute]:
+    """Return an empty keyspace and the function that executes commands on it."""
     settings = Settings()
     settings.databases = DATABASES
     engine = Engine(settings)
     return engine.keyspace, Replayer(engine, time.time_ns() // 1_000_000).replay
 
 
-def show(report: Report, console: Console) -> None:
-    """Print what was found."""
+def print_report(report: Report, console: Console) -> None:
+    """Print the contents of the files and notes about them."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("file", overflow="fold")
     table.add_column("bytes", justify="right")
@@ -98,7 +101,7 @@ def show(report: Report, console: Console) -> None:
         table.add_row(name, f"{file.size:,}", version, records, state)
     console.print(table)
     for file in report.files:
-        show_origin(file, console)
+        print_origin(file, console)
     if report.databases:
         console.print(keys_table(report))
     if report.commands:
@@ -108,15 +111,15 @@ def show(report: Report, console: Console) -> None:
         console.print(line((note, "yellow")), soft_wrap=True)
 
 
-def show_origin(file: FileReport, console: Console) -> None:
-    """Who wrote a snapshot, and when: its auxiliary fields."""
+def print_origin(file: FileReport, console: Console) -> None:
+    """Print the auxiliary fields of a snapshot: the program that wrote it, and when."""
     if file.aux:
-        text = ", ".join(f"{printable(name)} {shown(name, v)}" for name, v in file.aux.items())
+        text = ", ".join(f"{printable(name)} {aux_text(name, v)}" for name, v in file.aux.items())
         console.print(line(("written with ", "dim"), text), soft_wrap=True)
 
 
-def shown(name: bytes, value: bytes) -> str:
-    """An auxiliary field; a time as a person says it."""
+def aux_text(name: bytes, value: bytes) -> str:
+    """Return the value of an auxiliary field; a time as a date."""
     text = value.decode(errors="replace")
     if name == b"ctime" and value.isdigit() and int(value) < 1 << 33:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(int(value)))
@@ -124,11 +127,11 @@ def shown(name: bytes, value: bytes) -> str:
 
 
 def keys_table(report: Report) -> Table:
-    """What the databases hold."""
+    """Return a table with a row per database."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("db", justify="right")
     for name in COLUMNS:
         table.add_column(name, justify="right", overflow="fold")
-    for number, held in sorted(report.databases.items()):
-        table.add_row(str(number), *(f"{getattr(held, name):,}" for name in COLUMNS))
+    for number, counts in sorted(report.databases.items()):
+        table.add_row(str(number), *(f"{getattr(counts, name):,}" for name in COLUMNS))
     return table

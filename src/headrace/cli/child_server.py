@@ -1,4 +1,4 @@
-"""A server of one's own: a child process on a free port that ends with the block."""
+"""Run a temporary server as a child process on a free port."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ STOP_SECONDS = 5.0
 
 
 @contextmanager
-def own_server() -> Iterator[str]:
-    """Runs `headrace serve` and gives its URL; at the end the process is gone and so are its files."""
+def temporary_server() -> Iterator[str]:
+    """Run `headrace serve` and yield its URL; at the end stop it and remove its files."""
     with tempfile.TemporaryDirectory(prefix="headrace-server-") as directory:
         log = Path(directory) / "server.log"
         port_file = Path(directory) / "port"
         command = [sys.executable, "-m", "headrace", "serve", "--port", "free", "--port-file", str(port_file)]
         command += ["--bind", "127.0.0.1", "--dir", directory, "--save", "", "--appendonly", "no"]
         with log.open("wb") as output:
-            # A process group of its own: Ctrl-C on the terminal is ours, and then we stop the server.
+            # In a process group of its own, so that Ctrl-C does not stop it before this program does.
             server = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, process_group=0
             )
         try:
-            wait_until_it_listens(server, port_file, log)
+            wait_until_listening(server, port_file, log)
             yield f"redis://127.0.0.1:{port_file.read_text().strip()}"
         finally:
-            end(server)
+            stop(server)
 
 
-def wait_until_it_listens(server: subprocess.Popen[bytes], port_file: Path, log: Path) -> None:
-    """Returns when the server has written its port; HeadraceError with its last words if it cannot."""
+def wait_until_listening(server: subprocess.Popen[bytes], port_file: Path, log: Path) -> None:
+    """Wait until the server has written its port. HeadraceError with the end of its log if it fails."""
     deadline = time.monotonic() + START_SECONDS
     while not port_file.exists():
         if server.poll() is not None or time.monotonic() > deadline:
-            raise HeadraceError(f"the server did not start: {last_words(log)}")
+            raise HeadraceError(f"the server did not start: {last_log_line(log)}")
         time.sleep(0.02)
 
 
-def last_words(log: Path) -> str:
-    """The last line of a log."""
+def last_log_line(log: Path) -> str:
+    """Return the last line of the server's log."""
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("headrace: ") if lines else "it said nothing"
+    return lines[-1].removeprefix("headrace: ") if lines else "its log is empty"
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Asks the process to end, and ends it if it does not."""
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Terminate the process, and kill it if it does not exit."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)

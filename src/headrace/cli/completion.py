@@ -1,4 +1,4 @@
-"""Names that a shell completes: those of the server's streams."""
+"""Complete the names of streams in a shell."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NAMES_MAX = 1000
 
 
 def complete_streams(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names of streams that begin as what was typed; none when the server cannot be asked."""
+    """Return the names of streams with the typed prefix; none if the server cannot be reached."""
     try:
         url = resolve_url(context.params.get("url"), context.meta.get(PROFILE_KEY))
         with Servers(url, reconnect_timeout=0) as servers:
             names = servers.iter_streams()
-            fitting = (name for name in names if name.startswith(incomplete) and is_printable(name))
-            return [CompletionItem(name) for name in sorted(islice(fitting, NAMES_MAX))]
+            matching = (name for name in names if name.startswith(incomplete) and is_printable(name))
+            return [CompletionItem(name) for name in sorted(islice(matching, NAMES_MAX))]
     except (HeadraceError, RedisError, *CONNECTION_ERRORS):
         return []

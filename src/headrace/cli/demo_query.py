@@ -1,4 +1,4 @@
-"""The demo's query: departure delays by carrier and hour, as the flights come in."""
+"""The demo's streaming query: departure delays by carrier and hour."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyspark.sql import functions as F
 from headrace.pipeline.archive import entries, parse_schema
 from headrace.pipeline.query_progress import BatchProgress, follow_batches
 
-# What each of the 19 fields is; the archive's columns.
+# The types of the 19 fields, which are the columns of the archive.
 FIELDS = """
     year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT,
     sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING,
     dest STRING, air_time INT, distance INT, hour INT, minute INT, time_hour STRING
 """
 
-# The query names the two fields it needs, so nothing else is decoded.
+# The query declares only the fields it needs, so that no others are decoded.
 QUERY_FIELDS = "carrier STRING, dep_delay INT"
 
 Key = TypeVar("Key", bound=Hashable)
@@ -28,13 +28,13 @@ Key = TypeVar("Key", bound=Hashable)
 WATERMARK = "2 hours"
 LATE_MINUTES = 15
 
-# An hour with fewer departures says little.
+# Hours with fewer departures are left out of the worst ones.
 DEPARTURES_MIN = 20
 
 
 @dataclass(frozen=True)
 class Delays:
-    """Some flights: `departed` did leave, `late` by over LATE_MINUTES; `minutes` is the sum of delays."""
+    """Sums over flights: all, those departed, those over LATE_MINUTES late, and minutes of delay."""
 
     flights: int = 0
     departed: int = 0
@@ -51,28 +51,28 @@ class Delays:
 
     @property
     def cancelled(self) -> int:
-        """Flights that never left: they have no delay."""
+        """Return the number of cancelled flights, which have no delay."""
         return self.flights - self.departed
 
     @property
     def mean(self) -> float:
-        """Minutes of delay of a flight that left; early departures count as negative."""
+        """Return the mean delay of departed flights in minutes; early departures count as negative."""
         return self.minutes / self.departed if self.departed else 0.0
 
     @property
     def share_late(self) -> float:
-        """Which part of those that left was late, 0 to 1."""
+        """Return the share of departed flights that were late, 0 to 1."""
         return self.late / self.departed if self.departed else 0.0
 
     @property
     def share_cancelled(self) -> float:
-        """Which part of all flights never left, 0 to 1."""
+        """Return the share of all flights that were cancelled, 0 to 1."""
         return self.cancelled / self.flights if self.flights else 0.0
 
 
 @dataclass(frozen=True)
 class Window:
-    """An hour of one carrier, local time: `start` as text, `hour` of the day."""
+    """An hour of one carrier in local time: its start as text, and the hour of the day."""
 
     start: str
     hour: int
@@ -86,10 +86,10 @@ def delays_by_hour(
     entries_per_batch: int,
     on_batch: Callable[[BatchProgress], None],
 ) -> dict[Window, Delays]:
-    """Runs the query over what is in the stream, in micro-batches, and returns the last word on every window.
+    """Run the query over the stream in micro-batches and return the final value of every window.
 
-    In update mode each batch gives out the windows that changed; the watermark lets Spark forget those that
-    can change no more, so its memory holds hours, not the year.
+    In update mode each batch returns the windows that changed. The watermark lets Spark drop windows that
+    cannot change any more, so that its state is a few hours, not the year.
     """
     windows: dict[Window, Delays] = {}
 
@@ -123,25 +123,25 @@ def delays_by_hour(
 
 
 def by_carrier(windows: dict[Window, Delays]) -> dict[str, Delays]:
-    """Each carrier's year, the latest carrier first."""
-    totals = total((window.carrier, delays) for window, delays in windows.items())
+    """Return the sums of each carrier, the longest mean delay first."""
+    totals = sum_by_key((window.carrier, delays) for window, delays in windows.items())
     return dict(sorted(totals.items(), key=lambda each: -each[1].mean))
 
 
 def by_carrier_and_hour(windows: dict[Window, Delays]) -> dict[tuple[str, int], Delays]:
-    """Each carrier's hours of the day."""
-    return total(((window.carrier, window.hour), delays) for window, delays in windows.items())
+    """Return the sums of each carrier and hour of the day."""
+    return sum_by_key(((window.carrier, window.hour), delays) for window, delays in windows.items())
 
 
 def worst_hours(windows: dict[Window, Delays], count: int) -> list[tuple[str, Delays]]:
-    """The hours of the year with the longest mean delay, all carriers together."""
-    hours = total((window.start, delays) for window, delays in windows.items())
+    """Return the hours of the year with the longest mean delay of all carriers together."""
+    hours = sum_by_key((window.start, delays) for window, delays in windows.items())
     busy = [(start, delays) for start, delays in hours.items() if delays.departed >= DEPARTURES_MIN]
     return sorted(busy, key=lambda each: -each[1].mean)[:count]
 
 
-def total(parts: Iterable[tuple[Key, Delays]]) -> dict[Key, Delays]:
-    """The sums by key."""
+def sum_by_key(parts: Iterable[tuple[Key, Delays]]) -> dict[Key, Delays]:
+    """Return the sums of the values with equal keys."""
     sums: dict[Key, Delays] = defaultdict(Delays)
     for key, delays in parts:
         sums[key] += delays

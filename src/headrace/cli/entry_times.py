@@ -1,4 +1,4 @@
-"""Read where in a stream to begin: an ID, a time, or a time ago."""
+"""Parse a position in a stream: an ID, a time, or a duration before now."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from headrace.spark.source.offsets import EntryId, parse_id
 ID = re.compile(r"\d+(-\d+)?")
 
 
-def first_id_of(text: str) -> EntryId:
-    """Return the first ID that an ID, a time, or a time ago lets in.
+def parse_first_id(text: str) -> EntryId:
+    """Return the smallest ID at or after a position.
 
     Args:
         text: An ID (1763676000000-0, or its milliseconds), an ISO 8601 time (UTC without a zone), or a
-            length of time such as 15min, counted back from now.
+            duration before now, such as 15min.
 
     Raises:
-        UsageError: if it is none of them, or lies before 1970.
+        UsageError: if it is none of them, or is before 1970.
     """
     if ID.fullmatch(text):
         try:
@@ -38,5 +38,5 @@ def first_id_of(text: str) -> EntryId:
         ) from None
     ms = round(moment.replace(tzinfo=moment.tzinfo or datetime.UTC).timestamp() * 1000)
     if ms < 0:
-        raise UsageError(f"{text} lies before 1970, where no ID is")
+        raise UsageError(f"{text} is before 1970; IDs begin there")
     return ms, 0

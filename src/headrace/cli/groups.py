@@ -1,4 +1,4 @@
-"""`headrace groups`: the consumer groups of a stream, and how far behind they are."""
+"""`headrace groups`: list the consumer groups of a stream and their lag."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Examples:
 """,
 )
 @click.argument("stream", shell_complete=complete_streams)
-@click.option("--consumers", "by_consumer", is_flag=True, help="A line for each consumer.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each group, with its consumers.")
+@click.option("--consumers", "by_consumer", is_flag=True, help="Print a line per consumer.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per group, with its consumers.")
 @url_option
 def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
     """List the consumer groups of a stream: consumers, lag, pending entries.
 
-    The lag is how many entries were not delivered to the group yet; a dash if the server cannot tell.
+    The lag is the number of entries not delivered to the group yet; a dash if the server does not know it.
     """
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         groups = client.groups()
         consumers = {group["name"]: consumers_of(client, group["name"]) for group in groups}
-        idle = {group["name"]: oldest_idle_ms(client, group["name"]) for group in groups}
+        idle_ms = {group["name"]: oldest_idle_ms(client, group["name"]) for group in groups}
     if as_json:
         for group in groups:
-            print_json(as_object(group, consumers[group["name"]], idle[group["name"]]))
+            print_json(as_object(group, consumers[group["name"]], idle_ms[group["name"]]))
     elif not groups:
         click.echo(f"stream {printable(stream)} has no groups", err=True)
     elif by_consumer:
@@ -55,7 +55,7 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         ]
         print_table(CONSUMER_TITLES, rows, right=("pending", "idle"))
     else:
-        print_table(TITLES, [as_row(group, idle[group["name"]]) for group in groups], TITLES[1:5], DROPPED)
+        print_table(TITLES, [as_row(group, idle_ms[group["name"]]) for group in groups], TITLES[1:5], DROPPED)
 
 
 def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerStats]:
@@ -64,13 +64,13 @@ def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerStats]:
 
 
 def oldest_idle_ms(client: StreamClient, group: bytes) -> int | None:
-    """Return how long ago the first pending entry was delivered; None without one, or after XNACK."""
+    """Return the time since the first pending entry was delivered; None without one, or after XNACK."""
     first = client.call("XPENDING", client.key, group, "-", "+", 1)
     return first[0][2] if first and first[0][2] >= 0 else None
 
 
 def as_row(group: dict[str, Any], idle_ms: int | None) -> list[object]:
-    """Return what a table shows of a group; servers before Redis 7 do not tell the lag."""
+    """Return the cells of a group's row; servers before Redis 7 do not report the lag."""
     idle = None if idle_ms is None else styles.format_age(idle_ms)
     lag, last = group.get("lag"), group["last-delivered-id"]
     return [group["name"], group["consumers"], lag, group["pending"], idle, last]

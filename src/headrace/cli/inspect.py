@@ -1,4 +1,4 @@
-"""`headrace inspect`: a stream as it lies in memory, drawn."""
+"""`headrace inspect`: draw a stream as stored in memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError
 from headrace.plurals import plural
 
-BYTES_MAX = 64 << 20  # of a stream that is fetched without being asked twice
-SVG_WIDTH = 118
+BYTES_MAX = 64 << 20  # of a stream that is fetched without --large
+SVG_WIDTH = 118  # characters
 PARTS = ("tree", "node", "groups")
 
 
@@ -39,25 +39,39 @@ Examples:
 )
 @click.argument("key")
 @url_option
-@click.option("--file", type=click.Path(path_type=Path), help="A snapshot (RDB) to read instead of a server.")
-@click.option("--db", "database", type=int, default=0, show_default=True, help="The database, with --file.")
-@click.option("--node", default="-1", show_default=True, help="Which node: its number, or an ID in it.")
+@click.option("--file", type=click.Path(path_type=Path), help="Read this snapshot (RDB) instead of a server.")
 @click.option(
-    "--entries", type=click.IntRange(min=0), default=3, show_default=True, help="Entries drawn of the node."
+    "--db", "database", metavar="N", type=int, default=0, show_default=True, help="The database, with --file."
 )
 @click.option(
-    "--pending", type=click.IntRange(min=0), default=12, show_default=True, help="Entries drawn of a list."
+    "--node", metavar="N|ID", default="-1", show_default=True, help="Draw the node of this number or ID."
 )
-@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Draw this part; may be said again.")
-@click.option("--svg", type=click.Path(path_type=Path), help="Write the picture to this file, too.")
-@click.option("--large", is_flag=True, help="Fetch a stream of more than 64 MiB.")
+@click.option(
+    "--entries",
+    type=click.IntRange(min=0),
+    default=3,
+    metavar="N",
+    show_default=True,
+    help="Draw at most N entries of the node.",
+)
+@click.option(
+    "--pending",
+    type=click.IntRange(min=0),
+    default=12,
+    metavar="N",
+    show_default=True,
+    help="Draw at most N entries per group.",
+)
+@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Draw only this part; may be repeated.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Also write the drawing to this file.")
+@click.option("--large", is_flag=True, help="Allow a stream of more than 64 MiB.")
 def command(
     key: str, url: str, file: Path | None, database: int, node: str, entries: int, pending: int,
     only: tuple[str, ...], svg: Path | None, large: bool,
 ) -> None:  # fmt: skip
-    """Draw a stream as it lies in memory: the radix tree, a node's listpack byte by byte, the pending lists.
+    """Draw a stream as stored in memory: the radix tree, a node's listpack byte by byte, the pending lists.
 
-    Works with any Redis or Valkey server: what DUMP answers holds the very bytes. A server copies the whole
+    Works with any Redis or Valkey server, because DUMP returns the stored bytes. The server copies the whole
     stream for that.
     """
     snapshot = from_file(key, file, database) if file else from_server(key, url, large)
@@ -68,7 +82,7 @@ def command(
 
 
 def save_svg(picture: RenderableType, path: Path, title: str) -> None:
-    """The picture as a file, as wide as the widest terminal of a book."""
+    """Write the drawing to an SVG file. UsageError if it cannot be written."""
     console = Console(record=True, width=SVG_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
     console.print(picture)
     try:
@@ -78,7 +92,7 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
 
 
 def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
-    """The stream as the server at url has it now. HeadraceError when it has not, or does not say."""
+    """Return a snapshot of a stream of the server. HeadraceError if it does not exist or cannot be read."""
     where = without_password(url)
     name = stream_names.stream_key(key)
     with servers_at(url) as servers:
@@ -87,24 +101,24 @@ def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
         if kind != b"stream":
             if kind == b"none":
                 raise no_stream(servers, key)
-            raise UsageError(f"{where}: there is no stream {key!r}: it is a {kind.decode()}")
-        taken = client.memory_usage(name) or 0
-        if taken > BYTES_MAX and not large:
+            raise UsageError(f"{where}: {key!r} is not a stream but a {kind.decode()}")
+        used = client.memory_usage(name) or 0
+        if used > BYTES_MAX and not large:
             raise UsageError(
-                f"{where}: {key!r} takes {styles.format_size(taken)} of memory, which the server would copy; "
+                f"{where}: {key!r} takes {styles.format_size(used)} of memory, which the server would copy; "
                 "use --large"
             )
         payload = client.dump(name)
         if payload is None:
-            raise UsageError(f"{where}: there is no stream {key!r} any more")
+            raise UsageError(f"{where}: stream {key!r} was deleted meanwhile")
         return from_payload(key, where, payload)
 
 
 def draw(
     snapshot: StreamSnapshot, node: str, entries: int, pending: int, only: tuple[str, ...]
 ) -> RenderableType:
-    """The picture: a line about the whole, then the parts asked for."""
-    parts: list[RenderableType] = [about(snapshot)]
+    """Return the drawing: a summary, then the requested parts."""
+    parts: list[RenderableType] = [summary(snapshot)]
     chosen = snapshot.pack_number(node) if snapshot.packs else None
     if "tree" in only:
         tree = snapshot.stream.nodes
@@ -124,13 +138,13 @@ def draw(
 
 
 def framed(picture: RenderableType, title: str) -> Panel:
-    """A part of the picture with a frame."""
-    words = Text.assemble((title, "bold default"))
-    return Panel(picture, title=words, title_align="left", border_style=styles.FAINT, padding=(1, 2))
+    """Return a part of the drawing in a frame."""
+    heading = Text.assemble((title, "bold default"))
+    return Panel(picture, title=heading, title_align="left", border_style=styles.FAINT, padding=(1, 2))
 
 
-def about(snapshot: StreamSnapshot) -> Text:
-    """The stream in a line or two."""
+def summary(snapshot: StreamSnapshot) -> Text:
+    """Return the stream's name, size, last ID and counters."""
     stream = snapshot.stream
     data = sum(len(pack.data) for pack in snapshot.packs)
     text = Text.assemble(

@@ -1,4 +1,4 @@
-"""`headrace load`: a file, standard input, or what Spark can read, into a stream, with a progress bar."""
+"""`headrace load`: load a file, standard input, or a source that Spark reads, into a stream."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 import pyarrow as pa
 from rich.console import Console
 
-from headrace.cli.drawing import progress_bar
-from headrace.cli.resume_hint import add_hint
+from headrace.cli.option_types import check_finite
+from headrace.cli.output import add_hint
+from headrace.cli.progress import progress_bar
 from headrace.cli.streams import url_option
-from headrace.cli.values import finite
 from headrace.client.servers import Servers
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
@@ -34,7 +33,7 @@ from headrace.spark.archive.local_paths import local_path
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LoadOptions:
     """The options of a load from a file."""
 
     path: Path
@@ -68,68 +67,92 @@ Examples:
 """,
 )
 @click.argument("file", required=False)
-@click.option("--stream", required=True, help="The stream to load into.")
+@click.option("--stream", required=True, help="Add the rows to this stream.")
 @url_option
 @click.option(
     "--time-column",
     metavar="COLUMN",
-    help="The column that gives the IDs. Left out: one that looks like times, or the server generates the "
-    "IDs.",
+    help="Take the IDs from the times in this column.  [default: a column that looks like times; without one "
+    "the server generates the IDs]",
 )
-@click.option("--new-ids", is_flag=True, help="The server generates the IDs, whatever times the rows have.")
-@click.option("--sort", is_flag=True, help="Sort the rows by time first; holds the file in memory.")
+@click.option(
+    "--new-ids", is_flag=True, help="Let the server generate the IDs, even if a column looks like times."
+)
+@click.option("--sort", is_flag=True, help="Sort the rows by time first; the whole file is held in memory.")
 @click.option(
     "--append",
     is_flag=True,
-    help="Put the rows after the entries that are there, if their times are earlier.",
+    help="If rows are older than the last entry of the stream, add them after it.",
 )
 @click.option(
     "--resume",
     is_flag=True,
-    help="Continue a load that stopped: add the rows that are not yet in the stream.",
+    help="Continue an interrupted load: add the rows that are not in the stream yet.",
 )
 @click.option(
-    "--maxlen", type=click.IntRange(min=1), help="Trim the stream to about this many entries while loading."
+    "--maxlen",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Trim the stream to about N entries while loading.",
 )
 @click.option(
-    "--null", "null_values", multiple=True, metavar="TEXT", help="CSV text that means no value, such as NA."
+    "--null",
+    "null_values",
+    multiple=True,
+    metavar="TEXT",
+    help="Treat this CSV text as a missing value, such as NA; may be repeated.",
 )
-@click.option("--delimiter", metavar="CHARACTER", help="What separates the values of CSV: ; or | or tab.")
+@click.option(
+    "--delimiter",
+    metavar="CHARACTER",
+    help="Separator of CSV values, such as ; or | or tab.  [default: a comma; a tab in .tsv]",
+)
 @click.option(
     "--encoding",
     default="utf-8",
     show_default=True,
     metavar="NAME",
-    help="Of CSV or JSON lines, such as latin-1.",
+    help="Encoding of CSV or JSON lines, such as latin-1.",
 )
 @click.option(
-    "--skip-bad", is_flag=True, help="Leave out rows that cannot be loaded, and write them to --rejects."
+    "--skip-bad", is_flag=True, help="Skip rows that cannot be loaded, and write them to the --rejects file."
 )
 @click.option(
-    "--rejects", metavar="PATH", help="The file for them. Left out: FILE's name with .rejects in it, here."
+    "--rejects", metavar="PATH", help="The file for skipped rows.  [default: ./NAME.rejects.SUFFIX]"
 )
 @click.option(
     "--batch",
     type=click.IntRange(1, 100_000),
     default=ROWS_PER_BATCH,
     show_default=True,
-    help="Rows in one transaction.",
+    metavar="N",
+    help="Rows per transaction.",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    help="Rows per second at most.",
+    callback=check_finite,
+    metavar="N",
+    help="Load at most N rows per second.  [default: no limit]",
 )
-@click.option("--format", "kind", metavar="NAME", help="Read FILE, or what the options say, with Spark.")
 @click.option(
-    "--option", "given", multiple=True, metavar="NAME=VALUE", help="An option for Spark's format; repeat it."
+    "--format",
+    "kind",
+    metavar="NAME",
+    help="Read FILE, or the source of --option, with this Spark format.",
+)
+@click.option(
+    "--option",
+    "spark_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an option of the --format; may be repeated.",
 )
 @click.option(
     "--job",
     metavar="NAME",
-    help="A name under which the load is remembered: for --resume of standard input or of a file that was "
-    "moved; with --format a load that is run again under it adds only what is missing.",
+    help="Remember the load under this name. --resume needs it for standard input and for a file that was "
+    "moved. With --format, a repeated load of the same name adds only the missing rows.",
 )
 def command(
     file: str | None,
@@ -149,52 +172,52 @@ def command(
     batch: int,
     rate: float | None,
     kind: str | None,
-    given: tuple[str, ...],
+    spark_options: tuple[str, ...],
     job: str | None,
 ) -> None:
     """Load FILE (.csv, .tsv, .jsonl, also .gz or .zip, or .parquet) or standard input (-) into a stream.
 
-    Each row becomes an entry: its columns are the fields, a missing value is left out. A column of times
-    gives the IDs; without one the server generates them. With --format Spark reads, in any format that it
-    knows, and the server generates the IDs, unless --time-column names the column that gives them.
+    Each row becomes an entry. Its columns are the fields; missing values are left out. The IDs come from a
+    column of times; without one the server generates them. With --format Spark reads the rows, in any format
+    that it knows, and the server generates the IDs unless --time-column is given.
     """
     if new_ids and (time_column or sort):
         raise UsageError(f"--new-ids and {'--time-column' if time_column else '--sort'} exclude each other")
     if rejects is not None and not skip_bad:
-        raise UsageError("--rejects is the file for the rows that --skip-bad leaves out: add --skip-bad")
+        raise UsageError("--rejects is the file for the rows that --skip-bad skips: add --skip-bad")
     if job == "":
         raise UsageError("--job: the name is empty")
     if kind is not None:
-        of_files = {
+        file_options = {
             "--sort": sort, "--append": append, "--resume": resume, "--null": null_values,
             "--delimiter": delimiter is not None, "--encoding": encoding != "utf-8", "--skip-bad": skip_bad,
             "--batch": batch != ROWS_PER_BATCH, "--new-ids": new_ids,
         }  # fmt: skip
-        if wrong := [name for name, said in of_files.items() if said]:
-            raise UsageError(f"{wrong[0]} is for files that are read without --format; see Spark's --option")
-        load_by_spark(kind, file, given, url, stream, time_column, rate, maxlen, job)
+        if wrong := [name for name, given in file_options.items() if given]:
+            raise UsageError(f"{wrong[0]} is for files that are read without --format; use --option instead")
+        load_with_spark(kind, file, spark_options, url, stream, time_column, rate, maxlen, job)
         return
     if file is None:
-        raise UsageError("give a FILE, - for standard input, or a --format")
-    if given:
+        raise UsageError("nothing to load: give a FILE, - for standard input, or --format")
+    if spark_options:
         raise UsageError("--option is for --format")
     path = STDIN if file == "-" else local_path(file)
     if path == STDIN and resume and job is None:
-        raise UsageError("--resume of standard input needs the --job NAME that the load was begun with")
-    wanted = Wanted(
+        raise UsageError("--resume of standard input needs the --job NAME of the interrupted load")
+    options = LoadOptions(
         path, stream, url, time_column, new_ids, sort, append, resume, maxlen, ("", *null_values), delimiter,
         encoding, rejects_path(path, rejects) if skip_bad else None, batch, rate, job or job_name(path),
     )  # fmt: skip
-    load_file(wanted)
+    load_file(options)
 
 
 def job_name(path: Path) -> str:
-    """Return a name by which a load of the same file is known again; empty for standard input."""
+    """Return a name that identifies a load of the same file; empty for standard input."""
     return "" if path == STDIN else hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
 
 
 def rejects_path(path: Path, given: str | None) -> Path:
-    """Return the file for rejected rows: the one given, or orders.rejects.csv for a file orders.csv.gz."""
+    """Return the file for rejected rows: the given one, or orders.rejects.csv for orders.csv.gz."""
     if given is not None:
         return local_path(given)
     if path == STDIN:
@@ -205,22 +228,22 @@ def rejects_path(path: Path, given: str | None) -> Path:
     return Path(f"{name}.rejects{'.jsonl' if kind == '.parquet' else kind}")
 
 
-def load_file(wanted: Wanted) -> None:
-    """Load a file, and say what was done."""
+def load_file(options: LoadOptions) -> None:
+    """Load a file and print what was done."""
     console = Console(highlight=False)
     report = LoadReport()
     with ExitStack() as stack:
         reader = stack.enter_context(
-            FileReader(wanted.path, wanted.null_values, wanted.delimiter, wanted.encoding)
+            FileReader(options.path, options.null_values, options.delimiter, options.encoding)
         )
-        servers = stack.enter_context(Servers(wanted.url, reconnect_timeout=0))
+        servers = stack.enter_context(Servers(options.url, reconnect_timeout=0))
         rejects = None
-        if wanted.rejects is not None:
-            rejects = stack.enter_context(RejectsFile(wanted.rejects, reader, wanted.resume))
+        if options.rejects is not None:
+            rejects = stack.enter_context(RejectsFile(options.rejects, reader, options.resume))
         progress = FileProgress(reader)
-        rows, times = begin(console, reader, progress, wanted)
+        rows, times = read_first_rows(console, reader, progress, options)
         with progress_bar(console) as bar:
-            task = bar.add_task(wanted.stream, total=None, rows=0)
+            task = bar.add_task(options.stream, total=None, rows=0)
 
             def show(now: LoadReport) -> None:
                 nonlocal report
@@ -237,30 +260,30 @@ def load_file(wanted: Wanted) -> None:
                     rows,
                     times,
                     servers,
-                    wanted.stream,
-                    job=LoadJob(wanted.job, reader.name, reader.size),
-                    append=wanted.append,
-                    resume=wanted.resume,
-                    maxlen=wanted.maxlen,
-                    rows_per_batch=wanted.batch,
-                    rate=RateLimiter(wanted.rate),
+                    options.stream,
+                    job=LoadJob(options.job, reader.name, reader.size),
+                    append=options.append,
+                    resume=options.resume,
+                    maxlen=options.maxlen,
+                    rows_per_batch=options.batch,
+                    rate=RateLimiter(options.rate),
                     on_bad_row=None if rejects is None else rejects.add,
                     on_progress=show,
                 )
                 bar.update(task, completed=reader.size, rows=report.loaded)
             except (HeadraceError, KeyboardInterrupt) as stop:
-                if hint := how_to_go_on(report, wanted):
+                if hint := resume_hint(report, options.job):
                     add_hint(console, stop, hint)
                 raise
-    tell(console, report, wanted.stream, wanted.resume)
+    print_report(console, report, options.stream, options.resume)
     if rejects is not None and rejects.count:
-        tell_rejects(console, rejects)
+        print_rejects(console, rejects)
 
 
-def begin(
-    console: Console, reader: FileReader, progress: FileProgress, wanted: Wanted
+def read_first_rows(
+    console: Console, reader: FileReader, progress: FileProgress, options: LoadOptions
 ) -> tuple[Iterable[pa.RecordBatch | BadRow], TimeColumn | None]:
-    """Read the first rows, and say what gives the IDs. Returns all rows, and that column."""
+    """Read the first rows and print where the IDs come from. Return all rows and the time column."""
     rows = progress.track(reader.rows())
     first: list[pa.RecordBatch | BadRow] = []
     batch = None
@@ -269,15 +292,15 @@ def begin(
         if not isinstance(each, BadRow):
             batch = each
             break
-        if wanted.rejects is None:
+        if options.rejects is None:
             raise UsageError(f"{reader.name}: {each}")
     if batch is None:
         raise UsageError(f"{reader.name}: has no rows" + (" that can be loaded" if first else ""))
-    times = None if wanted.new_ids else choose_time_column(batch, wanted.time_column)
+    times = None if options.new_ids else choose_time_column(batch, options.time_column)
     if times is None:
-        why = "" if wanted.new_ids else "; no column looks like a time (--time-column names one)"
+        why = "" if options.new_ids else "; no column looks like a time (--time-column names one)"
         console.print(f"IDs from the server{why}", soft_wrap=True)
-        if wanted.sort:
+        if options.sort:
             raise UsageError(
                 f"{reader.name}: no column looks like a time to sort by; name one with --time-column "
                 f"({', '.join(batch.schema.names)})"
@@ -285,31 +308,31 @@ def begin(
     else:
         details = [
             *([f"{times.unit_name} since 1970"] if times.unit_name else []),
-            *([] if wanted.time_column else ["chosen"]),
+            *([] if options.time_column else ["chosen"]),
         ]
         origin = f" ({', '.join(details)})" if details else ""
         console.print(line("IDs from column ", (times.name, "bold"), origin), soft_wrap=True)
     every = chain(first, rows)
-    if times is not None and wanted.sort:
+    if times is not None and options.sort:
         with console.status("Sorting"):
             every = chain(list(sorted_by_time(every, times)))
     return every, times
 
 
-def how_to_go_on(report: LoadReport, wanted: Wanted) -> str:
-    """Return how many rows are in the stream after a failure, and how to add the others; empty for none."""
+def resume_hint(report: LoadReport, job: str) -> str:
+    """Return how many rows were added before a failure, and how to add the others; empty if none were."""
     if not report.rows and not report.uncertain:
         return ""
-    count = f"{'at least ' if report.uncertain else ''}{report.loaded:,} rows are in"
-    if not wanted.job:
+    count = f"{'at least ' if report.uncertain else ''}{plural(report.loaded, 'row')} loaded"
+    if not job:
         return f"{count}; standard input cannot be resumed without a --job NAME"
     return f"{count}; the same command with --resume adds the others"
 
 
-def load_by_spark(
+def load_with_spark(
     kind: str,
     file: str | None,
-    given: tuple[str, ...],
+    spark_options: tuple[str, ...],
     url: str,
     stream: str,
     time_column: str | None,
@@ -317,73 +340,69 @@ def load_by_spark(
     maxlen: int | None,
     job: str | None,
 ) -> None:
-    """Loads what Spark reads."""
-    from headrace.cli.spark_session import announced_spark
+    """Load rows that Spark reads."""
+    from headrace.cli.spark_session import scratch_spark
     from headrace.pipeline.spark_import import load_from_spark
 
-    options = dict(name_and_value(each) for each in given)
+    options = dict(parse_spark_option(each) for each in spark_options)
     console = Console(highlight=False)
-    with ExitStack() as stack:
-        scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-load-"))
-        spark = stack.enter_context(announced_spark("headrace load", Path(scratch) / "spark.log"))
-        with progress_bar(console) as bar:
-            task = bar.add_task(stream, total=None, rows=0)
-            rows = load_from_spark(
-                spark,
-                kind,
-                options,
-                url,
-                stream,
-                path=file,
-                time_column_name=time_column,
-                rate=rate,
-                maxlen=maxlen,
-                job=job,
-                on_progress=lambda rows: bar.update(task, rows=rows),
-            )
-            seconds = bar.tasks[0].elapsed or 0.0
-    tell_rate(console, rows, seconds, stream)
+    with scratch_spark("headrace load") as spark, progress_bar(console) as bar:
+        task = bar.add_task(stream, total=None, rows=0)
+        rows = load_from_spark(
+            spark,
+            kind,
+            options,
+            url,
+            stream,
+            path=file,
+            time_column_name=time_column,
+            rate=rate,
+            maxlen=maxlen,
+            job=job,
+            on_progress=lambda rows: bar.update(task, rows=rows),
+        )
+        seconds = bar.tasks[0].elapsed or 0.0
+    print_rate(console, rows, seconds, stream)
 
 
-def name_and_value(text: str) -> tuple[str, str]:
-    """What NAME=VALUE says. UsageError if it says nothing of the kind."""
+def parse_spark_option(text: str) -> tuple[str, str]:
+    """Return name and value of NAME=VALUE. UsageError if it has another form."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise UsageError(f"--option {text}: expected NAME=VALUE, such as path=/lake/orders")
     return name, value
 
 
-def tell_rate(console: Console, rows: int, seconds: float, stream: str) -> None:
-    """Says how many rows are in, and how fast they went."""
+def print_rate(console: Console, rows: int, seconds: float, stream: str) -> None:
+    """Print the number of added rows and the rate."""
     rate = rows / max(seconds, 1e-9)
     count = (plural(rows, "row"), "bold")
     console.print(line(count, " added to stream ", (stream, "bold"), f", {rate:,.0f} rows/s"), soft_wrap=True)
 
 
-def tell(console: Console, report: LoadReport, stream: str, resumed: bool) -> None:
-    """Say what the load did, and what it had to change."""
+def print_report(console: Console, report: LoadReport, stream: str, resumed: bool) -> None:
+    """Print what the load did, and which times it had to change."""
     if resumed and report.skipped and not report.rows:
-        complete = f"The load is complete: all {report.skipped:,} rows are in stream "
-        console.print(line(complete, (stream, "bold"), " already, nothing was added"), soft_wrap=True)
+        complete = f"The load was complete: all {plural(report.skipped, 'row')} were already in stream "
+        console.print(line(complete, (stream, "bold"), "; nothing was added"), soft_wrap=True)
         return
-    tell_rate(console, report.rows, report.seconds, stream)
+    print_rate(console, report.rows, report.seconds, stream)
     if report.rows and report.first_id:
         console.print(f"IDs {report.first_id} to {report.last_id}")
     if report.skipped:
-        skipped = plural(report.skipped, "row")
-        console.print(f"{skipped} skipped: already in the stream")
+        console.print(f"{plural(report.skipped, 'row')} skipped: already in the stream")
     if report.out_of_order:
         rows = plural(report.out_of_order, "row")
-        console.print(f"{rows} got the time of the row before, which is later (--sort avoids this)")
+        console.print(f"{rows} got the later time of the previous row (--sort avoids this)")
     if report.without_time:
         rows = plural(report.without_time, "row")
-        console.print(f"{rows} without a time got the time of the row before")
+        console.print(f"{rows} without a time got the time of the previous row")
 
 
-def tell_rejects(console: Console, rejects: RejectsFile) -> None:
-    """Say how many rows were left out, where they are, and what was wrong with the first of them."""
-    count = (f"{rejects.count:,}", "bold")
-    console.print(line(count, " bad rows were left out, see ", rejects.path, ":"), soft_wrap=True)
+def print_rejects(console: Console, rejects: RejectsFile) -> None:
+    """Print how many rows were skipped, where they are, and why the first ones were rejected."""
+    count = (plural(rejects.count, "bad row"), "bold")
+    console.print(line(count, " skipped, see ", rejects.path, ":"), soft_wrap=True)
     for reason in rejects.reasons:
         console.print(line("  ", reason), soft_wrap=True)
     if rejects.count > REASONS_SHOWN:

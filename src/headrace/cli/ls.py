@@ -1,4 +1,4 @@
-"""`headrace ls`: the streams of a server."""
+"""`headrace ls`: list the streams of a server."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
 from headrace.errors import UsageError
 
-AT_ONCE = 100  # streams asked about together
+STREAMS_PER_REQUEST = 100
 DROPPED = ("memory", "groups", "first", "last")
 TITLES = ("stream", "entries", "first", "last", "memory", "groups")
 
 
 @dataclass(frozen=True)
-class StreamLine:
+class StreamSummary:
     """What is listed of a stream.
 
     Attributes:
-        key: Its name.
-        length: How many entries it has.
-        first: The ID of its first entry; None if it is empty.
-        last: The ID of its last entry; None if it is empty.
-        memory: Bytes; None if the server does not tell.
-        groups: How many consumer groups it has.
+        key: The name.
+        length: Number of entries.
+        first: ID of the first entry; None if the stream is empty.
+        last: ID of the last entry; None if the stream is empty.
+        memory: Bytes of memory; None if the server does not report it.
+        groups: Number of consumer groups.
     """
 
     key: bytes
@@ -52,8 +52,8 @@ Examples:
   headrace ls --json | jq -r 'select(.groups == 0).stream'
 """,
 )
-@click.option("--pattern", metavar="REGEX", help="Only streams whose whole name matches.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each stream.")
+@click.option("--pattern", metavar="REGEX", help="List only streams whose whole name matches.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per stream.")
 @url_option
 def command(pattern: str | None, as_json: bool, url: str) -> None:
     """List the streams: entries, times of the first and the last one (UTC), memory, groups."""
@@ -63,9 +63,9 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
     with servers_at(url) as servers:
         names = sorted({name for name in servers.iter_streams() if matches(name)})
-        lines = list(stream_lines(servers, names))
+        summaries = list(read_summaries(servers, names))
     if as_json:
-        for each in lines:
+        for each in summaries:
             print_json(as_object(each))
         return
     rows = [
@@ -77,7 +77,7 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
             None if each.memory is None else styles.format_size(each.memory),
             each.groups,
         ]
-        for each in lines
+        for each in summaries
     ]
     if rows:
         print_table(TITLES, rows, right=("entries", "memory", "groups"), dropped=DROPPED)
@@ -85,21 +85,22 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
         click.echo("there are no streams" if pattern is None else f"no stream matches {pattern!r}", err=True)
 
 
-def stream_lines(servers: Servers, names: list[str]) -> Iterator[StreamLine]:
-    """Return what is listed of these streams; those that are deleted meanwhile are left out."""
+def read_summaries(servers: Servers, names: list[str]) -> Iterator[StreamSummary]:
+    """Return the summaries of these streams; those deleted meanwhile are left out."""
 
-    def put(pipe: Any, name: str) -> None:
+    def add_requests(pipe: Any, name: str) -> None:
         pipe.xinfo_stream(stream_key(name))
         pipe.memory_usage(stream_key(name))
 
-    for start in range(0, len(names), AT_ONCE):
-        for name, (about, memory) in servers.request_many(names[start : start + AT_ONCE], put).items():
+    for start in range(0, len(names), STREAMS_PER_REQUEST):
+        page = names[start : start + STREAMS_PER_REQUEST]
+        for name, (about, memory) in servers.request_many(page, add_requests).items():
             if isinstance(about, ResponseError) and "no such key" in str(about).lower():
                 continue
             if isinstance(about, Exception):
                 raise about
             first, last = about["first-entry"], about["last-entry"]
-            yield StreamLine(
+            yield StreamSummary(
                 stream_key(name),
                 int(about["length"]),
                 first[0].decode() if first else None,
@@ -109,7 +110,7 @@ def stream_lines(servers: Servers, names: list[str]) -> Iterator[StreamLine]:
             )
 
 
-def as_object(stream: StreamLine) -> dict[str, Any]:
+def as_object(stream: StreamSummary) -> dict[str, Any]:
     """Return a stream as a JSON object."""
     return {
         "stream": json_bytes(stream.key),

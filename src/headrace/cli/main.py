@@ -1,8 +1,8 @@
-"""The program: its commands, and the one place where what went wrong becomes a line and an exit code.
+"""The program: its commands, and the conversion of errors to a line on stderr and an exit code.
 
 0    done
-1    it could not be done: no server there, the server refused, the query failed
-2    bad input: a wrong option, file or value
+1    failed: no server, the server rejected a command, the query failed
+2    wrong input: an option, a file, a value
 130  interrupted with Ctrl-C
 """
 
@@ -24,38 +24,38 @@ from headrace.console.escaping import EscapingFormatter, one_line
 from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
 
-# A command lives in the module of its name and is loaded only when it is used.
+# Each command is in the module of its name, which is imported when it is used.
 COMMANDS = {
     "ack": "Acknowledge entries for a consumer group.",
     "add": "Add entries to a stream.",
-    "archive": "Write streams to Parquet files, a directory a stream and day.",
-    "check": "Say what a snapshot or a log holds, and what is wrong with it.",
-    "demo": "A year of real flights: stream, Spark, Parquet archive, chart.",
+    "archive": "Write streams to Parquet files, a directory per stream and day.",
+    "check": "Check a snapshot or a log for damage, and list its contents.",
+    "demo": "Run a demo: a year of flights, a Spark query, an archive, a chart.",
     "groups": "List the consumer groups of a stream: consumers, lag, pending.",
-    "inspect": "Draw a stream as it lies in memory: tree, nodes, pending lists.",
+    "inspect": "Draw a stream as stored in memory: tree, nodes, pending lists.",
     "load": "Load a CSV, JSON lines or Parquet file into a stream.",
     "ls": "List the streams: entries, times, memory, groups.",
     "pending": "List the entries that a group has not acknowledged.",
-    "query": "Ask streams, and their archives, in SQL.",
-    "replay": "Add entries of the past to a stream, at their own speed or faster.",
+    "query": "Query streams and archives in SQL.",
+    "replay": "Add the entries of a stream or archive to a stream again.",
     "serve": "Run the server.",
-    "tail": "Print the last entries of streams, and those that come.",
+    "tail": "Print the last entries of streams, and follow them.",
     "top": "Watch a server: throughput, streams, groups, lag, memory.",
-    "trim": "Remove from streams what is archived and acknowledged.",
+    "trim": "Remove entries that are archived and acknowledged.",
 }
 
-OUTPUT_GONE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT}
+OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT}
 
 
 class Program(click.Group):
     """The commands of COMMANDS, each imported on first use."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """The names, in the order of the alphabet."""
+        """Return the names in alphabetical order."""
         return sorted(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command, or None if there is none of that name."""
+        """Return the command; None if there is none of that name."""
         if name not in COMMANDS:
             return None
         try:
@@ -71,15 +71,14 @@ class Program(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first word names. UsageError names the one that may be meant."""
+        """Return the command that the first argument names. NoSuchCommand if there is none."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(
-                f"No such command {args[0]!r}{did_you_mean(args[0], COMMANDS) or '.'}", context
-            )
+            text = f"unknown command {args[0]!r}{did_you_mean(args[0], COMMANDS)}"
+            raise click.UsageError(text, context)
         return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in --help, written from COMMANDS so that nothing needs importing."""
+        """Write the list in --help from COMMANDS, so that no command is imported."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
@@ -91,13 +90,13 @@ class Program(click.Group):
 )
 @click.version_option(__version__, prog_name="headrace", message="%(prog)s %(version)s")
 def program() -> None:
-    """Redis Streams for Python, all the way into Spark."""
+    """Redis Streams in Python: a server, everyday commands, and pipelines with Spark."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program and returns its exit code; what is wrong is said in one line on stderr."""
+    """Run the program and return its exit code. An error is printed as one line on stderr."""
     previous = signal.signal(signal.SIGTERM, stop_cleanly)
-    if logging.lastResort is not None:  # what warnings of a job come out of
+    if logging.lastResort is not None:  # the handler that prints warnings
         logging.lastResort.setFormatter(EscapingFormatter("%(message)s"))
     try:
         result = program.main(arguments, prog_name="headrace", standalone_mode=False)
@@ -106,44 +105,48 @@ def main(arguments: list[str] | None = None) -> int:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
         return 2
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "headrace"
-        return complain(f"{error.format_message()} (see {where} --help)", 2)
+        name = error.ctx.command_path if error.ctx else "headrace"
+        text = error.format_message()
+        if isinstance(error, click.NoSuchOption):
+            text = f"unknown option {error.option_name!r}"
+            text += did_you_mean(error.option_name, error.possibilities or ())
+        return print_error(f"{text} (see {name} --help)", 2)
     except click.ClickException as error:
-        return complain(error.format_message(), 2)
+        return print_error(error.format_message(), 2)
     except UsageError as error:
-        return complain(str(error), 2)
+        return print_error(str(error), 2)
     except HeadraceError as error:
-        return complain(str(error), 1)
+        return print_error(str(error), 1)
     except (KeyboardInterrupt, click.Abort):
-        return complain("interrupted", 130)
+        return print_error("interrupted", 130)
     except UnicodeEncodeError as error:
-        word = error.object[error.start : error.end]
-        return complain(f"{word!r} cannot be written in {error.encoding}: {error.reason}", 2)
+        text = error.object[error.start : error.end]
+        return print_error(f"{text!r} cannot be written in {error.encoding}: {error.reason}", 2)
     except OutputLostError as error:
-        return end_output(error.cause)
+        return abandon_output(error.cause)
     except OSError as error:
-        if error.errno not in OUTPUT_GONE:
+        if error.errno not in OUTPUT_ERRORS:
             raise
-        return end_output(error)
+        return abandon_output(error)
     finally:
         signal.signal(signal.SIGTERM, previous)
 
 
-def end_output(error: OSError) -> int:
-    """Give up on standard output, which takes no more; return the exit code."""
-    # Python would complain again when it flushes at exit.
+def abandon_output(error: OSError) -> int:
+    """Redirect the failed standard output to nowhere, and return the exit code."""
+    # Otherwise Python would report the error again when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno == errno.EPIPE:  # its reader has seen enough: `| head`
+    if error.errno == errno.EPIPE:  # the reader closed the pipe, as `| head` does
         return 1
-    return complain(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 1)
+    return print_error(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 1)
 
 
-def complain(text: str, code: int) -> int:
-    """Says in one line what is wrong; returns the exit code."""
+def print_error(text: str, code: int) -> int:
+    """Print an error as one line on stderr; return the exit code."""
     click.echo(f"headrace: {one_line(text)}", err=True)
     return code
 
 
 def stop_cleanly(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends the program as Ctrl-C does, so that what it started is cleaned up."""
+    """Handle SIGTERM like Ctrl-C, so that the program cleans up."""
     raise KeyboardInterrupt

@@ -1,6 +1,6 @@
 """Print results: tables on a terminal, aligned text in a pipe, JSON for programs.
 
-JSON keeps the data exactly. Bytes that are not UTF-8 are {"$base64": "..."}; fields are an object, or a list
+JSON is exact. Bytes that are not UTF-8 are {"$base64": "..."}; fields are an object, or a list
 of [name, value] pairs if a name occurs twice or is not UTF-8.
 """
 
@@ -20,10 +20,12 @@ from rich.text import Text
 
 from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import json_text, printable
+from headrace.console.rich_text import line
+from headrace.errors import HeadraceError
 from headrace.spark.source.offsets import parse_id
 
 BASE64 = "$base64"
-MISSING = "-"  # in a cell whose value the server does not tell
+MISSING = "-"  # the cell of a value that the server does not report
 
 
 def print_table(
@@ -32,13 +34,13 @@ def print_table(
     right: Iterable[str] = (),
     dropped: Sequence[str] = (),
 ) -> None:
-    """Print rows under their titles, the first column a name.
+    """Print rows under their titles; the first column is a name.
 
     Args:
-        titles: Of the columns.
+        titles: The titles of the columns.
         rows: A value for each column; None is shown as a dash.
         right: The titles of columns of numbers.
-        dropped: The titles of columns in the order in which a narrow terminal leaves them out.
+        dropped: The titles of columns in the order in which they are left out on a narrow terminal.
     """
     console = Console(highlight=False)
     numbers = set(right)
@@ -65,7 +67,7 @@ def print_table(
 
 
 def cell(value: object) -> object:
-    """Return what a table shows of a value."""
+    """Return a value as it is shown in a table."""
     return MISSING if value is None else f"{value:,}" if type(value) is int else value
 
 
@@ -75,7 +77,7 @@ def print_json(value: Any) -> None:
 
 
 def json_bytes(value: bytes) -> str | dict[str, str]:
-    """Return bytes as JSON can say them, reversibly."""
+    """Return bytes as a JSON value that `bytes_from_json` converts back."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -83,8 +85,8 @@ def json_bytes(value: bytes) -> str | dict[str, str]:
 
 
 def json_fields(fields: Sequence[bytes]) -> Any:
-    """Return the fields of an entry, names and values in turn, as JSON can say them, reversibly."""
-    pairs = [(json_bytes(name), json_bytes(value)) for name, value in pairs_of(fields)]
+    """Return a flat list of names and values as a reversible JSON object, or list of pairs."""
+    pairs = [(json_bytes(name), json_bytes(value)) for name, value in field_pairs(fields)]
     names = [name for name, _ in pairs]
     if all(isinstance(name, str) for name in names) and len(set(map(str, names))) == len(names):
         return dict(pairs)
@@ -92,10 +94,10 @@ def json_fields(fields: Sequence[bytes]) -> Any:
 
 
 def bytes_from_json(value: Any) -> bytes:
-    """Return the bytes that `json_bytes` wrote; of any other value its JSON text, as `headrace load` does.
+    """Return the bytes of a value of `json_bytes`; of another value its JSON text, like `headrace load`.
 
     Raises:
-        ValueError: if the value is null, has half of a surrogate pair, or is not valid base64.
+        ValueError: if the value is null, contains half of a surrogate pair, or is not valid base64.
     """
     if isinstance(value, str):
         return value.encode()
@@ -108,28 +110,36 @@ def bytes_from_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def pairs_of(fields: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return names and values that come in turn as pairs."""
+def field_pairs(fields: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return a flat list of names and values as pairs."""
     return list(zip(fields[::2], fields[1::2], strict=True))
 
 
-def shown_fields(fields: Sequence[bytes]) -> str:
-    """Return the fields of an entry for a person: name=value, quoted where it is unclear where one ends."""
-    return "  ".join(f"{quoted(name)}={quoted(value)}" for name, value in pairs_of(fields))
+def fields_text(fields: Sequence[bytes]) -> str:
+    """Return the fields of an entry for people: name=value, quoted where the end would be unclear."""
+    return "  ".join(f"{quoted(name)}={quoted(value)}" for name, value in field_pairs(fields))
 
 
 def quoted(value: bytes) -> str:
-    """Return a printable name or value, in quotes if it is empty or has spaces, quotes or =."""
+    """Return a printable name or value, in quotes if it is empty or contains spaces, quotes or =."""
     text = printable(value)
-    if text and not any(letter in text for letter in ' "='):
+    if text and not any(char in text for char in ' "='):
         return text
     return '"' + text.replace('"', '\\"') + '"'
 
 
 def id_time(entry_id: str) -> str:
-    """Return the time of an ID in UTC; a dash for one that no calendar has."""
+    """Return the time of an ID in UTC; a dash if it is outside the calendar."""
     try:
         time = datetime.datetime.fromtimestamp(parse_id(entry_id)[0] / 1000, datetime.UTC)
     except (OverflowError, ValueError, OSError):
         return MISSING
     return time.strftime("%Y-%m-%d %H:%M:%S.") + f"{time.microsecond // 1000:03d}"
+
+
+def add_hint(console: Console, stop: HeadraceError | KeyboardInterrupt, hint: str) -> None:
+    """Append a hint, such as how to resume, to an error's text; print it after Ctrl-C."""
+    if isinstance(stop, HeadraceError):
+        stop.args = (f"{stop}; {hint}",)
+    else:
+        console.print(line(hint), soft_wrap=True)

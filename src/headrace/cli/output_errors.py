@@ -1,4 +1,4 @@
-"""Tell a lost output (a closed pipe, a full disk) from a lost server: both are an OSError."""
+"""Distinguish a failed output (a closed pipe, a full disk) from a lost server: both raise OSError."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from contextlib import contextmanager
 
 
 class OutputLostError(Exception):
-    """Standard output takes no more.
-
-    Args:
-        cause: What the system said.
-    """
+    """Writing to standard output failed with the OSError `cause`."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
@@ -20,7 +16,7 @@ class OutputLostError(Exception):
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Mark an OSError inside as one of the output, where those of a server are caught as well."""
+    """Convert an OSError in the block into OutputLostError, because callers catch those of a server."""
     try:
         yield
     except OSError as error:

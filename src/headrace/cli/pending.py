@@ -1,4 +1,4 @@
-"""`headrace pending`: the entries that a group was given and has not acknowledged."""
+"""`headrace pending`: list the entries that a group has not acknowledged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.errors import UsageError
 from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.suggestions import did_you_mean
 
-SHOWN = 100
+COUNT = 100
 TITLES = ("id", "consumer", "idle", "deliveries")
 
 
@@ -34,16 +34,17 @@ Examples:
 )
 @click.argument("stream", shell_complete=complete_streams)
 @click.argument("group")
-@click.option("--consumer", metavar="NAME", help="Only those of this consumer.")
-@click.option("--idle", metavar="TIME", help="Only those delivered so long ago or longer: 45s, 30min, 2h.")
+@click.option("--consumer", metavar="NAME", help="List only entries of this consumer.")
+@click.option("--idle", metavar="TIME", help="List only entries idle for at least this long: 45s, 30min, 2h.")
 @click.option(
     "-n",
     "--count",
     type=click.IntRange(min=1),
-    help=f"At most so many; {SHOWN} if left out.",
+    metavar="N",
+    help=f"List at most N entries.  [default: {COUNT}]",
 )
-@click.option("--all", "everything", is_flag=True, help="Show all of them.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each entry.")
+@click.option("--all", "everything", is_flag=True, help="List all pending entries.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per entry.")
 @url_option
 def command(
     stream: str,
@@ -55,10 +56,10 @@ def command(
     as_json: bool,
     url: str,
 ) -> None:
-    """List the pending entries of a group, oldest first: consumer, time since the delivery, deliveries."""
+    """List the pending entries of a group by ID: consumer, time since the last delivery, deliveries."""
     if everything and count is not None:
         raise UsageError("-n and --all exclude each other")
-    count = SHOWN if count is None else count
+    count = COUNT if count is None else count
     idle_ms = 0 if idle is None else parse_duration_ms(idle)
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         client.group(group)
@@ -74,11 +75,11 @@ def command(
         for each in shown:
             print_json({"id": each.id, **each.as_json()})
     elif shown:
-        rows = [[each.id, each.consumer, each.shown_idle(), each.deliveries] for each in shown]
+        rows = [[each.id, each.consumer, each.idle_text(), each.deliveries] for each in shown]
         print_table(TITLES, rows, right=("idle", "deliveries"), dropped=("deliveries",))
     else:
         click.echo(
-            f"nothing is pending in group {printable(group)}{' that fits' if idle or consumer else ''}",
+            f"group {printable(group)} has no {'matching ' if idle or consumer else ''}pending entries",
             err=True,
         )
     if is_cut:

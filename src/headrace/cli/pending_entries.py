@@ -1,4 +1,4 @@
-"""The pending entries of a group, looked at without taking them."""
+"""Read the pending entries of a group without claiming them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from headrace.spark.source.offsets import format_id, parse_id
 if TYPE_CHECKING:
     from headrace.cli.tail import EntryPrinter
 
-PAGE = 100  # whose entries are asked for together
+PAGE = 100  # entries per request
 
 
 @dataclass(frozen=True)
 class PendingEntry:
-    """One line of XPENDING.
+    """A pending entry as XPENDING reports it.
 
     Attributes:
-        id: Of the entry.
+        id: The ID of the entry.
         consumer: The owner; None if the entry was given back (XNACK).
-        idle_ms: Since the last delivery; None if it was given back.
-        deliveries: How often it was delivered.
+        idle_ms: Time since the last delivery; None if the entry was given back.
+        deliveries: Number of deliveries.
     """
 
     id: str
@@ -38,25 +38,25 @@ class PendingEntry:
     deliveries: int
 
     def as_json(self) -> dict[str, object]:
-        """Return the members of the JSON object beside the ID."""
+        """Return the members of its JSON object, without the ID."""
         consumer = None if self.consumer is None else json_bytes(self.consumer)
         return {"consumer": consumer, "idle_ms": self.idle_ms, "deliveries": self.deliveries}
 
-    def shown_idle(self) -> str:
-        """Return the time since the last delivery for a person."""
+    def idle_text(self) -> str:
+        """Return the time since the last delivery as text."""
         return MISSING if self.idle_ms is None else styles.format_age(self.idle_ms)
 
 
 def pending_entries(
     client: StreamClient, group: str, *, consumer: str | None = None, idle_ms: int = 0
 ) -> Iterator[PendingEntry]:
-    """Return the pending entries of a group by ID, a page at a time.
+    """Return the pending entries of a group in the order of their IDs, read page by page.
 
     Args:
-        client: Of the stream.
-        group: Its name; it exists.
-        consumer: Only those of this consumer.
-        idle_ms: Only those that were delivered so long ago or longer.
+        client: The client of the stream.
+        group: The name of an existing group.
+        consumer: Return only entries of this consumer.
+        idle_ms: Return only entries delivered at least so many milliseconds ago.
     """
     start = "-"
     while True:
@@ -71,18 +71,18 @@ def pending_entries(
         start = format_id(next_id(parse_id(page[-1][0].decode())))
 
 
-def print_pending_entries(clients: list[StreamClient], group: str, most: int, printer: EntryPrinter) -> None:
-    """Print the oldest pending entries of a group with their fields, and how many more there are."""
+def print_pending_entries(clients: list[StreamClient], group: str, limit: int, printer: EntryPrinter) -> None:
+    """Print the oldest pending entries of a group with their fields, and the number of others."""
     totals = {client.name: client.group(group)["pending"] for client in clients}
     for client in clients:
         shown = 0
         page: list[PendingEntry] = []
-        for pending in pending_entries(client, group) if most else ():
+        for pending in pending_entries(client, group) if limit else ():
             page.append(pending)
-            if len(page) == min(PAGE, most - shown):
+            if len(page) == min(PAGE, limit - shown):
                 shown += print_page(client, page, printer)
                 page = []
-            if shown == most or printer.is_done:
+            if shown == limit or printer.is_done:
                 break
         shown += print_page(client, page, printer)
         printer.flush()
@@ -96,7 +96,7 @@ def print_pending_entries(clients: list[StreamClient], group: str, most: int, pr
 
 
 def print_page(client: StreamClient, page: list[PendingEntry], printer: EntryPrinter) -> int:
-    """Print pending entries with their fields; return how many were printed."""
+    """Print pending entries with their fields; return the number printed."""
     if not page:
         return 0
     replies = client.pipeline([("XRANGE", client.key, pending.id, pending.id) for pending in page])
@@ -109,7 +109,7 @@ def print_page(client: StreamClient, page: list[PendingEntry], printer: EntryPri
         fields = reply[0][1] if reply else None
         owner = MISSING if pending.consumer is None else printable(pending.consumer)
         times = plural(pending.deliveries, "delivery")
-        notes = (f"{owner}, idle {pending.shown_idle()}, {times}:",)
+        notes = (f"{owner}, idle {pending.idle_text()}, {times}:",)
         printer.show(client.name, (pending.id, fields), *notes, about=pending.as_json())
         shown += 1
     return shown

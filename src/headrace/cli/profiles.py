@@ -1,4 +1,4 @@
-"""Which server a command talks to: an option, a named profile, the environment, or the default.
+"""Resolve the URL of the server: the first of these that is set.
 
     1  --url URL
     2  --profile NAME, or HEADRACE_PROFILE
@@ -38,11 +38,11 @@ OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 
 
 def resolve_url(url: str | None, profile: str | None) -> str:
-    """Return the URL of the server that a command talks to.
+    """Return the URL of the server for a command.
 
     Args:
-        url: What --url says, if anything.
-        profile: What --profile or HEADRACE_PROFILE says, if anything.
+        url: The value of --url, if given.
+        profile: The value of --profile or HEADRACE_PROFILE, if given.
 
     Raises:
         UsageError: if the profile does not exist or the file is not valid.
@@ -62,9 +62,9 @@ def resolve_url(url: str | None, profile: str | None) -> str:
 
 
 def profiles_path() -> Path | None:
-    """Return where the profiles are kept; None if the user has no home directory."""
+    """Return the path of the profiles; None if the user has no home directory."""
     directory = os.environ.get("XDG_CONFIG_HOME", "")
-    if os.path.isabs(directory):  # the XDG specification has others ignored
+    if os.path.isabs(directory):  # the XDG specification ignores relative paths
         return Path(directory) / "headrace" / "profiles.toml"
     try:
         return Path.home() / ".config" / "headrace" / "profiles.toml"
@@ -103,7 +103,7 @@ def read_profiles(path: Path) -> dict[str, Any]:
 
 
 def checked_url(path: Path, name: str, profile: Any) -> str:
-    """Return the URL of a profile's table, and warn if others can read its password. UsageError."""
+    """Return the URL in a profile; warn if other users can read its password. UsageError if it has none."""
     if not isinstance(profile, dict) or not isinstance(profile.get("url"), str):
         raise UsageError(f'{path}: profile {name!r} has no url; expected url = "redis://host:port"')
     unknown = sorted(set(profile) - {"url"})
@@ -112,13 +112,13 @@ def checked_url(path: Path, name: str, profile: Any) -> str:
         raise UsageError(f"{path}: profile {name!r} has an unknown key {unknown[0]!r}{hint}")
     url: str = profile["url"]
     if has_password(url) and path.stat().st_mode & OTHERS_READ:
-        warning = f"{path} holds a password and other users can read it; run: chmod 600 {path}"
+        warning = f"{path} contains a password and other users can read it; run: chmod 600 {path}"
         click.echo(f"headrace: warning: {one_line(warning)}", err=True)
     return url
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL holds a password, before the host or among the settings."""
+    """Return whether a URL contains a password, before the host or in the settings."""
     login, at, _ = url.partition("://")[2].rpartition("@")
     settings = parse_qsl(url.partition("?")[2])
     return bool(at and ":" in login) or any(name.endswith("password") for name, _ in settings)

@@ -1,4 +1,4 @@
-"""`headrace query`: SQL over streams."""
+"""`headrace query`: run SQL over streams and archives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -18,9 +17,9 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from headrace.cli.spark_session import announced_spark
+from headrace.cli.option_types import LocalPath, check_time_zone
+from headrace.cli.spark_session import scratch_spark, summarize_misfits
 from headrace.cli.streams import url_option
-from headrace.cli.values import LocalPath, time_zone
 from headrace.client.servers import servers_at
 from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
@@ -29,12 +28,8 @@ from headrace.pipeline.catalog_statements import parse_catalog_statement, reject
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query import StreamView, follow_query, register_views, run_query
 from headrace.pipeline.query_errors import query_errors_explained
-from headrace.spark.decode.misfits import (
-    MisfitCounts,
-    collected_misfits,
-    collecting_misfits,
-    summarize_misfits,
-)
+from headrace.plurals import plural
+from headrace.spark.decode.misfits import MisfitCounts
 
 ROWS_SHOWN = 50
 
@@ -56,134 +51,137 @@ Examples:
     "--archive",
     "directory",
     type=LocalPath(),
-    help="An archive: it and what is live are one table.",
+    help="Read this archive and the streams as one table.",
 )
 @click.option(
     "--fields",
-    "said",
+    "field_options",
     multiple=True,
     metavar="[STREAM=]COLUMNS",
-    help="The fields as typed columns, in SQL; guessed from some entries if left out.",
+    help="Read these fields as typed columns, given in SQL; may be repeated.  [default: inferred]",
 )
-@click.option("--follow", "following", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
-@click.option("--rows", type=click.IntRange(min=1), help=f"Rows to show.  [default: {ROWS_SHOWN}]")
-@click.option("--csv", "as_csv", is_flag=True, help="All rows, as CSV.")
-@click.option("--json", "as_json_lines", is_flag=True, help="All rows, a line of JSON each.")
+@click.option("--follow", "following", is_flag=True, help="Continue with new entries until Ctrl-C.")
 @click.option(
-    "--time-zone", callback=time_zone, default="UTC", show_default=True, help="In which times are shown."
+    "--rows", type=click.IntRange(min=1), metavar="N", help=f"Show at most N rows.  [default: {ROWS_SHOWN}]"
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@click.option("--json", "as_json_lines", is_flag=True, help="Print all rows, a JSON object each.")
+@click.option(
+    "--time-zone",
+    metavar="ZONE",
+    callback=check_time_zone,
+    default="UTC",
+    show_default=True,
+    help="Show times in this time zone.",
 )
 def command(
     sql: str,
     url: str,
     directory: Path | None,
-    said: tuple[str, ...],
+    field_options: tuple[str, ...],
     following: bool,
     rows: int | None,
     as_csv: bool,
     as_json_lines: bool,
     time_zone: str,
 ) -> None:
-    """Ask streams in SQL. Each stream is a table of its name; its fields are the columns.
+    """Query streams in SQL. Each stream is a table with its name; its fields are the columns.
 
-    Besides them there are _id, _timestamp, _sequence and _stream. With --follow a query that aggregates is
-    shown again whenever entries have come; of any other, the new rows are shown.
+    Every table also has the columns _id, _timestamp, _sequence and _stream. With --follow, the whole result
+    of an aggregation is printed again after new entries; of any other query only the new rows are printed.
     """
     if following and directory is not None:
-        raise UsageError("--follow reads what is live: leave out --archive")
+        raise UsageError("--follow and --archive exclude each other: --follow reads only the server")
     if as_csv and as_json_lines:
         raise UsageError("--csv and --json exclude each other")
     form = "csv" if as_csv else "json" if as_json_lines else None
     if form is not None and rows is not None:
-        raise UsageError(f"--rows is for the terminal, --{form} writes all rows: put a LIMIT into the SQL")
-    shown = rows or ROWS_SHOWN
-    told = Console(stderr=True, highlight=False)
+        raise UsageError(f"--rows is for the terminal; --{form} writes all rows: use LIMIT in the SQL")
+    limit = rows or ROWS_SHOWN
+    errors = Console(stderr=True, highlight=False)
     reject_writes(sql)
     statement = parse_catalog_statement(sql)
     if statement is not None and following:
-        raise UsageError("--follow is for queries: leave it out with SHOW TABLES and DESCRIBE")
-    if statement is not None and not said:  # quick: only --fields needs Spark, to read its types
-        print_rows(*run_catalog_statement(statement, url, directory), shown, form)
+        raise UsageError("--follow is for SELECT, not for SHOW TABLES and DESCRIBE")
+    if statement is not None and not field_options:  # quick: only --fields needs Spark, to parse its types
+        print_rows(*run_catalog_statement(statement, url, directory), limit, form)
         return
-    with ExitStack() as stack:
-        scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
-        stack.enter_context(collecting_misfits(Path(scratch)))
-        stack.callback(lambda: print_misfits(told, collected_misfits(Path(scratch))))
-        log = Path(scratch) / "spark.log"
-        spark = stack.enter_context(announced_spark("headrace query", log, time_zone))
+    with scratch_spark("headrace query", time_zone, lambda counts: print_misfits(errors, counts)) as spark:
         archive = None if directory is None else directory.absolute()
-        fields = dict(columns_of(each) for each in said)
+        fields = dict(parse_fields_option(each) for each in field_options)
         if statement is not None:
-            print_rows(*run_catalog_statement(statement, url, archive, fields), shown, form)
+            print_rows(*run_catalog_statement(statement, url, archive, fields), limit, form)
             return
         tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
         if unknown := sorted(set(fields) - {"", *(table.stream for table in tables)}):
-            raise UsageError(f"--fields {unknown[0]}=…: the query names no stream {unknown[0]!r}")
+            raise UsageError(f"--fields {unknown[0]}=…: the query does not read a stream {unknown[0]!r}")
         for table in tables:
-            tell_guess(told, table)
+            print_inferred_types(errors, table)
         if following:
-            follow_it(run_query(spark, sql, tables, names_at(url)), shown, form)
+            print_followed(run_query(spark, sql, tables, stream_names(url)), limit, form)
         else:
             with query_errors_explained():
-                answer(told, run_query(spark, sql, tables, names_at(url)), shown, form)
+                print_result(errors, run_query(spark, sql, tables, stream_names(url)), limit, form)
 
 
-def names_at(url: str) -> Iterator[str]:
-    """Return the names of the server's streams, asked for when the first one is wanted."""
+def stream_names(url: str) -> Iterator[str]:
+    """Return the names of the server's streams; connect when the first one is requested."""
     with servers_at(url) as servers:
         yield from servers.scan(".*")
 
 
-def columns_of(text: str) -> tuple[str, StructType]:
-    """What --fields says: of which stream (all, if it names none), and its columns."""
+def parse_fields_option(text: str) -> tuple[str, StructType]:
+    """Return the stream (empty for all) and the columns of a value of --fields."""
     stream, equals, columns = text.rpartition("=")
     return (stream if equals else ""), parse_schema(columns)
 
 
-def tell_guess(told: Console, table: StreamView) -> None:
-    """Says which types were guessed."""
+def print_inferred_types(errors: Console, table: StreamView) -> None:
+    """Print the types that were inferred from a sample."""
     if table.sampled:
         columns = ", ".join(
             f"{f.name} {f.dataType.simpleString()}" for f in table.columns if not f.name.startswith("_")
         )
         if columns:
-            guess = f"{table.stream}: {columns} (from {table.sampled} entries; --fields says otherwise)"
-            told.print(Text(printable(guess), style="dim"))
+            count = plural(table.sampled, "entry")
+            text = f"{table.stream}: {columns} (from {count}; --fields sets other types)"
+            errors.print(Text(printable(text), style="dim"))
 
 
 def print_misfits(errors: Console, misfits: MisfitCounts) -> None:
-    """Say which columns have a null where a field's value does not fit."""
+    """Print which columns have nulls because a value did not fit."""
     if text := summarize_misfits(misfits):
         errors.print(Text(f"{text} (--fields sets other types)"), soft_wrap=True)
 
 
-def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None:
-    """Prints the rows of a query that ends."""
+def print_result(errors: Console, result: DataFrame, limit: int, form: str | None) -> None:
+    """Print the rows of a finite query."""
     if form is None:
-        with told.status("Asking"):
-            first = found.limit(most + 1).collect()
+        with errors.status("Running the query"):
+            first = result.limit(limit + 1).collect()
         raise_if_interrupted()
-        Console(highlight=False).print(picture(found.columns, first, most))
+        Console(highlight=False).print(limited_grid(result.columns, first, limit))
         return
-    write(form, found.columns, until_noted(found.toLocalIterator(prefetchPartitions=True)))
+    write(form, result.columns, until_interrupted(result.toLocalIterator(prefetchPartitions=True)))
 
 
-def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int, form: str | None) -> None:
-    """Print rows that are all there."""
+def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, form: str | None) -> None:
+    """Print a list of rows."""
     if form is None:
-        Console(highlight=False).print(picture(names, rows, most))
+        Console(highlight=False).print(limited_grid(names, rows, limit))
     else:
         write(form, names, rows)
 
 
-def until_noted(rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows; KeyboardInterrupt after a signal."""
+def until_interrupted(rows: Iterator[Row]) -> Iterator[Row]:
+    """Return the rows; KeyboardInterrupt after a signal."""
     for row in rows:
         raise_if_interrupted()
         yield row
 
 
-def follow_it(found: DataFrame, most: int, form: str | None) -> None:
-    """Prints what a query over growing streams gives, until Ctrl-C."""
+def print_followed(result: DataFrame, limit: int, form: str | None) -> None:
+    """Print the results of a streaming query until Ctrl-C."""
     console = Console(highlight=False)
     with ExitStack() as stack:
         live: Live | None = None
@@ -195,7 +193,7 @@ def follow_it(found: DataFrame, most: int, form: str | None) -> None:
                 write(form, names, rows, head=whole or not begun)
                 begun = True
                 return
-            drawn = picture(names, list(rows), most)
+            drawn = limited_grid(names, list(rows), limit)
             if not whole or not console.is_terminal:
                 console.print(drawn)
                 return
@@ -203,38 +201,38 @@ def follow_it(found: DataFrame, most: int, form: str | None) -> None:
                 live = stack.enter_context(Live(console=console, auto_refresh=False))
             live.update(drawn, refresh=True)
 
-        follow_query(found, most + 1 if form is None else None, show)
+        follow_query(result, limit + 1 if form is None else None, show)
 
 
-def picture(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> RenderableType:
-    """The first rows for the terminal, and a word if there are more."""
-    if len(rows) <= most:
+def limited_grid(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int) -> RenderableType:
+    """Return the first rows as a table, with a note if there are more."""
+    if len(rows) <= limit:
         return grid(names, rows)
-    more = f"There are more; --rows shows more than {most}, --csv and --json all"
-    return Group(grid(names, rows[:most]), more)
+    more = f"There are more rows; --rows shows more than {limit}, --csv and --json show all"
+    return Group(grid(names, rows[:limit]), more)
 
 
 def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
-    """The rows as a table for the terminal."""
-    made = Grid()
-    for place, name in enumerate(names):
-        numbers = any(isinstance(row[place], int | float) for row in rows)
-        # Where it is narrow a value goes on in the next line: no ID is cut.
-        made.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
+    """Return rows as a table for the terminal."""
+    table = Grid()
+    for column, name in enumerate(names):
+        numbers = any(isinstance(row[column], int | float) for row in rows)
+        # On a narrow terminal a value continues in the next line, so that no ID is cut.
+        table.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text("" if value is None else printable(decoded(value))) for value in row))
-    return made
+        table.add_row(*(Text("" if value is None else printable(decoded(value))) for value in row))
+    return table
 
 
 def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: bool = True) -> None:
-    """Prints rows for other programs; head: whether CSV begins with the names."""
+    """Print rows as CSV or JSON; head: whether CSV begins with the names."""
     if form == "csv":
         sheet = csv.writer(sys.stdout, lineterminator="\n")
         if head:
-            sheet.writerow(shown_cells(names) if sys.stdout.isatty() else names)
-        # CSV has no escapes: a terminal is shown what the table shows, a file or a pipe gets the data.
+            sheet.writerow(escaped_cells(names) if sys.stdout.isatty() else names)
+        # CSV has no escapes: a terminal gets escaped text, a file or a pipe gets the data.
         cells = ([decoded(value) for value in row] for row in rows)
-        sheet.writerows(map(shown_cells, cells) if sys.stdout.isatty() else cells)
+        sheet.writerows(map(escaped_cells, cells) if sys.stdout.isatty() else cells)
     else:
         for row in rows:
             pairs = dict(zip(names, (as_json(decoded(value)) for value in row), strict=True))
@@ -242,13 +240,13 @@ def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: 
     sys.stdout.flush()
 
 
-def shown_cells(row: Iterable[Any]) -> list[Any]:
-    """Return a row of CSV for a terminal, its texts escaped."""
+def escaped_cells(row: Iterable[Any]) -> list[Any]:
+    """Return a row of CSV for a terminal, with escaped texts."""
     return [value if value is None else printable(value) for value in row]
 
 
 def decoded(value: Any) -> Any:
-    """Return a value with its bytes as text: each byte that is not UTF-8 as \\xNN."""
+    """Return a value with bytes as text; bytes that are not UTF-8 become \\xNN."""
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode(errors="backslashreplace")
     if isinstance(value, Row):
@@ -259,5 +257,5 @@ def decoded(value: Any) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """A value as JSON can say it."""
+    """Return a value that JSON can represent."""
     return value.asDict(recursive=True) if isinstance(value, Row) else value

@@ -1,4 +1,4 @@
-"""`headrace serve`: everything after it belongs to the server."""
+"""`headrace serve`: run the server, which parses all further arguments itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-ENDS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command(
@@ -23,7 +23,7 @@ def command(arguments: tuple[str, ...]) -> int:
     Example: headrace serve redis.conf --port 7777 --stream-node-max-entries 200
     """
     try:
-        with signals_waiting():  # an import that is interrupted can end in any error
+        with signals_blocked():  # an interrupted import can raise any error
             from headrace.server.main import serve
         return serve(list(arguments))
     except KeyboardInterrupt:  # the server does not handle signals yet: there is nothing to shut down
@@ -31,9 +31,9 @@ def command(arguments: tuple[str, ...]) -> int:
 
 
 @contextmanager
-def signals_waiting() -> Iterator[None]:
-    """What would end the program while inside is heard at its end."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+def signals_blocked() -> Iterator[None]:
+    """Block signals that stop the program; they are delivered at the end of the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:

@@ -1,35 +1,70 @@
-"""The Spark session of a command: its start is announced before it begins."""
+"""The Spark session of a command, and the values that did not fit its columns."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from headrace.console.escaping import printable
 from headrace.pipeline.local_spark import local_spark
+from headrace.spark.decode.misfits import MAP, MisfitCounts, collected_misfits, collecting_misfits
 
 STARTING = "Starting Spark…"
 
 
 @contextmanager
 def announced_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSession]:
-    """Start a Spark session that ends with the block; say so on stderr before the wait begins.
+    """Start a Spark session, stopped at the end of the block; print a line on stderr before the start.
 
     Args:
-        name: the name of the Spark application.
-        log: the file for what the JVM and its workers write.
-        zone: the time zone of the session.
+        name: The name of the Spark application.
+        log: The file for the output of the JVM and its workers.
+        zone: The time zone of the session.
     """
     errors = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         if errors.is_terminal:
-            with errors.status(STARTING):  # a spinner, removed when Spark is there
+            with errors.status(STARTING):  # a spinner, removed when Spark has started
                 spark = stack.enter_context(local_spark(name, log, zone))
         else:
             print(STARTING, file=sys.stderr, flush=True)
             spark = stack.enter_context(local_spark(name, log, zone))
         yield spark
+
+
+@contextmanager
+def scratch_spark(
+    name: str, zone: str = "UTC", on_misfits: Callable[[MisfitCounts], object] | None = None
+) -> Iterator[SparkSession]:
+    """Start a Spark session whose log is in a temporary directory.
+
+    Args:
+        name: The name of the Spark application.
+        zone: The time zone of the session.
+        on_misfits: Called after Spark has stopped with the number of values that did not fit, by column.
+    """
+    with ExitStack() as stack:
+        prefix = f"{name.replace(' ', '-')}-"
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix=prefix)))
+        if on_misfits is not None:
+            stack.enter_context(collecting_misfits(scratch))
+            stack.callback(lambda: on_misfits(collected_misfits(scratch)))
+        yield stack.enter_context(announced_spark(name, scratch / "spark.log", zone))
+
+
+def summarize_misfits(counts: MisfitCounts) -> str:
+    """Return a line about the values that did not fit their columns; empty if there are none."""
+    columns = [
+        f"{printable(stream)}.{printable(column)} {count:,}"
+        for (stream, column), count in counts.items()
+        if column != MAP
+    ]
+    if not columns:
+        return ""
+    return f"Values that do not fit their column, and are null there: {', '.join(columns)}"

@@ -1,4 +1,4 @@
-"""Read what is added to streams as it comes, through restarts of the server and deleted streams."""
+"""Follow streams: read new entries, also after restarts of the server and deletion of streams."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from headrace.console.escaping import one_line
 from headrace.errors import UsageError
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
 
-BLOCK_MS = 1000  # of one XREAD; after that a deleted stream is noticed
-POLL_S = 0.1  # between looks at streams that no single XREAD can wait for
+BLOCK_MS = 1000  # of one XREAD, between checks for deleted streams
+POLL_S = 0.1  # interval where one XREAD cannot wait for all streams
 
 
 def follow(
     clients: list[StreamClient], positions: dict[str, EntryId]
 ) -> Iterator[tuple[str, RawEntry | None]]:
-    """Return entries as they are added, without end.
+    """Yield entries as they are added, without end.
 
-    After the entries of one reply comes a pair of an empty name and None: the moment to flush.
+    The entries of a reply are followed by an empty name and None: the time to flush the output.
 
     Args:
-        clients: Of the streams.
-        positions: For each stream the ID after which to read; kept current.
+        clients: The clients of the streams.
+        positions: The ID after which to read each stream; updated.
 
     Raises:
-        HeadraceError: the server rejects the requests, as for a wrong password.
+        HeadraceError: if the server rejects the requests, for example because of a wrong password.
     """
     follower = Follower(clients, positions)
     pause = INITIAL_DELAY_S
@@ -43,13 +43,13 @@ def follow(
             if not found:
                 follower.check_streams()
             if lost:
-                note("the server is back")
+                print_notice("the server is back")
             lost, pause = False, INITIAL_DELAY_S
         except AUTH_ERRORS:
             raise
         except CONNECTION_ERRORS as error:
             if not lost:
-                note(f"the server was lost, trying to find it again: {error}")
+                print_notice(f"connection lost, reconnecting: {error}")
             lost = True
             follower.disconnect(error)
             time.sleep(pause)
@@ -61,26 +61,26 @@ def follow(
 
 
 class Follower:
-    """Reads several streams, by one blocking XREAD where a single server has them all."""
+    """Reads several streams: by one blocking XREAD if all are on one server, otherwise by polling."""
 
     def __init__(self, clients: list[StreamClient], positions: dict[str, EntryId]) -> None:
         self.clients = clients
         self.positions = positions
         self.by_key = {client.key: client for client in clients}
         self.servers = clients[0].servers
-        self.together = len(clients) == 1 or not self.servers.is_cluster
-        self.gone: set[str] = set()  # streams that were deleted
+        self.on_one_server = len(clients) == 1 or not self.servers.is_cluster
+        self.deleted: set[str] = set()  # names of streams
 
     def disconnect(self, error: Exception) -> None:
-        """Close connections that an error has made useless."""
+        """Close the connections after an error."""
         for client in self.clients:
             client.close()
         if isinstance(error, RedisClusterException):
-            self.servers.close()  # none of the nodes it knows answers: begin again with those of the URL
+            self.servers.close()  # no known node replies: start again from the nodes of the URL
 
     def read(self) -> list[tuple[str, RawEntry | None]]:
-        """Return what came after the positions, waiting a little for it."""
-        if self.together:
+        """Return the entries after the positions; wait for a short time if there are none."""
+        if self.on_one_server:
             return self._xread(self.clients, BLOCK_MS)
         found = [entry for client in self.clients for entry in self._xread([client], None)]
         if not found:
@@ -107,25 +107,25 @@ class Follower:
         return found
 
     def check_streams(self) -> None:
-        """Begin again with streams that were deleted, or made again with lower IDs."""
+        """Reset the positions of streams that were deleted, or created again with lower IDs."""
         for client in self.clients:
             about = client.about_if_exists()
             if about is None:
-                if client.name not in self.gone:
-                    note(f"stream {client.name!r} was deleted; waiting for it to be made again")
-                self.gone.add(client.name)
+                if client.name not in self.deleted:
+                    print_notice(f"stream {client.name!r} was deleted; waiting until it is created again")
+                self.deleted.add(client.name)
                 self.positions[client.name] = (0, 0)
                 continue
             last = parse_id(about["last-generated-id"].decode())
             if last < self.positions[client.name]:
-                note(
-                    f"stream {client.name!r} was deleted and made again: its entries follow from the first on"
+                print_notice(
+                    f"stream {client.name!r} was deleted and created again; reading it from its first entry"
                 )
                 self.positions[client.name] = (0, 0)
-            self.gone.discard(client.name)
+            self.deleted.discard(client.name)
 
 
-def note(text: str) -> None:
-    """Tell on standard error, after what was printed so far."""
+def print_notice(text: str) -> None:
+    """Print a line on standard error, after flushing standard output."""
     sys.stdout.flush()
     click.echo(f"headrace: {one_line(text)}", err=True)

@@ -1,4 +1,4 @@
-"""Which server a command talks to, and which of its streams it is about: named, or matching a pattern."""
+"""Options and helpers to select a server and its streams."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from headrace.pipeline.similar_streams import similar_stream
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.source.stream_state import last_ids
 
-PROFILE_KEY = "headrace.profile"  # in the context of click
+PROFILE_KEY = "headrace.profile"  # in context.meta of click
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 
 def url_option(command: C) -> C:
-    """Give a command the options --url and --profile; it gets the URL that they and the environment say."""
+    """Add the options --url and --profile to a command, which gets the resolved URL as `url`."""
     url = click.option(
         "--url",
         metavar="URL",
         callback=lambda context, option, value: chosen_url(context, value),
-        help="The server: redis://, rediss://, unix://, sentinel:// or cluster://. If left out: --profile, "
-        f"{URL_VARIABLE}, the profile {DEFAULT_PROFILE!r}, or {DEFAULT_URL}.",
+        help="The server: redis://, rediss://, unix://, sentinel:// or cluster://.  [default: --profile, "
+        f"{URL_VARIABLE}, the profile {DEFAULT_PROFILE!r}, or {DEFAULT_URL}]",
     )
     profile = click.option(
         "--profile",
@@ -38,45 +38,51 @@ def url_option(command: C) -> C:
         is_eager=True,  # before --url, which reads it
         expose_value=False,
         callback=lambda context, option, value: context.meta.__setitem__(PROFILE_KEY, value),
-        help=f"The server of this profile in profiles.toml; also {PROFILE_VARIABLE}.",
+        help=f"Use the server of this profile in profiles.toml.  [default: {PROFILE_VARIABLE}]",
     )
     return url(profile(command))
 
 
 def chosen_url(context: click.Context, given: str | None) -> str | None:
-    """Return the URL that a command gets; what was given while click only completes words."""
+    """Return the URL for a command; during shell completion the option's own value."""
     return given if context.resilient_parsing else resolve_url(given, context.meta.get(PROFILE_KEY))
 
 
-def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> list[str]:
-    """The streams, which exist. UsageError if one does not, or none matches, or none is asked for."""
-    if bool(names) == bool(pattern):
-        raise UsageError("say which streams: --stream, once or more, or --pattern")
+def select_streams(url: str, names: tuple[str, ...], pattern: str | None) -> list[str]:
+    """Return the existing streams with these names, or with names that match the pattern.
+
+    Raises:
+        UsageError: if a stream does not exist, none matches, or not exactly one of both is given.
+    """
+    if names and pattern:
+        raise UsageError("--stream and --pattern exclude each other")
+    if not names and not pattern:
+        raise UsageError("no streams given: use --stream, once or more, or --pattern")
     with servers_at(url) as servers:
         if pattern is not None:
             try:
                 found = servers.scan(re.compile(pattern, re.DOTALL))
             except (re.error, OverflowError, RecursionError) as error:
-                raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
+                raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
             if not found:
                 raise UsageError(f"{without_password(url)}: no stream matches {pattern!r}")
             return found
-        wanted = list(dict.fromkeys(map(normalize_name, names)))
-        there = last_ids(servers, wanted)
-        for name in wanted:
-            if name not in there:
+        streams = list(dict.fromkeys(map(normalize_name, names)))
+        existing = last_ids(servers, streams)
+        for name in streams:
+            if name not in existing:
                 raise no_stream(servers, name)
-        return wanted
+        return streams
 
 
 def no_stream(servers: Servers, name: str) -> UsageError:
-    """Return what to raise when a stream does not exist: it says which one may be meant."""
+    """Return the error for a stream that does not exist; it names a similar one."""
     where = without_password(servers.url)
     return UsageError(f"{where}: there is no stream {name!r}{similar_stream(servers, name)}")
 
 
-def lengths(url: str, streams: list[str]) -> int:
-    """How many entries the streams have, all together."""
+def total_length(url: str, streams: list[str]) -> int:
+    """Return the number of entries of all these streams together."""
     with servers_at(url) as servers:
-        answers = servers.request(streams, lambda pipe, stream: pipe.xlen(stream_key(stream)))
-        return sum(answer for answer in answers.values() if isinstance(answer, int))
+        replies = servers.request(streams, lambda pipe, stream: pipe.xlen(stream_key(stream)))
+        return sum(reply for reply in replies.values() if isinstance(reply, int))

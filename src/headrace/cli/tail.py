@@ -1,4 +1,4 @@
-"""`headrace tail`: the last entries of streams, and those that come."""
+"""`headrace tail`: print the last entries of streams, and follow them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import click
 from rich.console import Console
 
 from headrace.cli.completion import complete_streams
-from headrace.cli.entry_times import first_id_of
-from headrace.cli.output import id_time, json_bytes, json_fields, shown_fields
+from headrace.cli.entry_times import parse_first_id
+from headrace.cli.output import fields_text, id_time, json_bytes, json_fields
 from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import RawEntry, StreamClient, clients_of
 from headrace.cli.stream_follower import follow
@@ -24,10 +24,9 @@ from headrace.console import styles
 from headrace.console.escaping import json_text, printable
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.spark.source.offsets import U64_MAX, EntryId, parse_id
+from headrace.spark.source.offsets import EntryId, parse_id
 
-LAST = 10
-END: EntryId = (U64_MAX, U64_MAX)
+LAST = 10  # entries of each stream
 
 
 @click.command(
@@ -46,20 +45,21 @@ Examples:
     "-n",
     "--last",
     type=click.IntRange(min=0),
-    help=f"The last so many entries of each stream; {LAST} if left out.",
+    metavar="N",
+    help=f"Print the last N entries of each stream.  [default: {LAST}]",
 )
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Continue with new entries until Ctrl-C.")
 @click.option(
     "--from",
     "begin",
     metavar="ID|TIME",
-    help="From this ID or time (UTC) on; 15min: since then.",
+    help="Print all entries from this ID or time (UTC) on; 15min: of the last 15 minutes.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many entries.")
+@click.option("--count", metavar="N", type=click.IntRange(min=1), help="Exit after N entries.")
 @click.option(
-    "--group", metavar="GROUP", help="Show what is pending in this group, oldest first; nothing is taken."
+    "--group", metavar="GROUP", help="Print the oldest pending entries of this group, without claiming them."
 )
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each entry.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per entry.")
 @url_option
 def command(
     streams: tuple[str, ...],
@@ -71,28 +71,28 @@ def command(
     as_json: bool,
     url: str,
 ) -> None:
-    """Print the last entries of streams, oldest first; with -f go on with those that are added.
+    """Print the last entries of streams, oldest first; with -f continue with new entries.
 
-    Several streams are merged in the order of their IDs. Following survives restarts of the server.
+    Several streams are merged in the order of their IDs. -f reconnects after a restart of the server.
     """
     if last is not None and begin is not None:
-        raise UsageError("-n and --from exclude each other: use --from with --count")
+        raise UsageError("-n and --from exclude each other; --count limits the entries of --from")
     if group is not None and (following or begin is not None):
-        raise UsageError("--group shows what is pending: leave out -f and --from")
+        raise UsageError("--group prints pending entries: leave out -f and --from")
     names = list(dict.fromkeys(streams))
     printer = EntryPrinter(as_json, len(names) > 1, count)
-    ending = suppress(KeyboardInterrupt) if following else nullcontext()  # the usual way to end -f
-    with ending, servers_at(url) as servers, clients_of(servers, names) as clients:
+    interrupts = suppress(KeyboardInterrupt) if following else nullcontext()  # Ctrl-C ends -f as usual
+    with interrupts, servers_at(url) as servers, clients_of(servers, names) as clients:
         if group is not None:
             from headrace.cli.pending_entries import print_pending_entries
 
             print_pending_entries(clients, group, LAST if last is None else last, printer)
             return
-        first = None if begin is None else first_id_of(begin)
+        first = None if begin is None else parse_first_id(begin)
         positions = {client.name: client.last_id() for client in clients}
         found = heapq.merge(
             *(
-                entries_of(client, positions[client.name], first, LAST if last is None else last)
+                existing_entries(client, positions[client.name], first, LAST if last is None else last)
                 for client in clients
             ),
             key=lambda entry: parse_id(entry[1]),
@@ -104,10 +104,10 @@ def command(
             follow_streams(clients, positions, printer)
 
 
-def entries_of(
+def existing_entries(
     client: StreamClient, upto: EntryId, first: EntryId | None, last: int
 ) -> Iterator[tuple[str, str, list[bytes] | None]]:
-    """Return the entries of a stream that are there: from an ID on, or the last ones."""
+    """Return the entries of a stream from `first` on, or the `last` ones, up to and including `upto`."""
     if first is None:
         first = client.start_of_last(last, upto) if last else None
     if first is not None and first <= upto:
@@ -116,9 +116,9 @@ def entries_of(
 
 
 def follow_streams(clients: list[StreamClient], positions: dict[str, EntryId], printer: EntryPrinter) -> None:
-    """Print what comes after the positions until the printer has enough."""
+    """Print the entries after the positions until the printer has printed enough."""
     for stream, entry in follow(clients, positions):
-        if entry is None:  # the end of what came together
+        if entry is None:  # the end of a reply
             printer.flush()
             continue
         printer.show(stream, entry)
@@ -128,33 +128,33 @@ def follow_streams(clients: list[StreamClient], positions: dict[str, EntryId], p
 
 
 class EntryPrinter:
-    """Prints entries, each in one line.
+    """Prints an entry per line.
 
     Args:
         as_json: Print JSON.
-        naming: Begin each line with the name of the stream.
-        count: How many entries are enough; None if there is no limit.
+        with_names: Begin each line with the name of the stream.
+        count: Number of entries to print; None for no limit.
     """
 
-    def __init__(self, as_json: bool, naming: bool, count: int | None) -> None:
+    def __init__(self, as_json: bool, with_names: bool, count: int | None) -> None:
         self.as_json = as_json
-        self.naming = naming
+        self.with_names = with_names
         self.left = count
         self.console = Console(highlight=False)
 
     @property
     def is_done(self) -> bool:
-        """Whether enough entries were printed."""
+        """Return whether enough entries were printed."""
         return self.left == 0
 
     def show(self, stream: str, entry: RawEntry, *notes: str, about: dict[str, object] | None = None) -> None:
-        """Print one entry.
+        """Print an entry.
 
         Args:
-            stream: Its name.
+            stream: The name of its stream.
             entry: Its ID and its fields.
-            notes: More to print for a person.
-            about: More members of the JSON object.
+            notes: Additional text in output for people.
+            about: Additional members of the JSON object.
         """
         with writing():
             self._show(stream, entry, notes, about or {})
@@ -168,13 +168,13 @@ class EntryPrinter:
             shown = None if fields is None else json_fields(fields)
             print(json_text({"stream": name, "id": entry_id, **about, "fields": shown}))
         else:
-            text = "(deleted)" if fields is None else shown_fields(fields)
+            text = "(deleted)" if fields is None else fields_text(fields)
             self._print(stream, entry_id, *notes, text)
 
     def _print(self, stream: str, entry_id: str, *parts: str) -> None:
-        name = f"{printable(stream)}  " if self.naming else ""
+        name = f"{printable(stream)}  " if self.with_names else ""
         time = id_time(entry_id)
-        if not self.console.is_terminal:  # rich is slow where there is nothing to color
+        if not self.console.is_terminal:  # rich is slow, and here is nothing to color
             print(f"{name}{entry_id}  {time}  {'  '.join(parts)}")
             return
         text = line(
@@ -183,6 +183,6 @@ class EntryPrinter:
         self.console.print(text, soft_wrap=True)
 
     def flush(self) -> None:
-        """Have a reader at the other end of a pipe see what was printed."""
+        """Flush the output, so that the reader of a pipe receives it."""
         with writing():
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`headrace top`: a server live, in the terminal."""
+"""`headrace top`: watch a server in the terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from headrace.cli.option_types import check_finite
 from headrace.cli.streams import url_option
-from headrace.cli.values import finite
 from headrace.client.connection_errors import explain_connection_errors
 from headrace.client.servers import Servers
 from headrace.client.url import parse_server_url, without_password
@@ -20,8 +20,8 @@ from headrace.console.server_stats import Request, SendPipeline, collect_stats
 from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
 from headrace.errors import UsageError
 
-MEMORY_EVERY = 10  # frames: a server goes through all nodes of a stream to tell its memory
-TABLE_LINES = 3  # of a frame: an empty one, the titles, and how many streams are left out
+MEMORY_EVERY = 10  # frames: a server reads all nodes of a stream to compute its memory
+TABLE_LINES = 3  # lines of a frame for an empty line, the titles, and the number of streams left out
 
 
 @click.command(
@@ -37,52 +37,57 @@ Examples:
 @click.option(
     "--every",
     type=click.FloatRange(0.1, 86_400),
-    callback=finite,
+    callback=check_finite,
     default=1.0,
     show_default=True,
+    metavar="SECONDS",
     help="Seconds between frames.",
 )
 @click.option(
-    "--order", type=click.Choice(ORDERS), default="rate", show_default=True, help="What comes first."
+    "--order",
+    type=click.Choice(ORDERS),
+    default="rate",
+    show_default=True,
+    help="Sort the streams by this value.",
 )
-@click.option("--once", is_flag=True, help="Print one frame, after --every seconds, and end.")
+@click.option("--once", is_flag=True, help="Print one frame after --every seconds, and exit.")
 def command(url: str, every: float, order: str, once: bool) -> None:
-    """Watch a server: throughput, streams, groups, lag, oldest pending entries, memory; Ctrl-C ends it.
+    """Watch a server: throughput, streams, groups, lag, oldest pending entries, memory.
 
-    Works with any Redis or Valkey server.
+    Ctrl-C exits. Works with any Redis or Valkey server.
     """
-    where = without_password(url)
+    address = without_password(url)
     if parse_server_url(url).kind == "cluster":
-        raise UsageError(f"{where}: name one server of the cluster, as redis://host:port")
+        raise UsageError(f"{address}: top shows one server; give a node of the cluster as redis://host:port")
     console = Console(highlight=False)
     history = History()
-    with asking(url) as ask:
-        history.add(collect_stats(ask, consumers=False, memory=True))
+    with request_sender(url) as send:
+        history.add(collect_stats(send, consumers=False, memory=True))
         if once:
             time.sleep(every)
-            history.add(collect_stats(ask, consumers=False))
-            console.print(top_picture(history, where, order, None))
+            history.add(collect_stats(send, consumers=False))
+            console.print(top_picture(history, address, order, None))
             return
         frames = 0
         with screen(console) as draw, suppress(KeyboardInterrupt):
             while True:
-                lines = lines_for_streams(console, history, where) if console.is_terminal else None
-                draw(top_picture(history, where, order, lines))
+                lines = lines_for_streams(console, history, address) if console.is_terminal else None
+                draw(top_picture(history, address, order, lines))
                 time.sleep(every)
                 frames += 1
-                history.add(collect_stats(ask, consumers=False, memory=frames % MEMORY_EVERY == 0))
+                history.add(collect_stats(send, consumers=False, memory=frames % MEMORY_EVERY == 0))
 
 
-def lines_for_streams(console: Console, history: History, where: str) -> int:
-    """Return how many lines of the screen are left for streams; a narrow one wraps the server's lines."""
+def lines_for_streams(console: Console, history: History, address: str) -> int:
+    """Return the number of lines for streams; a narrow screen wraps the lines about the server."""
     assert history.now is not None
-    head = console.render_lines(server_lines(history, history.now, where), pad=False)
+    head = console.render_lines(server_lines(history, history.now, address), pad=False)
     return max(console.height - len(head) - TABLE_LINES, 1)
 
 
 @contextmanager
 def screen(console: Console) -> Iterator[Callable[[RenderableType], object]]:
-    """Where frames are drawn: each in the place of the one before, or below it where there is no terminal."""
+    """Yield a function that draws a frame: in place on a terminal, otherwise below the previous one."""
     if not console.is_terminal:
         yield console.print
         return
@@ -91,19 +96,19 @@ def screen(console: Console) -> Iterator[Callable[[RenderableType], object]]:
 
 
 @contextmanager
-def asking(url: str) -> Iterator[SendPipeline]:
-    """A way to ask the server at url; it raises HeadraceError when that is lost, or says no."""
+def request_sender(url: str) -> Iterator[SendPipeline]:
+    """Yield a function that sends requests to a server; it raises HeadraceError if the connection fails."""
     with Servers(url, reconnect_timeout=0) as servers:
 
-        def ask(requests: list[Request]) -> list[object]:
+        def send(requests: list[Request]) -> list[object]:
             with explain_connection_errors(url):
                 pipe = servers.client().pipeline(transaction=False)
                 for words in requests:
-                    # As bytes no name of a command is known to redis-py: it leaves the answer as it is.
+                    # redis-py does not know command names as bytes, so it does not convert the replies.
                     pipe.execute_command(
                         *(word.encode() if isinstance(word, str) else word for word in words)
                     )
-                answers: list[object] = pipe.execute(raise_on_error=False)
-                return answers
+                replies: list[object] = pipe.execute(raise_on_error=False)
+                return replies
 
-        yield ask
+        yield send

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from headrace.cli.drawing import progress_bar
-from headrace.cli.streams import url_option, wanted_streams
-from headrace.cli.values import LocalPath
+from headrace.cli.option_types import LocalPath
+from headrace.cli.progress import progress_bar
+from headrace.cli.streams import select_streams, url_option
 from headrace.console.rich_text import line
 from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.trim import TrimResult, trim
@@ -25,18 +25,21 @@ Examples:
   headrace trim --pattern 'orders\\..*' --keep-for 2h --archive archive/orders
 """,
 )
-@click.option("--stream", "names", multiple=True, help="The stream to trim; repeat it for several.")
-@click.option("--pattern", metavar="REGEX", help="All streams whose whole name matches.")
+@click.option("--stream", "names", multiple=True, help="Trim this stream; may be repeated.")
+@click.option("--pattern", metavar="REGEX", help="Trim all streams whose whole name matches.")
 @url_option
 @click.option(
     "--archive",
     type=LocalPath(existing_directory=True),
-    help="Trim up to the end of this archive. Default: the watermark on the server.",
+    metavar="PATH",
+    help="Trim up to the end of this archive.  [default: the last archived ID stored on the server]",
 )
-@click.option("--keep", type=click.IntRange(min=1), help="Keep at least this many entries.")
-@click.option("--keep-for", metavar="TIME", help="Keep the entries of the last 2h, 30min, 7d.")
+@click.option("--keep", metavar="N", type=click.IntRange(min=1), help="Keep at least the newest N entries.")
+@click.option(
+    "--keep-for", metavar="TIME", help="Keep the entries of this last time, such as 30min, 2h or 7d."
+)
 @click.option("--no-groups-ok", is_flag=True, help="Also trim streams without consumer groups.")
-@click.option("--dry-run", is_flag=True, help="Only print what would be removed, and why the rest stays.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing: print what would be removed.")
 def command(
     names: tuple[str, ...],
     pattern: str | None,
@@ -49,13 +52,13 @@ def command(
 ) -> None:
     """Remove the entries that are archived and acknowledged by every consumer group.
 
-    Prints for each stream why the other entries stay.
+    Prints for each stream why the other entries are kept.
     """
     console = Console(highlight=False)
     retention = RetentionPolicy(
         keep or 0, 0 if keep_for is None else parse_duration_ms(keep_for), no_groups_ok
     )
-    streams = wanted_streams(url, names, pattern)
+    streams = select_streams(url, names, pattern)
     results: list[TrimResult] = []
     with progress_bar(console) as bar:
         task = bar.add_task("Trimming", total=len(streams), rows=0)
@@ -73,13 +76,11 @@ def command(
 
 
 def print_result(console: Console, result: TrimResult, dry_run: bool) -> None:
-    """Print how many entries of a stream were removed, and why the others stay."""
-    did = "would be removed" if dry_run else "removed"
-    about = "at least " if result.is_lower_bound else ""
-    removed = plural(result.removed, "entry")
-    console.print(
-        line((result.stream, "bold"), f": {about}{removed} {did}, {result.remaining:,} left"), soft_wrap=True
-    )
+    """Print how many entries of a stream were removed, and why the others are kept."""
+    verb = "would be removed" if dry_run else "removed"
+    at_least = "at least " if result.is_lower_bound else ""
+    text = f": {at_least}{plural(result.removed, 'entry')} {verb}, {result.remaining:,} left"
+    console.print(line((result.stream, "bold"), text), soft_wrap=True)
     first, *others = result.reasons
     console.print(line(f"  stopped by: {first}"), soft_wrap=True)
     for other in others:

@@ -70,23 +70,6 @@ def describe_misfits(stream: str, column: str, count: int) -> str:
     return f"{stream}: {count:,} {values} not fit the column {column} and became null"
 
 
-def summarize_misfits(counts: MisfitCounts) -> str:
-    """One line on the values of all columns; nothing if all fitted."""
-    columns = [
-        f"{escaped(stream)}.{escaped(column)} {count:,}"
-        for (stream, column), count in counts.items()
-        if column != MAP
-    ]
-    if not columns:
-        return ""
-    return f"Values that do not fit their column, and are null there: {', '.join(columns)}"
-
-
-def escaped(name: str) -> str:
-    """A name that can be printed on a terminal."""
-    return name if name.isprintable() else name.encode("unicode_escape", "surrogatepass").decode()
-
-
 @contextmanager
 def collecting_misfits(directory: Path) -> Iterator[None]:
     """Within, a Spark that is started leaves its counts in the directory."""

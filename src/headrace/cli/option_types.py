@@ -1,4 +1,4 @@
-"""Checks of values that options of several commands take: what click's own types let pass."""
+"""Checks of option values that click's own types do not make."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from headrace.errors import UsageError
 from headrace.spark.archive.local_paths import local_path
 
 
-def finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    """The number, unless it is `nan` or `inf`, which Python takes for numbers. click.BadParameter."""
+def check_finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """Return the number. click.BadParameter for `nan` and `inf`, which Python accepts as numbers."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a number.")
     return value
 
 
-def time_zone(context: click.Context, option: click.Parameter, name: str) -> str:
-    """The name, if a time zone has it. click.BadParameter."""
+def check_time_zone(context: click.Context, option: click.Parameter, name: str) -> str:
+    """Return the name of a time zone. click.BadParameter if there is none of that name."""
     if name not in zoneinfo.available_timezones():
-        raise click.BadParameter(f"no time zone {name!r}; expected a name such as UTC or Europe/Berlin")
+        raise click.BadParameter(f"unknown time zone {name!r}; expected a name such as UTC or Europe/Berlin")
     return name
 
 
 class LocalPath(click.ParamType[Path]):
-    """A path that this machine sees, or a file:// URL. UsageError for other URL schemes."""
+    """A path on this machine, or a file:// URL. UsageError for other URL schemes."""
 
     name = "path"
 

@@ -1,4 +1,4 @@
-"""Bars for the terminal."""
+"""Progress bars for the terminal."""
 
 from __future__ import annotations
 
@@ -16,49 +16,42 @@ from rich.text import Text
 
 from headrace.console.escaping import printable
 
-BLOCKS = " ▏▎▍▌▋▊▉█"
 
-
-class Description(ProgressColumn):
+class TaskNameColumn(ProgressColumn):
     """The name of a task, which may be the name of a stream."""
 
     def get_table_column(self) -> Column:
-        """Return the layout: one line, cut where there is little room."""
+        """Return the layout: one line, which is cut on a narrow terminal."""
         return Column(no_wrap=True, overflow="ellipsis")
 
     def render(self, task: Task) -> Text:
-        """Return the text for one task."""
+        """Return the text for a task."""
         return Text(f"  {printable(task.description):<8}")
 
 
-class Rows(ProgressColumn):
-    """The rows so far and how many a second; a task carries them in its field `rows`."""
+class RowsColumn(ProgressColumn):
+    """The number of rows so far (the task's field `rows`), and the rows per second."""
 
     def get_table_column(self) -> Column:
-        """In one line: where there is little room the bar gives way."""
+        """Return the layout: one line; on a narrow terminal the bar becomes shorter."""
         return Column(no_wrap=True)
 
     def render(self, task: Task) -> Text:
-        """The text for one task."""
+        """Return the text for a task."""
         rows = int(task.fields.get("rows", 0))
         rate = rows / task.elapsed if task.elapsed else 0
         return Text(f"{rows:>9,} rows  {rate:>7,.0f} rows/s", style="cyan")
 
 
-def progress_bar(console: Console) -> Progress:
-    """A bar with the share done, rows, rows a second and time; silent when the output is no terminal."""
+def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
+    """Return a bar with name, share done, rows, rates, `columns` and time; silent without a terminal."""
     return Progress(
-        Description(),
+        TaskNameColumn(),
         BarColumn(bar_width=None),
         TaskProgressColumn(),
-        Rows(),
+        RowsColumn(),
+        *columns,
         TimeElapsedColumn(),
         console=console,
         disable=not console.is_terminal,
     )
-
-
-def bar(value: float, largest: float, width: int) -> str:
-    """A bar of block characters, in eighths of a character."""
-    eighths = round(8 * width * max(0.0, value) / largest) if largest > 0 else 0
-    return "█" * (eighths // 8) + BLOCKS[eighths % 8].strip()
