@@ -167,10 +167,10 @@ def test_rows_may_be_picked_and_a_chunk_ends_at_its_size() -> None:
         encoder.encode(None, 5, 11, 1000)
 
 
-def test_a_row_of_nothing_but_nulls_is_refused() -> None:
+def test_a_row_of_only_nulls_is_rejected() -> None:
     encoder = XaddEncoder()
     encoder.load(1, [field_cells("f", pa.array([None], pa.int64()), "epoch_ms")], None)
-    with pytest.raises(UsageError, match="nothing but nulls"):
+    with pytest.raises(UsageError, match="All columns of a row are null"):
         encoder.encode(None, 0, 1, 1000)
 
 

@@ -115,7 +115,7 @@ def test_what_cannot_be_shown_is_a_warning(
     gone = parse_options({"url": f"redis://127.0.0.1:{free_port()}", "groupId": "spark"}, "stream")
     progress = GroupProgress(gone, EntryNumbers())
     progress.publish({"s": "5-0"})
-    assert "The progress is not shown in the group spark" in caplog.text
+    assert "The progress cannot be shown in the group spark" in caplog.text
 
 
 def test_without_the_option_nothing_happens(stream_server: StreamServer) -> None:

@@ -149,35 +149,36 @@ def test_a_table_is_written_without_spark(stream_server: StreamServer) -> None:
     assert stream_server.client.xlen("out") == 50
 
 
-def test_what_cannot_be_written_is_refused_with_a_reason(stream_server: StreamServer) -> None:
+def test_errors_say_why_rows_cannot_be_written(stream_server: StreamServer) -> None:
     n = schema(n=LongType())
     one = {"n": [1]}
 
-    def refused(message: str, kinds: StructType, overwrite: bool = False, **options: str) -> None:
+    def check_rejected(message: str, kinds: StructType, overwrite: bool = False, **options: str) -> None:
         with pytest.raises(UsageError, match=message):
             writer(stream_server, kinds, overwrite, **options)
 
-    refused("Say where to write", n)
-    refused("_id must be STRING", schema(_id=LongType(), n=LongType()), stream="s")
-    refused("_fields must be MAP", schema(_fields=LongType()), stream="s")
-    refused("the rows have no ID", n, stream="s", keepIds="true")
-    refused("choose one", n, stream="s", minId="5", maxLength="5")
-    refused("needs maxLength or minId", n, stream="s", trimPolicy="ACKED")
-    refused("overwrite replaces one stream", schema(_stream=StringType(), n=LongType()), True, stream="s")
-    refused("minId is", n, stream="s", minId="x")
-    with pytest.raises(UsageError, match="nothing but nulls"):
+    check_rejected("No stream to write to", n)
+    check_rejected("_id must be STRING", schema(_id=LongType(), n=LongType()), stream="s")
+    check_rejected("_fields must be MAP", schema(_fields=LongType()), stream="s")
+    check_rejected("the rows have no ID", n, stream="s", keepIds="true")
+    check_rejected("give only one", n, stream="s", minId="5", maxLength="5")
+    check_rejected("needs maxLength or minId", n, stream="s", trimPolicy="ACKED")
+    named = schema(_stream=StringType(), n=LongType())
+    check_rejected("overwrite replaces one stream", named, True, stream="s")
+    check_rejected("minId is", n, stream="s", minId="x")
+    with pytest.raises(UsageError, match="All columns of a row are null"):
         written(stream_server, {"n": pa.array([None], pa.int64())}, n, stream="s")
     lost = {"_stream": pa.array([None], pa.string()), "n": [1]}
     with pytest.raises(UsageError, match="null in _stream"):
         written(stream_server, lost, schema(_stream=StringType(), n=LongType()))
-    with pytest.raises(UsageError, match="only grows"):
+    with pytest.raises(UsageError, match="only appends"):
         HeadraceStreamWriter(parse_options({"stream": "s"}, "sink"), n, True)
     stream_server.client.set("text", "x")
     with pytest.raises(CommandError, match="WRONGTYPE"):
         written(stream_server, one, n, stream="text")
 
 
-def test_a_streaming_task_that_knows_no_query_says_so(stream_server: StreamServer) -> None:
+def test_a_streaming_task_without_query_id_warns_or_fails(stream_server: StreamServer) -> None:
     batch = pa.RecordBatch.from_pydict({"n": [1]})
     options = {"url": stream_server.url, "stream": "out"}
     task = HeadraceStreamWriter(parse_options(options, "sink"), schema(n=LongType()), False)
@@ -189,7 +190,7 @@ def test_a_streaming_task_that_knows_no_query_says_so(stream_server: StreamServe
         task.write(iter([batch]))
 
 
-def test_the_package_names_what_it_offers() -> None:
+def test_all_public_names_of_the_package_can_be_imported() -> None:
     import headrace.spark
 
     for name in headrace.spark.__all__:

@@ -1,7 +1,7 @@
-"""Which Arrow type is written how: an Arrow array as Cells for the encoder.
+"""Convert Arrow arrays to ArrowCells for the encoder, by type.
 
-Most types are read where they lie. What is rare, or what Arrow itself says well (dates, decimals, ISO
-times), it first turns into a column of texts; arrays, maps and structs become JSON, value by value.
+Most types are read in place. Arrow converts rare types, dates, decimals and ISO times to texts first.
+Arrays, maps and structs become JSON, value by value.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from headrace.spark.sink.encoder import ArrowCells
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# How many of a unit make a second, and of what is written.
+# Units per second: of Arrow types, and of written times.
 UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 EPOCHS = {"epoch_ms": 1000, "epoch_s": 1, "auto": 1000}
 
 
 def field_cells(name: str, column: pa.Array, timestamp_format: str) -> ArrowCells:
-    """A column as the field `name`; a text, map or number, whatever its type."""
+    """Return the cells of a column of any type, to be written to the field `name`."""
     import pyarrow as pa
 
     column = encodable(column, timestamp_format)
@@ -49,7 +49,7 @@ def field_cells(name: str, column: pa.Array, timestamp_format: str) -> ArrowCell
 
 
 def map_cells(column: pa.MapArray) -> ArrowCells:
-    """A map of texts, whose pairs become fields."""
+    """Return the cells of a map of texts, whose pairs become fields."""
     keys = field_cells("", column.keys, "epoch_ms")
     items = field_cells("", column.items, "epoch_ms")
     return _make_cells("map", b"", column, width=4, keys=keys, items=items)
@@ -66,7 +66,7 @@ def _make_cells(form: str, field: bytes, column: pa.Array, **settings: Any) -> A
 
 
 def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
-    """The column as one of the types that the encoder reads: the same values, or their texts."""
+    """Convert a column to a type that the encoder reads: with the same values, or their texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -89,7 +89,7 @@ def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     if types.is_float16(kind):
         column = column.cast(pa.float32())
     if types.is_floating(column.type):
-        # The shortest decimal of the narrow number, then spelled as all doubles are.
+        # The shortest decimal of the narrow number, then formatted like all doubles.
         return column.cast(pa.string()).cast(pa.float64())
     try:
         return column.cast(pa.string())
@@ -107,7 +107,7 @@ def _is_read_directly(kind: pa.DataType) -> bool:
 
 
 def _time_column(column: pa.Array, timestamp_format: str) -> pa.Array:
-    """Times as they are counted, in a unit as fine as is written; or in ISO 8601, with Z for a zone."""
+    """Convert times to a unit that is at least as fine as the written one, or to ISO 8601 texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -126,7 +126,7 @@ def _time_column(column: pa.Array, timestamp_format: str) -> pa.Array:
 
 
 def time_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
-    """Return times as the texts that they are written as."""
+    """Return the texts that times are written as."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

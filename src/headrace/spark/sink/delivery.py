@@ -1,7 +1,7 @@
-"""Requests on their way to a server, until it has confirmed them: here at least once.
+"""Send requests to a server until it has confirmed them, at least once.
 
-XADDs go in a pipeline: while the server works on a chunk the next one is encoded. What is unconfirmed when
-the connection breaks is sent again. See exactly_once for the other way.
+XADDs are pipelined: while the server runs a chunk, the next one is encoded. Chunks that are unconfirmed when
+the connection breaks are sent again. See exactly_once for delivery without duplicates.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ from headrace.spark.sink.reply_counter import ReplyCounter
 from headrace.spark.sink.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
 
 RECEIVE_BYTES = 1 << 16
-BUFFERED_ROWS = 1000  # chunks of a few rows, for many streams, are sent when they are so many together
+BUFFERED_ROWS = 1000  # small chunks, for many streams, are sent together when they reach this
 BUFFERED_BYTES = 1 << 20
 
 
 class ConcurrentAttempt(HeadraceError):
-    """Another attempt of this task has written meanwhile; a look at the marker will tell what."""
+    """Another attempt of this task has written meanwhile; the marker contains how many rows."""
 
 
 @dataclass
 class RowChunk:
-    """Rows [at, stop) of a batch, in requests.
+    """Rows [start, stop) of a batch, encoded as requests.
 
-    first: the number of the first of them among all that the task has for this stream.
+    first_row      the number of the first one among all rows of the task for this stream
+    encode         encodes rows [at, stop) again
+    requested_ids  returns the IDs of rows [at, stop); None if the server assigns all IDs
+    marker_before  the value of the marker before these rows
     """
 
     stream: bytes
@@ -40,15 +43,13 @@ class RowChunk:
     first_row: int
     start: int
     stop: int
-    encode: Callable[[int, int], bytes | bytearray]  # rows [at, stop) again
-    requested_ids: Callable[[int, int], list[str | None]] | None = (
-        None  # the IDs they ask for, if they ask for any
-    )
-    marker_before: bytes | None = None  # what the marker says before them
+    encode: Callable[[int, int], bytes | bytearray]
+    requested_ids: Callable[[int, int], list[str | None]] | None = None
+    marker_before: bytes | None = None
 
     @property
     def rows(self) -> int:
-        """How many they are."""
+        """The number of rows."""
         return self.stop - self.start
 
     @property
@@ -58,7 +59,7 @@ class RowChunk:
 
 
 class SinkConnection:
-    """One connection to the server of a stream, and what comes in over it."""
+    """One connection to the server of a stream, with the parsers of its replies."""
 
     def __init__(self, servers: Servers, stream: bytes) -> None:
         self._servers = servers
@@ -69,18 +70,18 @@ class SinkConnection:
         self._parser = ReplyParser()
 
     def send(self, requests: bytes | bytearray) -> None:
-        """Send what is encoded."""
+        """Send encoded requests."""
         self._connection.send_encoded(requests)
 
     def count_replies(self, replies: int) -> ReplyCounter:
-        """Wait for so many replies, and say how they were."""
+        """Wait for so many replies; return the counter, which has their errors."""
         self._counter.expect(replies)
         while not self._counter.done():
             self._counter.feed(self._receive())
         return self._counter
 
     def request(self, requests: bytes, replies: int) -> list[Any]:
-        """Send, and return the replies; errors among them as ReplyError. Nothing else may be on its way."""
+        """Send requests, and return the replies, errors as ReplyError. No other reply may be outstanding."""
         self.send(requests)
         answers: list[Any] = []
         while len(answers) < replies:
@@ -97,7 +98,7 @@ class SinkConnection:
         return bytes(memoryview(self._buffer)[:n])
 
     def raise_error(self, text: str) -> None:
-        """Raise an error reply: ServerUnavailable if it will pass, here or at another server."""
+        """Raise the exception for an error reply: ServerUnavailable if a retry can succeed."""
         self._connection.raise_if_unavailable(text, follow_ask=False)
         if text.startswith(DISK_ERROR):
             raise CommandError(describe_disk_error(text))
@@ -109,10 +110,10 @@ class SinkConnection:
 
 
 class ChunkWriter:
-    """What both ways share: a link that is made when needed, and patience with a server that is away.
+    """Base class of both writers: a connection that is made when needed, and retries when it is lost.
 
-    unsettled   chunks taken and not yet confirmed, in order
-    rows        how many are confirmed that were not when the task began
+    unconfirmed     chunks that were accepted and are not yet confirmed, in order
+    confirmed_rows  how many rows were confirmed since the task began
     """
 
     def __init__(self, servers: Servers) -> None:
@@ -123,59 +124,56 @@ class ChunkWriter:
         self.confirmed_rows = 0
 
     def connection_for(self, stream: bytes) -> SinkConnection:
-        """The connection; if there is none, one to the server of the stream."""
+        """Return the connection; make one to the server of the stream if there is none."""
         if self._connection is None:
             self._connection = SinkConnection(self._servers, stream)
         return self._connection
 
     def with_retries(self, work: Callable[[], Any], again: Callable[[], Any]) -> None:
-        """Do the work; whenever the connection is lost over it, do `again` over a new one."""
+        """Run the work; whenever the connection is lost, run `again` over a new one."""
         while True:
             try:
                 work()
                 return
             except ConcurrentAttempt:
                 self.close()
-            except (ProtocolError, *CONNECTION_ERRORS) as away:
+            except (ProtocolError, *CONNECTION_ERRORS) as failure:
                 self.close()
-                self._reconnect_delay.wait(away)
+                self._reconnect_delay.wait(failure)
             work = again
 
     def confirm_first(self) -> None:
-        """The first of the unsettled chunks is written."""
+        """Mark the first unconfirmed chunk as written."""
         self.confirmed_rows += self.unconfirmed.popleft().rows
         self.reset_delay()
 
     def reset_delay(self) -> None:
-        """Something was achieved: the next loss is waited out as long as the first."""
+        """Restart the reconnect timeout after progress."""
         self._reconnect_delay.reset()
 
     def close(self) -> None:
-        """Close the connection; what is unsettled may or may not be written."""
-        link, self._connection = self._connection, None
-        if link is not None:
-            link.close()
+        """Close the connection; unconfirmed chunks may or may not be written."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 class AtLeastOnceWriter(ChunkWriter):
-    """A pipeline of XADDs.
-
-    gathered    small chunks, as one, which is not yet sent
-    """
+    """A pipeline of XADDs. Small chunks are buffered and sent as one."""
 
     def __init__(self, servers: Servers) -> None:
         super().__init__(servers)
         self._buffered: RowChunk | None = None
 
     def prepare(self, streams: Iterable[bytes]) -> None:
-        """Nothing has to be known of a stream."""
+        """Do nothing: no state of the streams is needed."""
 
     def rows_done(self, stream: bytes) -> int:
-        """How many of the task's rows for the stream need not be written."""
+        """Return how many of the task's rows for the stream are already written: always 0."""
         return 0
 
     def write(self, chunk: RowChunk) -> None:
-        """Send a chunk, or keep it until there is more; wait for the one before."""
+        """Buffer a chunk; send the buffer if it is large enough, and wait for the chunk sent before."""
         together = self._buffered
         if together is None:
             self._buffered = together = replace(chunk, requests=bytearray(chunk.requests))
@@ -186,7 +184,7 @@ class AtLeastOnceWriter(ChunkWriter):
             self._send_buffered()
 
     def flush(self) -> None:
-        """Wait until all is confirmed."""
+        """Send the buffer, and wait until all rows are confirmed."""
         self._send_buffered()
         self.with_retries(self._await_all, self._resend_all)
 
@@ -206,8 +204,8 @@ class AtLeastOnceWriter(ChunkWriter):
             chunk = self.unconfirmed[0]
             if chunk.requested_ids is not None:
                 raise CommandError(
-                    "The connection was lost, and rows with IDs of their own cannot be sent twice: write "
-                    'them with the option delivery "exactly-once".'
+                    "The connection was lost, and rows that have IDs cannot be sent twice: set the option "
+                    "delivery to exactly-once."
                 )
             self.connection_for(chunk.stream).send(chunk.requests)
             self._await_first()
@@ -217,9 +215,9 @@ class AtLeastOnceWriter(ChunkWriter):
             self._await_first()
 
     def _await_first(self) -> None:
-        """Wait for the answers to the first of the unsettled chunks."""
+        """Wait for the replies to the first unconfirmed chunk."""
         chunk = self.unconfirmed[0]
-        link = self.connection_for(chunk.stream)
-        for _, _, text in link.count_replies(chunk.rows).errors:
-            link.raise_error(text)
+        connection = self.connection_for(chunk.stream)
+        for _, _, text in connection.count_replies(chunk.rows).errors:
+            connection.raise_error(text)
         self.confirm_first()

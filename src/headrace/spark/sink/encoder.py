@@ -1,14 +1,14 @@
-r"""Rows into XADD requests, straight from Arrow's buffers, with no Python object a cell.
+r"""Encode rows as XADD requests directly from Arrow's buffers, without a Python object for each cell.
 
-    *7\r\n                    the words of the request, counted row by row: a null has no field
+    *7\r\n                    the number of arguments, which differs by row: a null has no field
     $4\r\nXADD\r\n            the same in every row of a stream: command, key, trimming
     $6\r\norders\r\n
     $1\r\n*\r\n               the ID
     $4\r\nitem\r\n$3\r\ntea\r\n    a field and its value, for each column that has one
     $5\r\ncount\r\n$2\r\n12\r\n
 
-Numbers are written as the source reads them back: integers in decimal, doubles with as few digits as tell
-them from their neighbours (as repr() has it), times as whole milliseconds or seconds, rounded down.
+Numbers are written in the form that the source reads: integers in decimal, doubles with the fewest digits
+that identify them (like repr()), times as whole milliseconds or seconds, rounded down.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
 DIGIT = cython.declare(cython.uchar, 48)
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, two line ends
-NUMBER_MAX = cython.declare(cython.Py_ssize_t, 64)  # a number as a word of the protocol
-DECIMALS_MAX = cython.declare(cython.Py_ssize_t, 6)  # what has more is left to repr()
+NUMBER_MAX = cython.declare(cython.Py_ssize_t, 64)  # bytes of a number as a bulk string
+DECIMALS_MAX = cython.declare(cython.Py_ssize_t, 6)  # numbers with more decimals are left to repr()
 PLAIN_MIN = cython.declare(cython.double, 1e-4)  # below this repr() writes an exponent
-PLAIN_MAX = cython.declare(cython.longlong, 1_000_000_000_000_000)  # up to 15 digits name just one double
+PLAIN_MAX = cython.declare(cython.longlong, 1_000_000_000_000_000)  # up to 15 digits identify one double
 
-# What a column's buffers hold.
+# The layouts of a column's buffers.
 FORMS = {name: form for form, name in enumerate(("text", "fixed", "integer", "boolean", "real", "map"))}
 TEXT = cython.declare(cython.int, 0)
 FIXED = cython.declare(cython.int, 1)
@@ -46,15 +46,14 @@ MAP = cython.declare(cython.int, 5)
 @cython.final
 @cython.cclass
 class ArrowCells:
-    """One Arrow column, read where it lies. Its owners keep the memory; all sizes are checked when it is
-    made.
+    """One Arrow column, read in place. `owners` keep its memory alive; __init__ checks all sizes.
 
     form        a key of FORMS: text (offsets of `width` 4 or 8 bytes), fixed (bytes of one width), integer
                 (little-endian, `width` bytes, divided by `scale`), boolean (bits), real (a double), map
-                (offsets into two columns more, keys and items)
-    name        the field it is written to, as the protocol has it: `$4\\r\\nitem\\r\\n`; or empty
-    start rows  which of the buffers' values are meant: a slice begins behind the front
-    validity    a bit a value, or None when no value is null
+                (offsets into two further columns, keys and items)
+    name        the field it is written to, as a bulk string: `$4\\r\\nitem\\r\\n`; or empty
+    start rows  the range of values to read: a slice does not begin at 0
+    validity    one bit for each value, or None if no value is null
     """
 
     form: cython.int
@@ -138,7 +137,7 @@ class ArrowCells:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _offset(self, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Offset i, which __init__ saw to be there."""
+        """Return offset i, whose presence __init__ checked."""
         offset: cython.longlong
         if self.width == 4:
             offset = mem.u32le(self.offsets, 4 * i)
@@ -151,7 +150,7 @@ class ArrowCells:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def field_count(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """How many fields the row gets from this column. The row must be one of `rows`."""
+        """Return how many fields the row gets from this column. The row must be below `rows`."""
         if self._is_null(row):
             return 0
         if self.form != MAP:
@@ -172,7 +171,7 @@ class ArrowCells:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def write_fields(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Append the fields counted: for each its name and its value."""
+        """Append the names and values of the row's fields."""
         if self.form != MAP:
             out.put(self.name, 0, len(self.name))
             return self.write_value(out, row)
@@ -191,7 +190,7 @@ class ArrowCells:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def write_value(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Append one value, which is not null, as a word."""
+        """Append one value, which is not null, as a bulk string."""
         i: cython.Py_ssize_t = self.start + row
         if self.form == TEXT:
             at: cython.Py_ssize_t = self._offset(i)
@@ -224,7 +223,7 @@ class ArrowCells:
                 bits |= byte << 8 * j
             if self.signed and bits >> (8 * self.width - 1):
                 byte = 1
-                bits = mem.sub_u64(bits, byte << 8 * self.width)  # the sign's bit, all the way up
+                bits = mem.sub_u64(bits, byte << 8 * self.width)  # extend the sign to 64 bits
         if self.scale != 1:
             number: cython.longlong = mem.as_signed(bits)
             bits = mem.as_unsigned(number // self.scale)
@@ -233,7 +232,7 @@ class ArrowCells:
             bits = mem.sub_u64(0, bits)
         if out.used + NUMBER_MAX > out.cap:
             out.grow(NUMBER_MAX)
-        begin: cython.Py_ssize_t = out.used + 5  # behind `$NN\r\n`
+        begin: cython.Py_ssize_t = out.used + 5  # after `$NN\r\n`
         at = begin
         if negative:
             out.p[at] = MINUS
@@ -247,7 +246,7 @@ class ArrowCells:
 def _put_bulk(
     out: GrowableBuffer, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Append the n bytes at `at` of source as a word."""
+    """Append the n bytes at `at` of source as a bulk string."""
     if out.used + n + HEADER_MAX > out.cap:
         out.grow(n + HEADER_MAX)
     _put_head(out, BULK, n)
@@ -259,7 +258,7 @@ def _put_bulk(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _put_head(out: GrowableBuffer, kind: cython.uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Append `<kind><n>\\r\\n`, for which there must be room."""
+    """Append `<kind><n>\\r\\n`. The buffer must have space for it."""
     out.p[out.used] = kind
     out.used += 1
     out.used += mem.put_decimal(out.p, out.used, n)
@@ -269,7 +268,7 @@ def _put_head(out: GrowableBuffer, kind: cython.uchar, n: cython.Py_ssize_t) -> 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _end_line(out: GrowableBuffer) -> cython.Py_ssize_t:
-    """Append a line's end, for which there must be room."""
+    """Append the end of a line. The buffer must have space for it."""
     out.p[out.used] = CR
     out.p[out.used + 1] = LF
     out.used += 2
@@ -279,7 +278,7 @@ def _end_line(out: GrowableBuffer) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _end_number(out: GrowableBuffer, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Make a word of the digits at [begin, end), five bytes behind the end: there its head is to stand."""
+    """Make a bulk string of the digits at [begin, end), which are 5 bytes after the end of the output."""
     n: cython.Py_ssize_t = end - begin
     _put_head(out, BULK, n)
     if out.used != begin:
@@ -293,9 +292,8 @@ def _end_number(out: GrowableBuffer, begin: cython.Py_ssize_t, end: cython.Py_ss
 def _put_real(out: GrowableBuffer, v: cython.double) -> cython.Py_ssize_t:
     """Append a double as repr() writes it.
 
-    A decimal of up to 15 digits names one double at most, so the first that gives the number back is the
-    shortest; both the digits and the power of ten are exact, and the one division is rounded as reading it
-    would be.
+    A decimal of up to 15 digits identifies at most one double, so the first one that converts back to the
+    number is the shortest. The digits and the power of ten are exact, so the division rounds like a parser.
     """
     size: cython.double = -v if v < 0 else v
     power: cython.double = 1
@@ -347,12 +345,13 @@ def _put_real(out: GrowableBuffer, v: cython.double) -> cython.Py_ssize_t:
 @cython.final
 @cython.cclass
 class XaddEncoder:
-    """Columns of one batch in, XADDs out: load(), then for each stream aim(), encode() and take().
+    """Encodes the columns of one batch: load(), then for each stream set_prefix(), encode() and take().
 
-    out     the requests so far
-    cells   the columns that become fields
-    ids     the column that holds the IDs, or None: the server makes them
-    head    `XADD`, key and trimming words, encoded; head_words: how many those are
+    out               the requests so far
+    cells             the columns that become fields
+    ids               the column of the IDs; None if the server assigns them
+    prefix            `XADD`, key and trimming arguments, encoded
+    prefix_arguments  their number
     """
 
     out: GrowableBuffer
@@ -371,7 +370,7 @@ class XaddEncoder:
         self.prefix_arguments = 0
 
     def load(self, rows: int, cells: list[ArrowCells], ids: ArrowCells | None) -> None:
-        """Take the columns of a batch; each must have as many rows."""
+        """Set the columns of a batch, each with `rows` rows."""
         column: ArrowCells
         for column in cells:
             if column.rows != rows:
@@ -383,7 +382,7 @@ class XaddEncoder:
         self.ids = ids
 
     def set_prefix(self, words: list[bytes]) -> None:
-        """Begin every request with these words: XADD, the stream, how to trim it."""
+        """Begin every request with these arguments: XADD, the stream, how to trim it."""
         self.prefix = b"".join(map(bulk, words))
         self.prefix_arguments = len(words)
 
@@ -394,21 +393,26 @@ class XaddEncoder:
         stop: cython.Py_ssize_t,
         size_max: cython.Py_ssize_t,
     ) -> int:
-        """Append a request for each of rows[at:stop], or of the rows [at, stop) for None, up to size_max
-        bytes.
+        """Append a request for each row until the output has size_max bytes, which the last row may exceed.
 
-        Returns where it ended: the last row may go past size_max. Raises UsageError for a row without a
-        field.
+        Args:
+            rows: the rows to encode are rows[at:stop]; None: the rows [at, stop).
+
+        Returns:
+            The index after the last encoded row.
+
+        Raises:
+            UsageError: if all fields of a row are null.
         """
         row: cython.Py_ssize_t
         if at < 0 or stop > (self.rows if rows is None else len(rows)):
-            raise ValueError("rows that are not there")
+            raise ValueError("rows out of range")
         while at < stop and self.out.used < size_max:
             row = at
             if rows is not None:
                 row = rows[at]
             if row < 0 or row >= self.rows:
-                raise ValueError("a row that is not there")
+                raise ValueError("a row out of range")
             self._append(row)
             at += 1
         return at
@@ -422,7 +426,7 @@ class XaddEncoder:
         for column in self.cells:
             fields += column.field_count(row)
         if fields == 0:
-            raise UsageError("A row has nothing but nulls: an entry needs a field.")
+            raise UsageError("All columns of a row are null, but an entry needs a field: remove such rows.")
         if out.used + HEADER_MAX > out.cap:
             out.grow(HEADER_MAX)
         _put_head(out, ARRAY, self.prefix_arguments + 1 + 2 * fields)
@@ -437,11 +441,11 @@ class XaddEncoder:
         return out.used
 
     def take(self) -> bytes | bytearray:
-        """Return the requests, which are the caller's; the next ones start in an empty buffer."""
+        """Return the requests, and start an empty buffer."""
         out: GrowableBuffer = self.out
         few: bytes
         if out.used * 4 > out.cap:
             return out.take()
-        few = mem.to_bytes(out.p, 0, out.used)  # rather than give away so much memory and allocate it again
+        few = mem.to_bytes(out.p, 0, out.used)  # a copy is cheaper than a new large buffer
         out.used = 0
         return few

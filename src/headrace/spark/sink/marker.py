@@ -1,15 +1,14 @@
-"""How a task remembers, on the server, what it has written: the key that makes a sink exactly once.
+"""The marker: a key on the server that records how many rows a task has written, for exactly-once delivery.
 
     {orders}:headrace:sink:<query>:<partition>   =   7:4000
     the stream, so that Cluster                      batch 7, rows 0 to 3999 of this partition are written
     keeps both in one slot
 
-It is set in the transaction that adds the rows, so it says what is there, whatever was lost on the way. Rows
-of a partition that go to several streams are counted for each stream apart. A key is gone 30 days after its
-last use.
+The transaction that adds the rows also sets it, so it is always consistent with the stream. Each stream that
+rows of a partition go to has a marker of its own. A marker expires 30 days after its last use.
 
-A third part, `7:4000:<reason>`, stands where the server refused single rows in the midst of a transaction,
-which Redis does not undo: then no attempt can be right, and every further one fails with the reason.
+A third part, `7:4000:<reason>`, means that the server rejected some rows of a transaction, which Redis does
+not undo. Then no attempt can succeed, and every further one fails with the reason.
 """
 
 from __future__ import annotations
@@ -25,10 +24,13 @@ ALL_ROWS = sys.maxsize
 
 @dataclass(frozen=True)
 class Marker:
-    """Who writes: a query (any name that no other query has), a partition of its rows, a batch (they only
-    grow).
+    """The identity of a write, and the key and values of its marker.
 
-    ttl_ms: how long after the last write the server remembers.
+    Attributes:
+        query_id: the name of the query, unique among all queries that write to the server.
+        partition: the partition of its rows.
+        batch_id: the number of the batch; later batches have larger numbers.
+        ttl_ms: how many milliseconds after the last write the marker expires.
     """
 
     query_id: str
@@ -37,32 +39,38 @@ class Marker:
     ttl_ms: int = TTL_MS
 
     def key(self, stream: bytes) -> bytes:
-        """The marker's key for the rows that go to the stream."""
+        """Return the marker's key for the rows that go to the stream."""
         return b"%b:headrace:sink:%b:%d" % (hash_tagged(stream), self.query_id.encode(), self.partition)
 
     def value(self, rows: int) -> bytes:
-        """What the key holds when so many rows of the batch are written."""
+        """Return the key's value after so many rows of the batch."""
         return b"%d:%d" % (self.batch_id, rows)
 
     def error_value(self, rows: int, reason: str) -> bytes:
-        """What the key holds when some of these rows were refused."""
+        """Return the key's value after so many rows, some of which were rejected."""
         return b"%d:%d:%b" % (self.batch_id, rows, reason.encode())
 
     def rows_done(self, value: bytes | None, stream: bytes) -> int:
-        """How many rows of the batch a value says are written; ALL when a later batch is.
+        """Return how many rows of the batch are written according to a value of the key.
 
-        Raises CommandError when the value is no marker's, or tells of refused rows.
+        Returns:
+            The number; ALL_ROWS if a later batch was written.
+
+        Raises:
+            CommandError: if the value is not a marker, or records rejected rows.
         """
         if value is None:
             return 0
         batch, _, rest = value.partition(b":")
         rows, _, reason = rest.partition(b":")
         if not batch.isdigit() or not rows.isdigit():
-            raise CommandError(f"The key {self.key(stream).decode()!r} holds {value!r}, which is no marker.")
+            raise CommandError(
+                f"The key {self.key(stream).decode()!r} holds {value!r}, not a marker: rename the key."
+            )
         if reason:
             raise CommandError(
                 f"Batch {batch.decode()} was written to {stream.decode()!r} in part: {reason.decode()}. "
-                f"To go on without the rows refused: SET {self.key(stream).decode()} "
+                f"To continue without the rejected rows: SET {self.key(stream).decode()} "
                 f"{batch.decode()}:{rows.decode()}"
             )
         if int(batch) == self.batch_id:
@@ -71,7 +79,7 @@ class Marker:
 
 
 def hash_tagged(stream: bytes) -> bytes:
-    """Return the beginning of a key that Redis Cluster puts into the slot of the stream.
+    """Return a key prefix that Redis Cluster puts into the slot of the stream.
 
     The stream's name becomes the hash tag. A name that has a hash tag of its own is followed by a colon
     instead, so that no two streams share a key. A name with `}` but without a tag has no such key: it works

@@ -1,8 +1,8 @@
-"""Overwriting a stream: written under another key, and put in its place at once when all is there.
+"""Overwrite a stream: write the new one under another key, and rename it when it is complete.
 
     {orders}:headrace:new:<uuid>   --  RENAME, in commit()  -->   orders
 
-Readers see the old stream or the new one, never a part. The old one's consumer groups go with it.
+Readers see the old stream or the new one, never a part. The old one's consumer groups are deleted with it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.resp.request import request
 from headrace.spark.sink.delivery import SinkConnection
 from headrace.spark.sink.marker import hash_tagged
 
-TEMPORARY_TTL_MS = 7 * 24 * 3600 * 1000  # of what a driver left behind that died before commit() or abort()
+TEMPORARY_TTL_MS = 7 * 24 * 3600 * 1000  # if the driver dies before commit() and abort()
 
 
 @dataclass(frozen=True)
 class StreamReplacement:
-    """The new stream on its way to the place of the old one."""
+    """The new stream, until it replaces the old one."""
 
     url: str
     stream: str
@@ -31,51 +31,54 @@ class StreamReplacement:
 
     @property
     def temporary_stream(self) -> str:
-        """The key to write to. In the same slot as the stream's."""
+        """The name of the key to write to, in the same slot as the stream."""
         return stream_name(
             b"%b:headrace:new:%b" % (hash_tagged(stream_key(self.stream)), self.suffix.encode())
         )
 
     def set_expiry(self) -> None:
-        """Let the server delete the rows if they are never committed."""
+        """Let the server delete the new stream if it is never committed."""
         Servers(self.url).with_retries(
             lambda: self._request(b"PEXPIRE", stream_key(self.temporary_stream), b"%d" % TEMPORARY_TTL_MS)
         )
 
     def commit(self, entries: int) -> None:
-        """Put the new stream in the old one's place. Without rows there is none: then the old one goes.
+        """Replace the old stream by the new one. If no row was written, delete the old one.
 
-        CommandError if it is no stream whose place that is.
+        Raises:
+            CommandError: if the old key is not a stream, or the new one no longer exists.
         """
-        tried = False
+        renaming = False
 
         def work() -> None:
-            nonlocal tried
+            nonlocal renaming
             kind = self._request(b"TYPE", stream_key(self.stream))
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {self.stream!r} holds a {kind}, not a stream.")
             if self._request(b"EXISTS", stream_key(self.temporary_stream)):
-                tried = True  # if its answer is lost, the next look tells
+                renaming = True  # if the reply is lost, a retry finds the temporary stream missing
                 self._request(b"PERSIST", stream_key(self.temporary_stream))
                 self._request(b"RENAME", stream_key(self.temporary_stream), stream_key(self.stream))
             elif not entries:
                 self._request(b"DEL", stream_key(self.stream))
-            elif not tried:
-                raise CommandError(f"The rows written to {self.temporary_stream!r} are gone.")
+            elif not renaming:
+                raise CommandError(
+                    f"The temporary stream {self.temporary_stream!r} no longer exists: write again."
+                )
 
         Servers(self.url).with_retries(work)
 
     def abort(self) -> None:
-        """Drop what was written."""
+        """Delete the new stream."""
         Servers(self.url).with_retries(lambda: self._request(b"DEL", stream_key(self.temporary_stream)))
 
-    def _request(self, name: bytes, *words: bytes) -> Any:
-        """One command, to the server that owns the stream."""
-        link = SinkConnection(Servers(self.url), stream_key(self.stream))
+    def _request(self, *arguments: bytes) -> Any:
+        """Send one command to the server that owns the stream; return the reply."""
+        connection = SinkConnection(Servers(self.url), stream_key(self.stream))
         try:
-            [answer] = link.request(request(name, *words), 1)
-            if isinstance(answer, ReplyError):
-                link.raise_error(str(answer))
-            return answer
+            [reply] = connection.request(request(*arguments), 1)
+            if isinstance(reply, ReplyError):
+                connection.raise_error(str(reply))
+            return reply
         finally:
-            link.close()
+            connection.close()

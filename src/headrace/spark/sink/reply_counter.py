@@ -1,4 +1,4 @@
-r"""Replies counted, and looked through for errors, without making objects of them.
+r"""Count replies and find errors among them, without making objects of them.
 
     +OK\r\n                        a reply
     $15\r\n1763676000000-0\r\n     a reply; its hyphen is no error
@@ -7,7 +7,7 @@ r"""Replies counted, and looked through for errors, without making objects of th
     -ERR no\r\n                      element 1, an error
     +OK\r\n                          element 2
 
-A line is an error only where an element begins; what a string holds is stepped over by its length.
+A line is an error only if an element begins there; the contents of strings are skipped by their length.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 @cython.final
 @cython.cclass
 class ReplyCounter(ReadBuffer):
-    """RESP2 replies, so many at a time: expect(n), then feed() until done().
+    """Counts RESP2 replies: expect(n), then feed() until done().
 
-    errors  (reply, element, text) of every error among them; element is -1 when the reply itself is one
-    value   what the last reply was, if a string; None when it was null
-    null    whether the last reply was a null
+    errors  (reply, element, text) of every error among them; element is -1 if the reply itself is one
+    value   the last reply if it is a string; None if it is null
+    null    whether the last reply is null
     """
 
     expected: cython.Py_ssize_t
     counted: cython.Py_ssize_t
-    left: cython.longlong  # elements to come of the reply at hand
-    element: cython.Py_ssize_t  # the place of the next element in its reply; -1: the reply begins with it
+    left: cython.longlong  # remaining elements of the current reply
+    element: cython.Py_ssize_t  # index of the next element in its reply; -1: the reply itself
     errors: list[tuple[int, int, str]]
     value: bytes | None
     null: cython.bint
@@ -57,8 +57,8 @@ class ReplyCounter(ReadBuffer):
         self.null = False
 
     def expect(self, replies: int) -> None:
-        """Count from here on."""
-        assert self.counted == self.expected, "replies that are still to come"
+        """Start counting so many replies. All previous ones must be counted."""
+        assert self.counted == self.expected, "replies are outstanding"
         self.expected = replies
         self.counted = 0
         self.errors = []
@@ -67,7 +67,7 @@ class ReplyCounter(ReadBuffer):
 
     @cython.ccall
     def done(self) -> cython.bint:
-        """Go over what arrived; whether all expected replies are there. ProtocolError on what is no reply."""
+        """Count the received replies; return whether all have arrived. Raises ProtocolError."""
         while self.counted < self.expected and self._step():
             pass
         return self.counted == self.expected
@@ -75,7 +75,7 @@ class ReplyCounter(ReadBuffer):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _step(self) -> cython.bint:
-        """Pass one element; False when it is cut, and nothing happened."""
+        """Consume one element; return False if it is incomplete."""
         if self.at >= self.filled:
             return False
         end: cython.Py_ssize_t = self.line_end("a reply's line is too long")

@@ -1,14 +1,14 @@
-"""Rows into streams: what each column of a frame becomes, and the way of a task's batches to the server.
+"""Write rows to streams: assign roles to columns, and send the batches of a task to the servers.
 
-Every column is a field of the entry, a null is left out. Reserved columns, named as the source names them:
+Every column becomes a field of the entry; nulls are omitted. Reserved columns have the source's names:
 
     _stream STRING                 the stream to add to, instead of the option `stream`
-    _id     STRING                 the entry's ID, instead of one the server makes
-    _fields MAP<STRING, STRING>    all its pairs as fields (BINARY keys and values, too)
+    _id     STRING                 the entry's ID, instead of a new one
+    _fields MAP<STRING, STRING>    its pairs become fields (keys and values can also be BINARY)
 
-A frame as the source makes it without a schema, `stream, id, timestamp, sequence, fields` or some of these
-with `fields` among them, is taken for a copy: the pairs become fields again, the stream is the one it came
-from unless the option names another, and the ID is a new one unless keepIds is true.
+A frame with the source's default columns, `stream, id, timestamp, sequence, fields` or some of these
+including `fields`, is copied: the pairs become fields again, the stream is the original one unless the option
+names another, and the ID is a new one unless keepIds is true.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.spark.sink.marker import ALL_ROWS, Marker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-CHUNK_ROWS = 2000  # sent at once, and with exactly once one transaction
+CHUNK_ROWS = 2000  # sent at once; with exactly-once one transaction
 CHUNK_BYTES = 4 << 20
 SOURCE_COLUMNS = {"stream", "id", "timestamp", "sequence", "fields"}
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """What the columns of a schema are for. None: there is no such column."""
+    """The roles of the columns of a schema. None: there is no such column."""
 
     stream: str | None
     entry_id: str | None
@@ -51,7 +51,11 @@ class ColumnRoles:
 
 
 def column_roles(schema: pa.Schema, options: Options) -> ColumnRoles:
-    """The roles of the columns. UsageError for a reserved column of another type, or rows that go nowhere."""
+    """Determine the roles of the columns.
+
+    Raises:
+        UsageError: for a reserved column of a wrong type, or if no stream or a required ID is given.
+    """
     names = schema.names
     if "fields" in names and set(names) <= SOURCE_COLUMNS and _is_fields_map(schema.field("fields").type):
         has_stream = "stream" in names and options.stream is None
@@ -71,7 +75,7 @@ def column_roles(schema: pa.Schema, options: Options) -> ColumnRoles:
     if found.fields_map is not None and not _is_fields_map(schema.field(found.fields_map).type):
         raise UsageError(f"The column {found.fields_map} must be MAP<STRING,STRING> or MAP<BINARY,BINARY>.")
     if options.stream is None and found.stream is None:
-        raise UsageError('Say where to write: .option("stream", "orders"), or give the rows a _stream.')
+        raise UsageError("No stream to write to: set the option stream, or give the rows a column _stream.")
     if options.keep_ids and found.entry_id is None:
         raise UsageError("keepIds is true, but the rows have no ID: give them a column _id.")
     return found
@@ -87,30 +91,31 @@ def _is_text(kind: pa.DataType) -> bool:
 def _is_fields_map(kind: pa.DataType) -> bool:
     if not pa.types.is_map(kind):
         return False
-    words = (kind.key_type, kind.item_type)
-    return all(_is_text(w) or pa.types.is_binary(w) or pa.types.is_large_binary(w) for w in words)
+    kinds = (kind.key_type, kind.item_type)
+    return all(_is_text(k) or pa.types.is_binary(k) or pa.types.is_large_binary(k) for k in kinds)
 
 
 def trim_arguments(options: Options) -> list[bytes]:
-    """The words by which an XADD trims its stream."""
+    """Return the arguments of XADD that trim its stream. Raises UsageError for options that conflict."""
     policy = [options.trim_policy.encode()] if options.trim_policy else []
     if options.max_length is not None and options.min_id is not None:
-        raise UsageError("maxLength and minId are two ways to trim a stream: choose one.")
+        raise UsageError("maxLength and minId are two ways to trim a stream: give only one of them.")
     if options.max_length is not None:
         return [*policy, b"MAXLEN", b"~", b"%d" % options.max_length]
     if options.min_id is not None:
         return [*policy, b"MINID", b"~", options.min_id.encode()]
     if policy:
-        raise UsageError("trimPolicy says how to trim: it needs maxLength or minId.")
+        raise UsageError("trimPolicy needs maxLength or minId, which say what to trim.")
     return []
 
 
 class RowSender:
-    """Sends the rows of one task. Holds a connection to each server it writes to; close() it.
+    """Sends the rows of one task, over one connection to each server. Call close() at the end.
 
-    assign_roles    what the columns of a schema are for, if it is not their names that say so
-    chunk_rows      how many rows go into one transaction at most
-    increasing_ids  whether the IDs in the rows are known to rise: only the first of a transaction is checked
+    Args:
+        assign_roles: returns the roles of a schema's columns; by default by their names.
+        chunk_rows: the maximum number of rows of one transaction.
+        increasing_ids: whether the IDs are known to increase, so that only the first one is checked.
     """
 
     def __init__(
@@ -129,12 +134,10 @@ class RowSender:
         self._trim_arguments = trim_arguments(options)
         self._marker = marker
         self._servers = Servers(options.url)
-        self._writers: dict[
-            str, AtLeastOnceWriter | ExactlyOnceWriter
-        ] = {}  # by the server that owns their streams
-        self._owners: dict[bytes, str] = {}
+        self._writers: dict[str, AtLeastOnceWriter | ExactlyOnceWriter] = {}  # by server
+        self._owners: dict[bytes, str] = {}  # the server of each stream
         self._encoder = XaddEncoder()
-        self._rows_sent: dict[bytes, int] = {}  # for each stream the task's rows so far
+        self._rows_sent: dict[bytes, int] = {}  # the task's rows for each stream so far
         self._schema: pa.Schema | None = None
         self._roles = ColumnRoles(None, None, None, ())
         self._warned = False
@@ -152,13 +155,13 @@ class RowSender:
         for stream in groups:
             owners.setdefault(self._owner(stream), []).append(stream)
         for owner, streams in owners.items():
-            delivery = self._writers.setdefault(owner, self._new_writer())
-            delivery.prepare(streams)
+            writer = self._writers.setdefault(owner, self._new_writer())
+            writer.prepare(streams)
             for stream in streams:
-                self._send_rows(delivery, batch, stream, groups[stream])
+                self._send_rows(writer, batch, stream, groups[stream])
 
     def _owner(self, stream: bytes) -> str:
-        """The server that has the stream. If it is another than before, the one before first confirms."""
+        """Return the server of the stream. If the stream has moved, wait for the previous server's replies."""
         owner = self._servers.owner(stream_name(stream))
         before = self._owners.setdefault(stream, owner)
         if before != owner:
@@ -172,24 +175,24 @@ class RowSender:
         return ExactlyOnceWriter(self._servers, self._marker, self._trim_arguments)
 
     def flush(self) -> int:
-        """Wait until every row is confirmed; how many were not yet written when the task began."""
-        for delivery in self._writers.values():
-            delivery.flush()
+        """Wait until every row is confirmed; return how many rows the task added."""
+        for writer in self._writers.values():
+            writer.flush()
         return self.confirmed
 
     @property
     def confirmed(self) -> int:
-        """How many rows are confirmed that were not yet written when the task began."""
-        return sum(delivery.confirmed_rows for delivery in self._writers.values())
+        """How many rows the task has added, as far as confirmed."""
+        return sum(writer.confirmed_rows for writer in self._writers.values())
 
     def close(self) -> None:
         """Close the connections."""
-        for delivery in self._writers.values():
-            delivery.close()
+        for writer in self._writers.values():
+            writer.close()
         self._servers.close()
 
     def _load_batch(self, encoder: XaddEncoder, batch: pa.RecordBatch, roles: ColumnRoles) -> None:
-        """Give the rows of a batch to an encoder."""
+        """Load the columns of a batch into an encoder."""
         form = self._options.timestamp_format
         columns = [field_cells(name, batch.column(name), form) for name in roles.fields]
         if roles.fields_map is not None:
@@ -198,17 +201,17 @@ class RowSender:
         encoder.load(batch.num_rows, columns, ids)
 
     def _rows_by_stream(self, batch: pa.RecordBatch) -> dict[bytes, list[int] | None]:
-        """For each stream its rows, in order; None for all of them."""
+        """Return the rows of each stream in order; None means all rows."""
         if self._roles.stream is None:
             return {stream_key(self._options.stream or ""): None}
         groups: dict[str | None, list[int]] = {}
         for row, stream in enumerate(batch.column(self._roles.stream).to_pylist()):
             groups.setdefault(stream, []).append(row)
         if None in groups:
-            raise UsageError(f"A row has null in {self._roles.stream}: it belongs to no stream.")
+            raise UsageError(f"A row has a null in {self._roles.stream}: give each row a stream.")
         found: dict[bytes, list[int] | None] = {}
         for stream, rows in groups.items():
-            if stream is not None:  # two texts may stand for one name
+            if stream is not None:  # two texts may denote the same name
                 found[stream_key(stream)] = sorted([*(found.get(stream_key(stream)) or []), *rows])
         return found
 
@@ -219,7 +222,7 @@ class RowSender:
         stream: bytes,
         rows: list[int] | None,
     ) -> None:
-        """Chunk by chunk; what earlier attempts have written is passed over."""
+        """Send the rows in chunks, except those that earlier attempts have written."""
         count = batch.num_rows if rows is None else len(rows)
         base = self._rows_sent.get(stream, 0)
         self._rows_sent[stream] = base + count
@@ -228,7 +231,7 @@ class RowSender:
         batch_roles = self._roles
 
         def encode(at: int, stop: int) -> bytes | bytearray:
-            # By an encoder of its own: this one may be in the midst of a later batch then.
+            # With a new encoder: self._encoder may contain a later batch by then.
             encoder = XaddEncoder()
             self._load_batch(encoder, batch, batch_roles)
             encoder.set_prefix([b"XADD", stream, *self._trim_arguments])
@@ -243,7 +246,7 @@ class RowSender:
         if writer.rows_done(stream) == ALL_ROWS and not self._warned and self._marker is not None:
             self._warned = True
             log.warning(
-                "Batch %d of the query %s: the stream %s has a later batch already. Its rows are left out. "
+                "Batch %d of the query %s: the stream %s has a later batch already, so its rows are skipped. "
                 "If this is a new query, or its checkpoint is new, give it another query ID.",
                 self._marker.batch_id,
                 self._marker.query_id,
@@ -265,7 +268,7 @@ class RowSender:
 
 
 def send_task(batches: Iterable[pa.RecordBatch], options: Options, marker: Marker | None) -> int:
-    """Send the batches of one task, and wait until all is confirmed; how many rows were new."""
+    """Send the batches of one task, and wait until all rows are confirmed; return how many were added."""
     sender = RowSender(options, marker)
     try:
         for batch in batches:
@@ -276,7 +279,7 @@ def send_task(batches: Iterable[pa.RecordBatch], options: Options, marker: Marke
 
 
 def sink_options(url: str, stream: str | None, options: Mapping[str, Any]) -> Options:
-    """Options given as Python values."""
+    """Parse options that are Python values."""
     texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in options.items()}
     texts["url"] = url
     if stream is not None:
@@ -291,11 +294,24 @@ def write_batches(
     marker: Marker | None = None,
     **options: Any,
 ) -> int:
-    """Write Arrow batches (a Table's, a RecordBatchReader, any) into a stream, without Spark.
+    """Write Arrow record batches to a stream, without Spark.
 
-    With a marker every row is written exactly once: a call that broke off is made again with the same
-    batches and the same marker, and goes on where it was. Returns how many rows were new. The options
-    are the sink's.
+    With a marker each row is added exactly once: after a failure, call it again with the same batches and the
+    same marker. It continues where it stopped.
+
+    Args:
+        batches: record batches, a RecordBatchReader or a Table.
+        url: the server.
+        stream: the stream, unless the rows have a column `_stream`.
+        marker: the identity of the write; None delivers at least once.
+        options: options of the sink.
+
+    Returns:
+        How many rows were added.
+
+    Raises:
+        UsageError: for wrong options or columns.
+        HeadraceError: if the server cannot be reached or rejects rows.
     """
     if isinstance(batches, pa.Table):
         batches = batches.to_batches()
@@ -305,14 +321,24 @@ def write_batches(
 def write_stream(
     df: DataFrame, batch_id: int, *, url: str, stream: str | None = None, query_id: str, **options: Any
 ) -> int:
-    """Write a micro-batch, exactly once, for use in foreachBatch:
+    """Write a micro-batch exactly once, for use in foreachBatch:
 
         def write(df, batch_id):
             write_stream(df, batch_id, url="redis://...", stream="orders", query_id="orders-1")
 
-    query_id names the query for as long as its checkpoint lives; a new checkpoint needs a new one, and so
-    does each of several writes that one batch makes. Called again with the same (query_id, batch_id) it adds
-    what is missing. Returns how many rows were new.
+    Called again with the same query_id and batch_id, it adds the missing rows.
+
+    Args:
+        df: the rows of the micro-batch.
+        batch_id: its number.
+        url: the server.
+        stream: the stream, unless the rows have a column `_stream`.
+        query_id: a name of the query. A new checkpoint needs a new name, and so does each of several writes
+            of one batch.
+        options: options of the sink.
+
+    Returns:
+        How many rows were added.
     """
     parsed = sink_options(url, stream, options)
     trim_arguments(parsed)

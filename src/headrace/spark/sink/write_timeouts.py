@@ -21,8 +21,8 @@ from headrace.client.topology import SOCKET_TIMEOUT_S
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark.sink.marker import hash_tagged
 
-REPLY_PROBE_S = 2.0  # how long a reply may take before the server is asked why
-PROBE_TIMEOUT_S = 5.0  # how long to wait for that answer
+REPLY_PROBE_S = 2.0  # how long a reply may take before the server is probed
+PROBE_TIMEOUT_S = 5.0  # how long to wait for the reply to the probe
 DISK_ERROR = "MISCONF"
 
 
@@ -33,27 +33,27 @@ def disk_error(servers: Servers, stream: str) -> str:
     """
     key = hash_tagged(stream.encode(errors="surrogateescape")) + b":headrace:none"
     try:
-        wire = RawConnection(servers, stream)
+        connection = RawConnection(servers, stream)
     except (redis.RedisError, HeadraceError, *CONNECTION_ERRORS):
         return ""
     try:
-        [reply] = wire.exchange([(b"XADD", key, b"NOMKSTREAM", b"*", b"a", b"a")], PROBE_TIMEOUT_S)
+        [reply] = connection.exchange([(b"XADD", key, b"NOMKSTREAM", b"*", b"a", b"a")], PROBE_TIMEOUT_S)
     except (redis.RedisError, *CONNECTION_ERRORS):
         return ""
     finally:
-        wire.close()
+        connection.close()
     text = str(reply)
     return text if isinstance(reply, ResponseError) and text.startswith(DISK_ERROR) else ""
 
 
-def wait_for_reply(wire: RawConnection, servers: Servers, stream: str) -> None:
-    """Return when there is something to receive, or a reply is so late that the server counts as lost.
+def wait_for_reply(connection: RawConnection, servers: Servers, stream: str) -> None:
+    """Return when the connection is readable, or after the timeout after which it is considered lost.
 
     Raises:
         CommandError: if the server holds the reply because it cannot write to its disk.
     """
     deadline = time.monotonic() + SOCKET_TIMEOUT_S
-    while not wire.wait_readable(REPLY_PROBE_S):
+    while not connection.wait_readable(REPLY_PROBE_S):
         if reason := disk_error(servers, stream):
             raise CommandError(describe_disk_error(reason))
         if time.monotonic() > deadline:
@@ -62,7 +62,7 @@ def wait_for_reply(wire: RawConnection, servers: Servers, stream: str) -> None:
 
 @contextmanager
 def explain_timeouts(servers: Servers, stream: str) -> Iterator[None]:
-    """Turn a timeout within into a CommandError if the stream's server cannot write to its disk."""
+    """Convert a timeout into a CommandError if the stream's server cannot write to its disk."""
     try:
         yield
     except redis.TimeoutError as error:
@@ -72,5 +72,5 @@ def explain_timeouts(servers: Servers, stream: str) -> Iterator[None]:
 
 
 def describe_disk_error(reason: str) -> str:
-    """Return what a server's disk error means."""
+    """Return a server's disk error with an explanation."""
     return f"{reason} (the server rejects writes until its disk accepts them again)"

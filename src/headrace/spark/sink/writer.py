@@ -1,7 +1,7 @@
-"""The sink as Spark has it: df.write and df.writeStream of format("headrace").
+"""The writers of df.write and df.writeStream for format("headrace").
 
-A streaming query writes exactly once, by markers that name the query and the batch; a batch write at least
-once, unless the option delivery says otherwise.
+By default a streaming query writes exactly once, with markers for its query and batch, and a batch job at
+least once. The option delivery changes that.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass
 class TaskCommitMessage(WriterCommitMessage):
-    """How many entries a task added; less than its rows if an earlier attempt had added some."""
+    """How many entries a task added: fewer than its rows if an earlier attempt added some."""
 
     entries: int
 
 
 def check_sink_columns(options: Options, schema: StructType) -> ColumnRoles:
-    """The roles of the columns. On the driver: what cannot be written fails here, before any task runs."""
+    """Return the roles of the columns, on the driver: wrong columns fail here, before any task runs."""
     trim_arguments(options)
     return column_roles(to_arrow_schema(schema, timezone="UTC"), options)
 
@@ -61,12 +61,12 @@ class HeadraceWriter(DataSourceArrowWriter):
         if overwrite:
             if options.stream is None or found.stream is not None:
                 raise UsageError(
-                    "overwrite replaces one stream: name it with the option stream, not in the rows."
+                    "The mode overwrite replaces one stream: name it by the option stream, without a _stream."
                 )
             self._replacement = StreamReplacement(options.url, options.stream, uuid.uuid4().hex)
             self._options = replace(options, stream=self._replacement.temporary_stream)
         self._marker = Marker(options.query_id or "")
-        if overwrite or options.query_id is None:  # remembered for the attempts of this one job
+        if overwrite or options.query_id is None:  # needed only for the attempts of this job
             self._marker = Marker(f"job-{uuid.uuid4().hex}", ttl_ms=DAY_MS)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
@@ -82,13 +82,13 @@ class HeadraceWriter(DataSourceArrowWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have written."""
+        """Complete an overwrite after all tasks have written."""
         if self._replacement is not None:
             entries = sum(m.entries for m in messages if isinstance(m, TaskCommitMessage))
             self._replacement.commit(entries)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Some task has failed for good. What was appended stays."""
+        """Undo an overwrite after a task has failed for good. Appended rows remain."""
         if self._replacement is not None:
             self._replacement.abort()
 
@@ -100,8 +100,8 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise UsageError(
-                'A stream only grows: write with outputMode("append"), or use headrace.spark.write_stream in '
-                "foreachBatch."
+                'The sink only appends: write with outputMode("append"), or use headrace.spark.write_stream '
+                "in foreachBatch."
             )
         check_sink_columns(options, schema)
         self._options = options
@@ -112,7 +112,7 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
         return TaskCommitMessage(send_task(iterator, self._options, self._marker()))
 
     def _marker(self) -> Marker | None:
-        """Who this task is, as Spark tells it. None: nothing is remembered."""
+        """Return the marker of this task; None if it delivers at least once."""
         if self._options.delivery == "at-least-once":
             return None
         context = TaskContext.get()
@@ -121,10 +121,10 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(BATCH_ID_PROPERTY) if context is not None else None
         if context is not None and query is not None and batch is not None:
             return Marker(query, context.partitionId(), int(batch))
-        told = (
-            "This Spark does not tell a sink its query and batch: a row may be written twice after a failure."
+        warning = (
+            "This Spark gives a sink no query and batch IDs: a row may be written twice after a failure."
         )
         if self._options.delivery == "exactly-once":
-            raise CommandError(f"{told} Use headrace.spark.write_stream in foreachBatch.")
-        warnings.warn(told, stacklevel=2)
+            raise CommandError(f"{warning} Use headrace.spark.write_stream in foreachBatch.")
+        warnings.warn(warning, stacklevel=2)
         return None

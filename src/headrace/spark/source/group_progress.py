@@ -1,7 +1,7 @@
-"""The progress of a query, shown as a consumer group: XINFO GROUPS then tells its lag like any consumer's.
+"""Publish the progress of a query as a consumer group, so that XINFO GROUPS shows its lag.
 
-Nothing is read through the group, and nothing is read from it: the checkpoint alone says where a query goes
-on. So whatever goes wrong here is a warning, and is not waited for.
+The query does not read through the group, and does not use its position: a query continues from its
+checkpoint only. So errors here are warnings, without retries.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 
 class GroupProgress:
-    """The group of the option groupId; without that option nothing happens here.
+    """The group of the option groupId. Without that option all methods do nothing.
 
-    A group of Spark's own is set to where the query is, also back if the query was made to begin again. In
-    one that others read, too (acknowledgeOnCommit), nothing is taken back, and what they were given and
-    Spark has read is acknowledged.
+    A group that only Spark uses is set to the position of the query, also back if the query restarts earlier.
+    A shared group (acknowledgeOnCommit) is never moved back. Its pending entries that Spark has read are
+    acknowledged.
     """
 
     def __init__(self, options: Options, numbers: EntryNumbers) -> None:
@@ -44,20 +44,21 @@ class GroupProgress:
         self._warned: set[str] = set()
 
     def set_start(self, start: Offsets) -> None:
-        """What the query reads lies after the offsets of the first call; the rest is not its affair."""
+        """Record where the query starts, at the first call. Earlier pending entries are not acknowledged."""
         if self._start is None:
             self._start = start
 
     def reset_stream(self, stream: str) -> None:
-        """Forget where the query was in a stream that was recreated: it reads it from the beginning."""
+        """Forget the position in a recreated stream, which is read from its beginning."""
         self._published.pop(stream, None)
         if self._start is not None:
             self._start = self._start | {stream: START}
 
     def publish(self, offsets: Offsets, create: bool = True) -> None:
-        """Every entry up to the offsets is done with. Never raises.
+        """Set the group to offsets up to which all entries are processed. Errors are logged, not raised.
 
-        create: make the group where it is missing. It may be missing because the stream was recreated.
+        Args:
+            create: whether to create a missing group. It may be missing because the stream was recreated.
         """
         changed = {s: i for s, i in offsets.items() if self._published.get(s) != i}
         if not self._group or not changed:
@@ -68,7 +69,7 @@ class GroupProgress:
             if self._shared:
                 self._acknowledge_range(changed)
         except GROUP_ERRORS as failure:
-            self._warn_once(f"The progress is not shown in the group {self._group}: {failure}")
+            self._warn_once(f"The progress cannot be shown in the group {self._group}: {failure}")
 
     def close(self) -> None:
         """Close the connection."""
@@ -89,8 +90,7 @@ class GroupProgress:
                 self._warn_failed(stream, reply)
 
     def _xgroup(self, subcommand: str, offsets: Offsets) -> dict[str, Any]:
-        """XGROUP SETID or CREATE. Where the number is not known exactly none is said: no lag is better than a
-        false one."""
+        """Send XGROUP SETID or CREATE, with ENTRIESREAD only if exact: no lag is better than a wrong one."""
 
         def enqueue(pipe: Any, stream: str) -> None:
             number = self._numbers.exact_number(stream, offsets[stream])
@@ -102,12 +102,12 @@ class GroupProgress:
         return self._servers.request(sorted_offsets(offsets), enqueue)
 
     def _warn_failed(self, stream: str, reply: object) -> None:
-        """Say that a stream refused. One that does not exist, or not yet, has no group to set."""
+        """Warn about an error reply, except for a stream that does not exist (yet)."""
         if isinstance(reply, Exception) and "key to exist" not in str(reply).lower():
             self._warn_once(f"The group {self._group} of the stream {stream!r} cannot be set: {reply}")
 
     def _ahead_of_group(self, offsets: Offsets) -> Offsets:
-        """The offsets that lie before none which the group has reached already."""
+        """Return the offsets that are after the group's last-delivered-id."""
         group = str(self._group).encode()
         ahead = {}
         for stream, found in self._servers.request(
@@ -122,7 +122,7 @@ class GroupProgress:
         return ahead
 
     def _acknowledge_range(self, offsets: Offsets) -> None:
-        """XACK what is pending in the range that the query has read, of any consumer."""
+        """Acknowledge the pending entries of all consumers in the range that the query has read."""
         lows = {s: (self._start or {}).get(s, START) for s in offsets}
         while lows:
             pages = {s: page for s, page in self._pending_pages(lows, offsets).items() if page}
@@ -130,7 +130,7 @@ class GroupProgress:
             lows = {s: page[-1].decode() for s, page in pages.items() if len(page) == PENDING_PAGE}
 
     def _pending_pages(self, lows: Offsets, highs: Offsets) -> dict[str, list[bytes]]:
-        """The first pending entries after the low IDs and up to the high ones."""
+        """Return the first pending entries after the low IDs and up to the high ones."""
 
         def enqueue(pipe: Any, stream: str) -> None:
             pipe.xpending_range(
@@ -149,7 +149,7 @@ class GroupProgress:
                 self._warn_once(f"Entries of the stream {stream!r} cannot be acknowledged: {reply}")
 
     def _warn_once(self, text: str) -> None:
-        """Warn, but not of the same in every micro-batch."""
+        """Log a warning, the same text only once."""
         if text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)

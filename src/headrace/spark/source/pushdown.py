@@ -1,7 +1,7 @@
-"""Filters that Spark hands to a batch read: which streams, from which ID to which. Fewer entries are read.
+"""Push filters on streams, IDs and times down into a batch read, so that it reads fewer entries.
 
-Spark does so only where `spark.sql.python.filterPushdown.enabled` is true, and fails if a reader could take
-filters where it is not. So a reader that can is given out only in the worker that hands them over.
+Spark pushes filters down only if `spark.sql.python.filterPushdown.enabled` is true. If it is false, Spark
+fails on readers that have pushFilters(). So only the worker that pushes filters down gets such a reader.
 """
 
 from __future__ import annotations
@@ -48,41 +48,41 @@ COMPARISONS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 
 
 def is_pushdown_worker() -> bool:
-    """Whether this is the worker of Spark's that hands filters to a reader."""
+    """Return whether this process is the worker of Spark that pushes filters down."""
     return PUSHDOWN_WORKER in sys.modules
 
 
 @dataclass
 class ReadBounds:
-    """What is left to read: these streams (None: all), and their entries after one ID and up to another."""
+    """What remains to be read: these streams (None: all), and their entries after one ID up to another."""
 
     streams: set[str] | None = None
     after: EntryId = (0, 0)
     upto: EntryId = LAST_ID
 
     def restrict_streams(self, streams: Iterable[Any]) -> None:
-        """Leave these streams."""
+        """Keep only these streams."""
         names = {name for name in streams if name is not None}
         self.streams = names if self.streams is None else self.streams & names
 
     def restrict_ids(self, after: EntryId, upto: EntryId) -> None:
-        """Leave what lies after one ID and up to another."""
+        """Keep only the entries after one ID and up to another."""
         self.after = max(self.after, after)
         self.upto = min(self.upto, upto)
 
     def select_nothing(self) -> None:
-        """Leave no entry at all."""
+        """Keep no entry."""
         self.upto = (0, 0)
 
 
 @brief_errors
 class PushdownReader(HeadraceReader):
-    """The batch reader where Spark pushes filters down."""
+    """The batch reader if Spark pushes filters down."""
 
     _bounds = ReadBounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Note what narrows the read; yield what Spark has to look at itself."""
+        """Narrow the read by the filters; yield those that Spark must still apply."""
         self._bounds = ReadBounds()
         for each in filters:
             if not push_filter(each, pushable_columns(self._layout), self._bounds):
@@ -93,7 +93,7 @@ class PushdownReader(HeadraceReader):
 
 
 def narrow_offsets(bounds: ReadBounds, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
-    """The offsets of a read, narrowed to what is wanted."""
+    """Return the start and end of a read, narrowed to the bounds."""
     end = {s: i for s, i in end.items() if bounds.streams is None or s in bounds.streams}
     start = {s: format_id(max(parse_id(start.get(s, START)), bounds.after)) for s in end}
     return sorted_offsets(start), sorted_offsets(
@@ -102,14 +102,14 @@ def narrow_offsets(bounds: ReadBounds, start: Offsets, end: Offsets) -> tuple[Of
 
 
 def pushable_columns(layout: ColumnLayout) -> dict[str, str]:
-    """Which columns are the stream, the ID, the time and the sequence, by their names in the schema."""
+    """Return which columns are the stream, ID, time and sequence, by their names in the schema."""
     found = zip(layout.schema.names, layout.specs, strict=True)
     parts = ("stream", "id", "timestamp", "sequence")
     return {name: spec.kind for name, spec in found if not spec.name and spec.kind in parts}
 
 
 def push_filter(condition: Filter, columns: dict[str, str], bounds: ReadBounds) -> bool:
-    """Narrow what is wanted by a filter. False if Spark must still look at the rows that are left."""
+    """Narrow the bounds by a filter. Return False if Spark must still apply it."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     kind = columns.get(path[0]) if len(path) == 1 else None
     if kind is None:
@@ -128,7 +128,7 @@ def push_filter(condition: Filter, columns: dict[str, str], bounds: ReadBounds) 
 
 
 def _allowed_values(condition: Filter) -> Iterator[Any]:
-    """The values that an = or IN allows; none for any other filter."""
+    """Yield the values that an = or IN allows; nothing for other filters."""
     if isinstance(condition, In):
         yield from condition.value
     elif isinstance(condition, EqualTo | EqualNullSafe):
@@ -136,7 +136,7 @@ def _allowed_values(condition: Filter) -> Iterator[Any]:
 
 
 def _push_ids(values: list[Any], bounds: ReadBounds) -> bool:
-    """Read from the lowest ID to the highest. Texts that are no ID as Redis writes it equal none."""
+    """Narrow to the range from the lowest to the highest ID. Texts that are not canonical IDs match none."""
     ids = sorted(found for found in map(_parse_canonical_id, values) if found is not None)
     if not ids:
         bounds.select_nothing()
@@ -154,13 +154,13 @@ def _parse_canonical_id(text: Any) -> EntryId | None:
 
 
 def previous_id(entry_id: EntryId) -> EntryId:
-    """The ID just before this one, which is not 0-0."""
+    """Return the ID just before this one, which is not 0-0."""
     ms, seq = entry_id
     return (ms, seq - 1) if seq else (ms - 1, U64_MAX)
 
 
 def _push_time(condition: Filter, bounds: ReadBounds) -> bool:
-    """Times of entries are whole milliseconds; the filter's have microseconds."""
+    """Narrow by a comparison of times. Entries have whole milliseconds, filters microseconds."""
     if not isinstance(condition, (*COMPARISONS, EqualTo, EqualNullSafe)):
         return False
     time = condition.value

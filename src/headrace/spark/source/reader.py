@@ -1,7 +1,7 @@
-"""The batch reader, and what it shares with the stream reader: tasks on the driver, ranges on the executors.
+"""The batch reader, and the base class of both readers: they plan tasks on the driver, and read on executors.
 
-Spark pickles a reader to its workers, and asks another instance for offsets than the one that reads: what a
-task needs travels in its Range. Nothing here connects before it has to.
+Spark pickles a reader to its workers, and the instance that returns offsets is not the one that reads. So
+everything that a task needs is in its OffsetRange. Connections are made only when they are needed.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ log = logging.getLogger(__name__)
 
 @brief_errors
 class BaseReader:
-    """What both readers share: the options, the layout, the servers, which streams there are, and read()."""
+    """Base class of the readers: options, layout, servers, subscription, and read()."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._layout = ColumnLayout(schema, options.timestamp_format)
         self._servers = Servers(options.url)
         self._subscription = Subscription(self._servers, options)
-        self._end_positions: Positions = {}  # of the streams, when they were looked at last
+        self._end_positions: Positions = {}  # of the streams, at the last call of _last_ids()
 
     def _streams(self) -> tuple[str, ...]:
-        """The streams to read now. UsageError if an option speaks of one that is not among them."""
+        """Return the streams to read now. Raises UsageError if an option has an offset of another stream."""
         streams = self._subscription.streams()
         if self._subscription.is_explicit:
             check_offset_names(self._options, streams)
         return streams
 
     def _last_ids(self) -> Offsets:
-        """Where each stream ends now; streams that do not exist are left out."""
+        """Return the last ID of each stream that exists."""
         found = stream_states(self._servers, self._streams())
         self._end_positions = {stream: each.position for stream, each in found.items()}
         return sorted_offsets({stream: each.last_id for stream, each in found.items()})
@@ -74,17 +74,17 @@ class BaseReader:
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task. Spark makes one task without a value when there is nothing to read."""
+        """Yield the rows of one task. Spark makes one task without a value if there is nothing to read."""
         if partition.value is not None:
             yield from make_range_reader(partition.value, self._layout, self._options).batches()
 
 
 @brief_errors
 class HeadraceReader(BaseReader, DataSourceReader):
-    """spark.read.format("headrace"): from where the options say it starts to where they say it ends."""
+    """spark.read.format("headrace")"""
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks. Spark plans again for every action, so each sees the streams as they then are."""
+        """Return the tasks. Spark plans every action anew, so each action reads the current streams."""
         last_ids = self._last_ids()
         self._subscription.check_assigned(last_ids)
         streams = {*self._streams(), *last_ids}

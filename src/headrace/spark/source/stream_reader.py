@@ -1,11 +1,11 @@
-"""The stream reader: how far each micro-batch goes. The checkpoint's offsets are the only truth.
+"""The stream reader, which decides how far each micro-batch goes. All its state is in Spark's checkpoint.
 
-Spark asks one long-lived instance for offsets, in a process of its own:
+Spark calls one long-lived instance, in a process of its own:
 
-    initialOffset              only of a query that has no checkpoint; again when its first batch is planned
-    latestOffset(start)        all before start is done with; again at once when there is nothing new
+    initialOffset              only if the query has no checkpoint; again when its first batch is planned
+    latestOffset(start)        all before start is processed; called again at once if nothing is new
     reportLatestOffset         after that, for the progress report
-    partitions(start, end)     the tasks of the batch; also, before anything else, of one to be done again
+    partitions(start, end)     the tasks of a batch; after a restart first those of the unfinished batch
     commit(end)                when the next batch is planned
 """
 
@@ -34,7 +34,7 @@ from headrace.spark.source.trigger_limits import AdmissionControl, default_limit
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-# An idle query asks 5 times a second instead of Spark's 80; q.stop() still returns at once.
+# An idle query polls 5 times a second instead of Spark's 80; q.stop() still returns at once.
 IDLE_BLOCK_MS = 200
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         super().__init__(options, schema)
         self._initial_offset: Offsets | None = None
         self._available_now_target: Offsets | None = None
-        self._planned_end: Offsets = {}  # the IDs where the batch that was planned last ends
+        self._planned_end: Offsets = {}  # the end IDs of the batch that was planned last
         self._has_planned = False
         self._recreations = RecreationDetector(self._servers, options)
         self._numbers = EntryNumbers()
@@ -56,7 +56,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         self._group = GroupProgress(options, self._numbers)
 
     def initialOffset(self) -> dict[str, str]:
-        """Where a new query starts. Spark asks twice, and the stream may grow meanwhile: the same answer."""
+        """Return where a new query starts: the same result each time, although the streams grow."""
         if self._initial_offset is None:
             found, _ = self._observe({})
             self._subscription.check_assigned(found)
@@ -66,17 +66,17 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         return dict(self._initial_offset)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit for the triggers that respect one."""
+        """Return the limit for the triggers that respect limits."""
         return default_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what there is now, and nothing that comes later."""
+        """Read only the entries that exist now."""
         self._available_now_target = self._last_ids()
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
-        """How far the next micro-batch goes; start itself when there is nothing new, or not enough.
+        """Return the end of the next micro-batch; start itself if there are no new entries, or too few.
 
-        A stream that was recreated begins a new generation, in which it is read from its beginning.
+        A recreated stream begins a new generation, and is read from its beginning.
         """
         start = sorted_offsets(start)
         states, begin = self._observe(parse_positions(start))
@@ -104,31 +104,31 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         return self._offsets(begin, self._planned_end)
 
     def _offsets(self, begin: Positions, end: Offsets) -> dict[str, str]:
-        """The IDs in end as offsets that tell what identifies the streams."""
+        """Convert the IDs in end to positions, which identify the streams, in the checkpoint's form."""
         numbers = {s: n for s, i in end.items() if (n := self._numbers.proven_number(s, i)) is not None}
-        marked = self._recreations.positions_at(begin, end, numbers)
-        return {stream: str(marked[stream]) for stream in sorted(marked)}
+        positions = self._recreations.positions_at(begin, end, numbers)
+        return {stream: str(positions[stream]) for stream in sorted(positions)}
 
     def _start_offsets(self) -> dict[str, str]:
         return start_offsets(self._options, self._streams(), "latest")
 
     def _must_checkpoint_start(self, start: Offsets) -> bool:
-        """Whether to begin with an empty batch, which writes its start into the checkpoint.
+        """Return whether to begin with an empty batch, which writes the start into the checkpoint.
 
-        Without it a query that fails in its first batch would look for the start again when it is restarted:
-        "latest" would be later, a time perhaps another, and entries in between would be lost unnoticed.
+        Otherwise a query that fails in its first batch would resolve its start again after a restart:
+        "latest" would be later, and the entries in between would be lost without notice.
         """
         first = not self._has_planned
         self._has_planned = True
-        some = [*self._streams(), ""]  # also if there is none yet that a pattern matches
-        earliest = set(start_offsets(self._options, some, "latest").values()) <= {"earliest", START}
+        streams = [*self._streams(), ""]  # not empty, even if no stream matches the pattern yet
+        earliest = set(start_offsets(self._options, streams, "latest").values()) <= {"earliest", START}
         return first and not earliest and self._initial_offset is not None and start == self._initial_offset
 
     def _observe(self, start: Positions) -> tuple[dict[str, StreamState], Positions]:
-        """How the streams are now, and the start, in which recreated streams are set back to their beginning.
+        """Return the current states, and the start with recreated streams set back to their beginning.
 
         Raises:
-            DataLoss: if a stream went away with entries unread, or was recreated, and failOnDataLoss is true.
+            DataLoss: if a stream was deleted with unread entries, or recreated, and failOnDataLoss is true.
         """
         states, begin, losses = self._recreations.observe(self._streams(), start, self._start_offsets())
         for loss in losses:
@@ -141,7 +141,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         return states, begin
 
     def _reset_stream(self, stream: str, state: StreamState) -> None:
-        """A recreated stream is read from its beginning: nothing that was known of it holds any more."""
+        """Forget everything about a stream that was recreated."""
         log.info("The stream %r is read from its beginning.", stream)
         self._numbers.forget(stream)
         self._group.reset_stream(stream)
@@ -149,7 +149,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             self._available_now_target = sorted_offsets(self._available_now_target | {stream: state.last_id})
 
     def _available_end(self, start: Offsets, states: dict[str, StreamState]) -> Offsets:
-        """start, moved on to the end of each stream, or to the target of an AvailableNow run."""
+        """Return start, advanced to the end of each stream, or to the target of an AvailableNow run."""
         last = {stream: each.last_id for stream, each in states.items()}
         return advance_offsets(
             start,
@@ -157,10 +157,11 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the streams and what the query has yet to read, for the progress report.
+        """Return the ends of the streams and the lag, for the progress report. Makes no request.
 
-        By stream: id, the last there was; lag, how many entries there are behind the micro-batch that was
-        planned last, or null; lagBytes, about how many bytes those take, or null. No server is asked.
+        Returns:
+            For each stream: id, its last ID; lag, the number of entries after the micro-batch that was
+            planned last, or None; lagBytes, about how many bytes these take, or None.
         """
         if self._recreations.states is None:
             return None
@@ -173,11 +174,13 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         return report
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        """The tasks of one micro-batch; the same again when it is run again.
+        """Return the tasks of one micro-batch: the same ones when it is run again.
+
+        A stream that was recreated since the end was chosen is omitted: the next micro-batch reads it from
+        its beginning.
 
         Raises:
-            DataLoss: if a stream was recreated since the end was chosen, and failOnDataLoss is true. Else it
-                is left out here: the next micro-batch reads it from its beginning.
+            DataLoss: if a stream was recreated since the end was chosen, and failOnDataLoss is true.
         """
         begin, goal = parse_positions(start), parse_positions(end)
         good, losses = self._recreations.check_batch(begin, goal, self._start_offsets())
@@ -190,7 +193,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         return self._plan(after, position_ids(good), self._start_offsets(), numbers, good)
 
     def commit(self, end: dict[str, str]) -> None:
-        """Show that all before end is done with, if that has not been shown yet."""
+        """Publish that all entries before end are processed, unless this was published before."""
         self._group.publish(position_ids(parse_positions(end)), create=False)
 
     def stop(self) -> None:
@@ -200,5 +203,5 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
 
 
 def is_same_generation(position: Position, other: Position | None) -> bool:
-    """Whether two positions of a stream are of the same stream under its name."""
+    """Return whether the stream was not recreated between two positions."""
     return other is None or position.generation == other.generation

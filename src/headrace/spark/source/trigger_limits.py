@@ -1,7 +1,7 @@
-"""How much of the news goes into a micro-batch: at most so many entries or bytes, and not before so many.
+"""Limit a micro-batch: at most so many entries or bytes, and not before a minimum number of entries.
 
-The limit is shared by the streams in proportion to their backlogs, but every stream gets something. Where the
-n-th entry lies is found by reading on to it; its bytes are skipped, not decoded.
+The streams share the limit in proportion to their backlogs; each gets at least one entry if the limit
+allows it. The n-th entry is found by receiving all entries up to it, which are skipped, not decoded.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from headrace.spark.source.planner import estimate_range, nth_id, run_in_rounds
 from headrace.spark.source.stream_state import StreamState
 
 FEW_PROBES = 8
-SIZES_TTL_S = 10.0  # for so long what MEMORY USAGE said is good enough
+SIZES_TTL_S = 10.0  # how long the reply to MEMORY USAGE is used
 
 
 def default_limit(options: Options) -> ReadLimit:
-    """What Spark is told. It knows limits of one kind; for the others latestOffset sees the options."""
+    """Return the limit for Spark, which supports only one kind; latestOffset applies the others."""
     if options.max_offsets_per_trigger:
         return ReadMaxRows(options.max_offsets_per_trigger)
     if options.max_bytes_per_trigger:
@@ -60,9 +60,10 @@ class AdmissionControl:
         limit: ReadLimit,
         wait: bool = True,
     ) -> Offsets:
-        """How far the batch goes, from start towards end.
+        """Return the end of the batch, from start towards end.
 
-        wait: reply start itself while the least is not there yet.
+        Args:
+            wait: whether to return start itself while the minimum is not reached.
         """
         unread = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
         self._estimate_starts(start, states, unread)
@@ -70,9 +71,9 @@ class AdmissionControl:
         if not isinstance(limit, ReadAllAvailable):
             if wait and self._is_below_minimum(start, end, states, unread):
                 return start
-            most = self._max_entries(limit, states, unread)
-            if most is not None:
-                end = self._first_entries(most, start, end, states, unread)
+            max_entries = self._max_entries(limit, states, unread)
+            if max_entries is not None:
+                end = self._first_entries(max_entries, start, end, states, unread)
         self._last_batch = time.monotonic()
         return end
 
@@ -87,7 +88,7 @@ class AdmissionControl:
     def _max_entries(
         self, limit: ReadLimit, states: Mapping[str, StreamState], unread: list[str]
     ) -> int | None:
-        """The limits as one of entries; None for no limit."""
+        """Return all limits as one number of entries; None for no limit."""
         options = self._options
         limits = [options.max_offsets_per_trigger] if options.max_offsets_per_trigger else []
         if isinstance(limit, ReadMaxRows):
@@ -107,7 +108,7 @@ class AdmissionControl:
         states: Mapping[str, StreamState],
         unread: list[str],
     ) -> Offsets:
-        """The first `most` entries."""
+        """Return the end of the first max_entries entries."""
         if sum(self._upper_bound(s, start, states[s]) for s in unread) <= max_entries:
             return end
         shares = dict.fromkeys(unread, max_entries)
@@ -122,7 +123,7 @@ class AdmissionControl:
         return sorted_offsets({s: i for s, i in cut_down.items() if s in start or i != START})
 
     def _shares(self, max_entries: int, backlogs: dict[str, float]) -> dict[str, int]:
-        """In proportion, but a short stream is not to wait until a long one has been read."""
+        """Share in proportion, but give each stream an entry: a short one must not wait for a long one."""
         minimum = 1 if max_entries >= len(backlogs) else 0
         return {
             s: n + minimum
@@ -130,7 +131,7 @@ class AdmissionControl:
         }
 
     def _upper_bound(self, stream: str, start: Offsets, state: StreamState) -> int:
-        """As many entries there cannot be more of after start."""
+        """Return the maximum number of entries after start."""
         position = self._numbers.number_at(stream, start.get(stream, START), state)
         if state.entries_added is None or position is None or not position.exact:
             return state.length
@@ -139,7 +140,7 @@ class AdmissionControl:
     def _backlogs(
         self, start: Offsets, end: Offsets, states: Mapping[str, StreamState], unread: list[str]
     ) -> dict[str, float]:
-        """About how many entries there are to read, of each stream. The numbers tell, or a few probes."""
+        """Estimate the unread entries of each stream, by their numbers, or by a few probes."""
         found: dict[str, float] = {}
         for stream in unread:
             lag = self._numbers.lag(stream, start.get(stream, START), states[stream])
@@ -148,7 +149,7 @@ class AdmissionControl:
         return found | self._probed_counts(start, {s: end[s] for s in unread if s not in found})
 
     def _estimate_starts(self, start: Offsets, states: Mapping[str, StreamState], unread: list[str]) -> None:
-        """Learn about which numbers the starts have, of a query that was restarted in the middle."""
+        """Estimate the numbers of the starts, for a query that was restarted in the middle."""
         ends = {}
         for stream in unread:
             state = states[stream]
@@ -167,12 +168,12 @@ class AdmissionControl:
         return {s: sum(each.entry_count for each in found) for s, found in estimates.items()}
 
 
-def proportional_shares(backlog: dict[str, float], max_entries: int) -> dict[str, int]:
-    """most entries shared in proportion to the backlogs; the largest remainders get what is left over."""
-    total = sum(backlog.values())
+def proportional_shares(backlogs: dict[str, float], max_entries: int) -> dict[str, int]:
+    """Share max_entries in proportion to the backlogs; the largest remainders are rounded up."""
+    total = sum(backlogs.values())
     if not total:
-        return dict.fromkeys(backlog, 0)
-    exact = {s: max_entries * mass / total for s, mass in backlog.items()}
+        return dict.fromkeys(backlogs, 0)
+    exact = {s: max_entries * backlog / total for s, backlog in backlogs.items()}
     shares = {s: int(part) for s, part in exact.items()}
     left = max_entries - sum(shares.values())
     by_remainder: Iterable[str] = sorted(exact, key=lambda s: (shares[s] - exact[s], s))
@@ -182,18 +183,19 @@ def proportional_shares(backlog: dict[str, float], max_entries: int) -> dict[str
 
 
 class EntrySizes:
-    """About how many bytes an entry of a stream takes: what MEMORY USAGE says, by the number of entries."""
+    """Estimates the bytes of an entry of a stream: MEMORY USAGE divided by the number of entries."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._sizes: dict[str, float | None] = {}  # None: the server does not tell
-        self._errors: dict[str, redis.ResponseError] = {}  # and why
+        self._sizes: dict[str, float | None] = {}  # None: MEMORY USAGE failed
+        self._errors: dict[str, redis.ResponseError] = {}  # its errors
         self._requested_at = 0.0
 
     def bytes_per_entry(self, states: Mapping[str, StreamState], required: bool = False) -> dict[str, float]:
-        """The sizes for those streams that have entries; asked again now and then.
+        """Return the sizes of the streams that exist, cached for a few seconds.
 
-        needed: raise UsageError if the server does not tell.
+        Args:
+            required: whether to raise UsageError if MEMORY USAGE fails.
         """
         now = time.monotonic()
         if now - self._requested_at >= SIZES_TTL_S or any(s not in self._sizes for s in states):
@@ -209,10 +211,11 @@ class EntrySizes:
         for stream in states:
             if required and stream in self._errors:
                 raise UsageError(
-                    f"maxBytesPerTrigger needs MEMORY USAGE, which fails: {self._errors[stream]}"
+                    f"maxBytesPerTrigger needs MEMORY USAGE, which fails: {self._errors[stream]}. "
+                    "Allow it, or use maxOffsetsPerTrigger."
                 )
         return {s: size for s in states if (size := self._sizes.get(s)) is not None}
 
     def known_bytes(self, stream: str) -> float | None:
-        """The size, if the server told it lately."""
+        """Return the cached size; None if unknown."""
         return self._sizes.get(stream)
