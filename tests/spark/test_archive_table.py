@@ -170,7 +170,7 @@ def test_the_checkpoint_says_the_seam_of_the_last_batch_that_counts(maker: Archi
     assert read_archive(maker.directory).archived_through == {"s": some[149][0], "old": some[9][0]}
 
 
-# The seam
+# Where the archive ends and the live stream continues
 
 
 @pytest.mark.parametrize("trimmed", [0, 100, 250, 299, 300, 301, 350])
@@ -185,11 +185,11 @@ def test_no_entry_is_missing_or_doubled_whatever_is_trimmed(
     there = some[:300] + some[max(trimmed, 300) :]
     assert ids(stream_server, maker.directory) == by_id(there)
     assert ids(stream_server, maker.directory, subscribe="s", minPartitions="5") == by_id(there)
-    told = f"ends at {some[299][0]}, and the first entry that the server has after that is {some[trimmed][0]}"
-    assert (told in caplog.text) == (trimmed >= 300) == ("ends at" in caplog.text)
+    warning = f"ends at {some[299][0]}, and the first entry on the server after that is {some[trimmed][0]}"
+    assert (warning in caplog.text) == (trimmed >= 300) == ("ends at" in caplog.text)
 
 
-def test_streams_that_are_only_here_or_only_there(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+def test_streams_can_be_only_archived_or_only_live(stream_server: StreamServer, maker: ArchiveMaker) -> None:
     some = entries(60)
     maker.add("archived", some[:40])
     maker.add("both", some[:30])
@@ -213,7 +213,7 @@ def test_entries_deleted_live_stay_in_the_archive(
     some = entries(40)
     maker.add("s", some[:20])
     stream_server.add("s", some)
-    for deleted in (3, 19, 20, 30):  # the seam itself, and the first behind it, among them
+    for deleted in (3, 19, 20, 30):  # including the last archived entry and the first one after it
         stream_server.client.xdel("s", some[deleted][0])
     there = some[:20] + [some[n] for n in range(20, 40) if n not in (20, 30)]
     assert ids(stream_server, maker.directory) == by_id(there)

@@ -1,12 +1,12 @@
-"""Which files of an archive count, whose entries they hold, and how far they go.
+"""List the committed files of an archive with their streams, and find how far each stream is archived.
 
     DIR/stream=orders/date=2013-01-01/part-….parquet     an archive of many streams, or
     DIR/date=2013-01-01/part-….parquet                   of the one that _headrace/stream.json names
-    DIR/_spark_metadata/0, 1, … 9.compact, 10, …         which of the files count
+    DIR/_spark_metadata/0, 1, … 9.compact, 10, …         Spark's log of the committed files
     DIR/_headrace/checkpoint/offsets/10                  how far each stream is archived by batch 10
 
-A file that a killed job left behind is not in the log, and does not count. A directory without a log, a copy
-perhaps, counts as it stands. Nothing here needs Spark.
+A file of a killed job is not in the log, and is ignored. In a directory without a log, such as a copy, all
+files count. This module does not need Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.spark.source.positions import Positions, parse_positions
 SPARK_LOG = "_spark_metadata"
 HEADRACE_DIRECTORY = "_headrace"
 
-# Days begin at other hours in other time zones: an archive may have been written in several.
+# Days begin at different hours in different time zones, and an archive may be written in several of them.
 DAYS_APART_MAX = 2
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """A file that counts. date: of its partition; None if it has none, or its times are past all dates."""
+    """A committed file. date: of its partition; None if it has none, or is after the year 9999."""
 
     path: Path
     stream: str
@@ -51,10 +51,13 @@ class ArchivedFile:
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive at one moment: its files, and the ID up to which each of its streams is there.
+    """An archive at one moment.
 
-    positions: the same as places in the histories of the streams, as far as the checkpoint tells.
-    ends: the highest ID in the files. It is the seam, unless the stream was recreated and has lower IDs now.
+    files             its committed files
+    archived_through  for each stream, the ID up to which it is archived
+    positions         the same as positions, as far as the checkpoint has them
+    highest_ids       the highest ID in the files of each stream: the same as archived_through, unless the
+                      stream was recreated and now has lower IDs
     """
 
     files: tuple[ArchivedFile, ...]
@@ -64,24 +67,25 @@ class Archive:
 
 
 def read_archive(directory: Path) -> Archive:
-    """What is in an archive that may be growing. UsageError if it is none."""
+    """Read the state of an archive, which may be growing. Raises UsageError if it is not an archive."""
     batch = last_batch(directory)
     files = archived_files(directory, batch)
-    found = {} if batch is None else checkpoint_positions(directory, batch)
-    unknown = [file for file in files if file.stream not in found]
-    known = {stream: each.id for stream, each in found.items() if each.id != START}
-    seams = known | highest_ids(unknown)
-    again = [file for file in files if file.stream in found and found[file.stream].generation]
-    return Archive(tuple(files), seams, found, advance_offsets(sorted_offsets(seams), highest_ids(again)))
+    positions = {} if batch is None else checkpoint_positions(directory, batch)
+    unknown = [file for file in files if file.stream not in positions]
+    known = {stream: each.id for stream, each in positions.items() if each.id != START}
+    through = known | highest_ids(unknown)
+    recreated = [file for file in files if file.stream in positions and positions[file.stream].generation]
+    highest = advance_offsets(sorted_offsets(through), highest_ids(recreated))
+    return Archive(tuple(files), through, positions, highest)
 
 
 def archived_through(directory: Path) -> dict[str, str]:
-    """The ID up to which each stream is archived: what comes after it is not there."""
+    """Return the ID up to which each stream is archived."""
     return read_archive(directory).archived_through
 
 
 def checkpoint_positions(directory: Path, batch: int) -> Positions:
-    """How far a batch, all of whose files count, has got; nothing if the checkpoint is gone."""
+    """Return the end positions of a committed batch; an empty dict if its checkpoint is missing."""
     offsets = directory / HEADRACE_DIRECTORY / "checkpoint" / "offsets" / str(batch)
     if not offsets.is_file():
         return {}
@@ -90,9 +94,13 @@ def checkpoint_positions(directory: Path, batch: int) -> Positions:
 
 
 def archived_files(directory: Path, batch: int | None = None) -> list[ArchivedFile]:
-    """The files that count, by stream and path; those of batches up to one, if it is named.
+    """Return the committed files, sorted by stream and path.
 
-    UsageError if nothing says whose entries they hold.
+    Args:
+        batch: only the files up to this batch.
+
+    Raises:
+        UsageError: if the stream of a file is unknown.
     """
     alone = single_stream(directory)
     names = recorded_names(directory / HEADRACE_DIRECTORY)
@@ -106,14 +114,17 @@ def archived_files(directory: Path, batch: int | None = None) -> list[ArchivedFi
         keys = partition_values(path.relative_to(directory))
         stream = keys.get("stream", alone)
         if stream is None:
-            raise UsageError(f"{directory} is no archive: nothing says which stream {path.name} is from.")
+            raise UsageError(
+                f"{directory} is not an archive: the stream of {path.name} is unknown. Give the directory "
+                "that headrace archive wrote."
+            )
         if stream not in names and ENCODED.fullmatch(stream):
             unknown.add(stream)
         stream = names.get(stream, stream)
         found.append(ArchivedFile(path, stream, parse_date(keys.get("date", ""))))
     if unknown:
         log.warning(
-            "%s does not say which streams are in %s; they are called like their directories.",
+            "%s has no names for the directories %s; their streams are shown by the directory names.",
             directory / HEADRACE_DIRECTORY / NAMES_FILE,
             ", ".join(sorted(unknown)),
         )
@@ -121,9 +132,10 @@ def archived_files(directory: Path, batch: int | None = None) -> list[ArchivedFi
 
 
 def committed_files(directory: Path, batch: int | None = None) -> list[Path]:
-    """The Parquet files that Spark's log names; without a log, all that are there.
+    """Return the Parquet files in Spark's log; without a log, all Parquet files.
 
-    UsageError if there is no such directory.
+    Raises:
+        UsageError: if the directory does not exist.
     """
     if not directory.is_dir():
         raise UsageError(f"{directory}: there is no archive.")
@@ -135,21 +147,21 @@ def committed_files(directory: Path, batch: int | None = None) -> list[Path]:
 
 
 def last_batch(directory: Path) -> int | None:
-    """The last batch whose files count; None if there is none."""
+    """Return the last committed batch; None if there is none."""
     log = directory / SPARK_LOG
     return max((number for number, _ in batch_logs(log)), default=None) if log.is_dir() else None
 
 
 def batch_logs(log: Path) -> dict[tuple[int, bool], Path]:
-    """The files of Spark's log by batch, and whether they stand for all batches up to that, too."""
+    """Return the files of Spark's log by batch and whether they are compact files."""
     matches = ((re.fullmatch(r"(\d+)(\.compact)?", path.name), path) for path in log.iterdir())
     return {(int(match[1]), bool(match[2])): path for match, path in matches if match}
 
 
 def logged_files(directory: Path, log: Path, last: int | None = None) -> set[Path]:
-    """What is left when all batches of the log, up to the last, have added and deleted files.
+    """Return the files that remain after all batches of the log, up to `last`, added and deleted files.
 
-    A compact file stands for all batches up to its own, which may be gone by now.
+    A compact file contains all batches up to its own, whose logs may be deleted.
     """
     batches = {each: path for each, path in batch_logs(log).items() if last is None or each[0] <= last}
     begin = max((number for number, compact in batches if compact), default=-1)
@@ -161,9 +173,9 @@ def logged_files(directory: Path, log: Path, last: int | None = None) -> set[Pat
         if version != "v1":
             raise UsageError(f"{path} is a log of version {version!r}; expected v1.")
         for line in lines:
-            said = json.loads(line)
-            file = resolve_logged_path(directory, said["path"])
-            if said["action"] == "delete":
+            record = json.loads(line)
+            file = resolve_logged_path(directory, record["path"])
+            if record["action"] == "delete":
                 files.discard(file)
             else:
                 files.add(file)
@@ -171,7 +183,7 @@ def logged_files(directory: Path, log: Path, last: int | None = None) -> set[Pat
 
 
 def resolve_logged_path(directory: Path, uri: str) -> Path:
-    """Where a file of the log is now: the log names whole paths, and an archive may have been moved."""
+    """Return where a file of the log is now: the log has absolute paths, and the archive may have moved."""
     path = Path(unquote(urlsplit(uri).path))
     inner = [path.name]
     for part in reversed(path.parts[:-1]):
@@ -184,13 +196,13 @@ def resolve_logged_path(directory: Path, uri: str) -> Path:
 
 
 def partition_values(inner: Path) -> dict[str, str]:
-    """What the folders on the way to a file say of it: stream, date."""
+    """Return the partition values in the path of a file: stream, date."""
     pairs = (part.partition("=") for part in inner.parts[:-1])
     return {key: "" if value == NULL_PARTITION else unquote(value) for key, equals, value in pairs if equals}
 
 
 def parse_date(text: str) -> datetime.date | None:
-    """The day that a folder names; None for what lies past the year 9999, or is no day."""
+    """Parse the date of a partition; None for a date after the year 9999, or another text."""
     try:
         return datetime.date.fromisoformat(text)
     except ValueError:
@@ -198,16 +210,16 @@ def parse_date(text: str) -> datetime.date | None:
 
 
 def single_stream(directory: Path) -> str | None:
-    """The stream of an archive of one stream, as its own note says."""
-    mark = directory / HEADRACE_DIRECTORY / "stream.json"
-    if not mark.is_file():
+    """Return the stream in stream.json of an archive of one stream; None without that file."""
+    path = directory / HEADRACE_DIRECTORY / "stream.json"
+    if not path.is_file():
         return None
-    stream: str | None = json.loads(mark.read_text()).get("stream")
+    stream: str | None = json.loads(path.read_text()).get("stream")
     return stream
 
 
 def highest_ids(files: Iterable[ArchivedFile]) -> dict[str, str]:
-    """The highest ID of each stream in these files. Reads the IDs of the last days only."""
+    """Return the highest ID of each stream in these files. Reads only the IDs of the last days."""
     by_stream = defaultdict(list)
     for file in files:
         by_stream[file.stream].append(file)
@@ -216,13 +228,13 @@ def highest_ids(files: Iterable[ArchivedFile]) -> dict[str, str]:
 
 
 def highest_id(files: list[ArchivedFile]) -> EntryId:
-    """The highest ID in the files of one stream; 0-0 if they hold no entry."""
+    """Return the highest ID in the files of one stream; 0-0 if they have no entry."""
     dates = [file.date for file in files if file.date is not None]
     since = max(dates, default=datetime.date.min)
     since -= min(datetime.timedelta(DAYS_APART_MAX), since - datetime.date.min)
     latest = parse_id(START)
     for file in files:
-        # Times that no date can say lie behind all others.
+        # Files without a date have times after all dates.
         if file.date is None or file.date >= since:
             with pq.ParquetFile(file.path) as parquet:
                 for group in row_groups_from(parquet, latest):
@@ -233,19 +245,19 @@ def highest_id(files: list[ArchivedFile]) -> EntryId:
 
 
 def row_groups_from(parquet: pq.ParquetFile, latest: EntryId) -> list[int]:
-    """The row groups that may hold an ID after the latest: all, if the file does not tell their times."""
+    """Return the row groups that may have a higher ID, by their statistics; without statistics, all."""
     metadata = parquet.metadata
-    place = parquet.schema.names.index("timestamp") if "timestamp" in parquet.schema.names else None
+    column = parquet.schema.names.index("timestamp") if "timestamp" in parquet.schema.names else None
     found = []
     for group in range(metadata.num_row_groups):
-        told = None if place is None else metadata.row_group(group).column(place).statistics
-        if told is None or not told.has_min_max or told.null_count or max_ms(told) >= latest[0]:
+        stats = None if column is None else metadata.row_group(group).column(column).statistics
+        if stats is None or not stats.has_min_max or stats.null_count or max_ms(stats) >= latest[0]:
             found.append(group)
     return found
 
 
 def max_ms(statistics: pq.Statistics) -> float:
-    """The millisecond in which the last of some times may lie; infinite if no datetime can say it."""
+    """Return the maximum time in milliseconds, rounded up; infinity if no datetime can represent it."""
     try:
         last = statistics.max
         since = last.replace(tzinfo=last.tzinfo or datetime.UTC).timestamp()
@@ -255,13 +267,13 @@ def max_ms(statistics: pq.Statistics) -> float:
 
 
 def split_ids(ids: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Both numbers of each ID: milliseconds and sequence, UINT64."""
+    """Return the two numbers of each ID: milliseconds and sequence, as UINT64."""
     parts = pc.split_pattern(ids, "-")
     return pc.list_element(parts, 0).cast(pa.uint64()), pc.list_element(parts, 1).cast(pa.uint64())
 
 
 def highest_in_column(ids: pa.ChunkedArray) -> EntryId:
-    """The highest of some IDs, as numbers; 0-0 if there is none."""
+    """Return the highest of some IDs; 0-0 if there is none."""
     if len(ids) == 0:
         return parse_id(START)
     ms, seq = split_ids(ids)

@@ -1,11 +1,11 @@
-"""The directory of a stream in an archive: its name where a directory can hold it, else an encoded one.
+"""The directory of a stream in an archive: its name, or an encoded one if a directory cannot have the name.
 
     stream=orders%3Aeu                             Spark escapes some characters, and reads them back
     stream=a_b~1f0c2e6a9d31574a0b2c8d7e6f5a4b3c    a name that is too long, empty, not UTF-8, ...
     _headrace/names.json                           {"a_b~1f0c...": the name}
 
-An encoded name begins with what is readable of the stream's, and ends with 128 bits of its hash. So it
-depends on nothing but the name, and a name that looks like an encoded one is encoded, too.
+An encoded name begins with the readable characters of the name, and ends with 128 bits of its hash. So it
+depends only on the name. A name that looks like an encoded one is encoded, too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def directory_name(stream: str, ascii_only: bool = False) -> str:
-    """What stands in the path for a stream, before Spark escapes it.
+    """Return the name of a stream's directory, before Spark escapes it.
 
-    ascii_only: whether the writer can only write ASCII into paths.
+    Args:
+        stream: the name of the stream.
+        ascii_only: whether the writer supports only ASCII in paths.
     """
     raw = stream_key(stream)
     is_text = raw == stream.encode("utf-8", "surrogateescape") and (stream.isascii() or not ascii_only)
@@ -40,7 +42,7 @@ def directory_name(stream: str, ascii_only: bool = False) -> str:
 
 
 def is_plain(stream: str, raw: bytes) -> bool:
-    """Whether a directory can hold the name, and gives it back as it was."""
+    """Return whether a directory can have the name, and readers get the same name back."""
     if not raw or b"\0" in raw or stream == NULL_PARTITION or ENCODED.fullmatch(stream):
         return False
     escaped = sum(1 if byte in PLAIN or byte >= 0x80 else 3 for byte in raw)
@@ -48,12 +50,16 @@ def is_plain(stream: str, raw: bytes) -> bool:
 
 
 def encoded_names(streams: Iterable[str], ascii_only: bool = False) -> dict[str, str]:
-    """The streams whose directories are not called like them, by the names of their directories."""
+    """Return the streams whose directories have encoded names, by these names."""
     found = {directory_name(stream, ascii_only): stream for stream in streams}
     return {directory: stream for directory, stream in found.items() if directory != stream}
 
 
-def recorded_names(ours: Path) -> dict[str, str]:
-    """The streams of encoded directories, as the archive's own note says; none without that note."""
-    path = ours / NAMES_FILE
+def recorded_names(metadata: Path) -> dict[str, str]:
+    """Return the streams of encoded directories from names.json; an empty dict without that file.
+
+    Args:
+        metadata: the directory _headrace of the archive.
+    """
+    path = metadata / NAMES_FILE
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}

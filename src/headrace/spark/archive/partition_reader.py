@@ -1,17 +1,17 @@
-"""Row groups of an archive as record batches of a schema: what a Spark task does with them.
+"""Read row groups of an archive into record batches of a schema, in a Spark task.
 
-An archive holds the fields of an entry as one map, or each in a column of its own.
+An archive stores the fields of an entry as one map, or each in a column of its own.
 
-    id               fields                         the map, decoded: written down once more as a server
-    1000-0           {n: 1, t: x}                   answers XRANGE, and given to the decoder of answers, so
-    *2 $6 1000-0 *4 $1 n $1 1 $1 t $1 x             values, modes and errors are those of the live stream
+    id               fields                         a map: encoded as a reply of XRANGE, and decoded by the
+    1000-0           {n: 1, t: x}                   decoder of replies, so values, modes and errors are the
+    *2 $6 1000-0 *4 $1 n $1 1 $1 t $1 x             same as from the live stream
 
-    id               n INT   t STRING               columns: cast to the types asked for, or refused
+    id               n INT   t STRING               columns: cast to the types of the schema, or an error
 
-An entry that these columns do not give back exactly stands whole in the column _exact; then it is read from
-there, as if a server had answered it.
+An entry that these columns cannot represent exactly is stored in the column _exact. It is read from there,
+also by way of a reply.
 
-Timestamps and sequences are made from the IDs, never read: Parquet's times may be coarser, or end earlier.
+Timestamps and sequences are derived from the IDs: Parquet's times may be coarser, or end earlier.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from headrace.spark.options import Options
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
 
-CORRUPT_COLUMN = "_corrupt_record"  # what an older archive of columns keeps of an entry that did not fit them
-EXACT_COLUMN = "_exact"  # the whole entry, where the other columns do not give it back byte for byte
+CORRUPT_COLUMN = "_corrupt_record"  # in older archives of columns: an entry that did not fit them
+EXACT_COLUMN = "_exact"  # the whole entry, if the other columns do not represent it byte for byte
 BINARY_MAP = pa.map_(pa.binary(), pa.binary())
 
 
@@ -49,9 +49,9 @@ class FileRowGroups:
 
 @dataclass(frozen=True)
 class ArchivePartition:
-    """A task: of the entries in some pieces of a stream those after `after`, up to and including `upto`.
+    """A task: the entries in row groups of one stream after `after`, up to and including `upto`.
 
-    whole: all of them are.
+    whole: whether this includes all entries of the row groups.
     """
 
     stream: str
@@ -62,7 +62,7 @@ class ArchivePartition:
 
 
 class ArchivePartitionReader:
-    """Reads one part."""
+    """Reads one partition."""
 
     def __init__(self, part: ArchivePartition, layout: ColumnLayout, options: Options) -> None:
         self._part = part
@@ -75,14 +75,14 @@ class ArchivePartitionReader:
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The entries, file by file, in the order in which they stand there."""
+        """Yield the entries, file by file, in the order of the files."""
         for piece in self._part.files:
             try:
                 file = pq.ParquetFile(piece.path, coerce_int96_timestamp_unit="us")
             except FileNotFoundError as gone:
                 raise HeadraceError(
-                    f"{piece.path} was there when the query was planned, and is gone: was the archive "
-                    "compacted meanwhile? Run the query again."
+                    f"{piece.path} was deleted since the query was planned, perhaps because the archive was "
+                    "compacted. Run the query again."
                 ) from gone
             with file:
                 yield from self._read_file(file, piece)
@@ -90,9 +90,10 @@ class ArchivePartitionReader:
     def _read_file(self, file: pq.ParquetFile, piece: FileRowGroups) -> Iterator[pa.RecordBatch]:
         fields = has_fields_map(file.schema_arrow)
         columns = self._needed_columns(file.schema_arrow, piece.path)
-        most, groups = rows_per_batch(file, piece), list(piece.groups)
-        most = max(1, min(most, BATCH_BYTES // max(len(self._part.stream), 1)))  # it stands in every row
-        for batch in file.iter_batches(most, groups, columns, use_threads=False):  # a task has one core
+        groups = list(piece.groups)
+        # Each row repeats the name of the stream: with a very long name a batch has fewer rows.
+        max_rows = max(1, min(rows_per_batch(file, piece), BATCH_BYTES // max(len(self._part.stream), 1)))
+        for batch in file.iter_batches(max_rows, groups, columns, use_threads=False):  # a task has one core
             rows = batch if self._part.whole else filter_id_range(batch, self._part.after, self._part.upto)
             if rows.num_rows == 0:
                 continue
@@ -105,42 +106,42 @@ class ArchivePartitionReader:
         self._report(piece)
 
     def _split_exact(self, rows: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
-        """The rows that their columns hold, then those that stand in `_exact`."""
-        kept = rows.column(EXACT_COLUMN).is_valid()
-        plain, exact = rows.filter(pc.invert(kept)), rows.filter(kept)
+        """Yield the rows of the other columns, then the rows of `_exact`."""
+        is_exact = rows.column(EXACT_COLUMN).is_valid()
+        plain, exact = rows.filter(pc.invert(is_exact)), rows.filter(is_exact)
         if plain.num_rows:
             yield self._cast_columns(plain, path)
         if exact.num_rows:
             yield from self._decode_fields(exact.column("id"), exact_as_map(exact.column(EXACT_COLUMN)))
 
     def _report(self, piece: FileRowGroups) -> None:
-        """Tell how many values of each column did not fit."""
+        """Report how many values of each column did not fit."""
         counts, self._misfits = self._misfits, [0] * len(self._misfits)
         report_misfits(self._part.stream, f"{piece.path} {piece.groups}", self._layout, counts, self._mode)
 
     def _needed_columns(self, schema: pa.Schema, path: Path) -> list[str]:
-        """Which columns of a file are needed. UsageError if it lacks one."""
+        """Return the columns to read from a file. Raises UsageError if one is missing."""
         if not self._decoded:
             return ["id"]
-        wanted = ["fields"]
+        needed = ["fields"]
         if not has_fields_map(schema):
             check_columns(self._layout.specs, schema, path)
-            wanted = [CORRUPT_COLUMN if spec.kind == "corrupt" else spec.name for spec in self._layout.specs]
-        wanted.append(EXACT_COLUMN)
-        return ["id", *(name for name in wanted if name in schema.names)]
+            needed = [CORRUPT_COLUMN if spec.kind == "corrupt" else spec.name for spec in self._layout.specs]
+        needed.append(EXACT_COLUMN)
+        return ["id", *(name for name in needed if name in schema.names)]
 
     def _decode_fields(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[pa.RecordBatch]:
         scanner = ReplyPageTokenizer()
         decoder = self._layout.decoder(scanner, self._part.stream, self._mode)
-        maker = BatchBuilder(self._layout, self._part.stream)
-        answer = as_xrange_reply(ids, fields)
+        builder = BatchBuilder(self._layout, self._part.stream)
+        reply = as_xrange_reply(ids, fields)
         scanner.begin_page(b"")
-        scanner.feed(answer, len(answer))
+        scanner.feed(reply, len(reply))
         scanner.scan()
         while not decoder.decode(BATCH_ROWS, BATCH_BYTES):
-            yield maker.take(decoder)
+            yield builder.take(decoder)
         if decoder.rows:
-            yield maker.take(decoder)
+            yield builder.take(decoder)
         self._misfits = [before + now for before, now in zip(self._misfits, decoder.misfits(), strict=True)]
         if decoder.dropped:
             log.warning(
@@ -148,7 +149,7 @@ class ArchivePartitionReader:
             )
 
     def _cast_columns(self, rows: pa.RecordBatch, path: Path) -> pa.RecordBatch:
-        """The rows in the columns of the schema. HeadraceError for a value that its type cannot hold."""
+        """Cast the rows to the schema. Raises HeadraceError for a value that does not fit its type."""
         ids = rows.column("id")
         ms, seq = split_ids(ids)
         arrays = []
@@ -180,13 +181,13 @@ class ArchivePartitionReader:
 
 
 def check_columns(specs: list[ColumnSpec], schema: pa.Schema, path: Path) -> None:
-    """UsageError if an archive of columns cannot give what is asked for."""
+    """Raise UsageError if an archive of columns lacks a column of the schema."""
     if has_fields_map(schema):
         return
     if any(spec.kind == "fields" for spec in specs):
         raise UsageError(
             f"The archive has a column for each field, and no map of all fields ({path}): name the fields to "
-            'read with a schema, such as .schema("_id STRING, carrier STRING").'
+            'read by a schema, such as .schema("_id STRING, carrier STRING").'
         )
     lacking = [spec.name for spec in specs if spec.name and spec.name not in schema.names]
     if lacking:
@@ -196,31 +197,31 @@ def check_columns(specs: list[ColumnSpec], schema: pa.Schema, path: Path) -> Non
 
 
 def has_fields_map(schema: pa.Schema) -> bool:
-    """Whether a file holds the fields as one map."""
+    """Return whether a file stores the fields as one map."""
     return "fields" in schema.names and pa.types.is_map(schema.field("fields").type)
 
 
 def exact_as_map(exact: pa.ListArray) -> pa.MapArray:
-    """The column `_exact` as maps, in which a name may come twice; a null stays one."""
+    """Convert the column `_exact` to maps, in which a name may occur twice; nulls remain nulls."""
     names, values = exact.values.flatten()
-    offsets = pc.add(exact.offsets, 0)  # of their own: a null needs them to begin at their front
+    offsets = pc.add(exact.offsets, 0)  # a copy: with nulls, the offsets must not be a slice
     missing = exact.is_null() if exact.null_count else None
     return pa.MapArray.from_arrays(offsets, names, values, mask=missing)
 
 
 def exact_fields(rows: pa.RecordBatch) -> pa.MapArray:
-    """The fields of rows of an archive of maps, as they were: of `_exact` where that is not null."""
+    """Return the exact fields of rows of an archive of maps: from `_exact` where it is not null."""
     fields = rows.column("fields").cast(BINARY_MAP)
     if EXACT_COLUMN not in rows.schema.names or rows.column(EXACT_COLUMN).null_count == rows.num_rows:
         return fields
-    kept = rows.column(EXACT_COLUMN).is_valid()
+    is_exact = rows.column(EXACT_COLUMN).is_valid()
     both = pa.concat_arrays([fields, exact_as_map(rows.column(EXACT_COLUMN))])
     order = pa.array(range(rows.num_rows), pa.int64())
-    return both.take(pc.if_else(kept, pc.add(order, rows.num_rows), order))
+    return both.take(pc.if_else(is_exact, pc.add(order, rows.num_rows), order))
 
 
 def rows_per_batch(file: pq.ParquetFile, piece: FileRowGroups) -> int:
-    """How many rows of a file to take at once, so that large ones do not fill the memory."""
+    """Return how many rows of a file to read at once, so that large rows do not fill the memory."""
     groups = [file.metadata.row_group(group) for group in piece.groups]
     rows: int = sum(group.num_rows for group in groups)
     size: int = sum(group.total_byte_size for group in groups)
@@ -228,7 +229,7 @@ def rows_per_batch(file: pq.ParquetFile, piece: FileRowGroups) -> int:
 
 
 def filter_id_range(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBatch:
-    """The rows of IDs after one, up to and including another."""
+    """Return the rows with IDs after `after`, up to and including `upto`."""
     ms, seq = split_ids(rows.column("id"))
     low, high = ([pa.scalar(number, pa.uint64()) for number in parse_id(each)] for each in (after, upto))
     return rows.filter(
@@ -240,7 +241,7 @@ def filter_id_range(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBat
 
 
 def as_xrange_reply(ids: pa.Array, fields: pa.MapArray) -> bytearray:
-    """What a server would have answered to XRANGE: entries in the protocol's form."""
+    """Encode entries as the reply of a server to XRANGE."""
     keys, items, starts = fields.keys, fields.items, fields.offsets
     pairs = pc.binary_join_element_wise(as_bulk_strings(keys), as_bulk_strings(items), b"")
     texts = pc.binary_join(pa.ListArray.from_arrays(starts, pairs), b"")
@@ -256,12 +257,12 @@ def as_xrange_reply(ids: pa.Array, fields: pa.MapArray) -> bytearray:
 
 
 def as_bulk_strings(texts: pa.Array) -> pa.Array:
-    """Each text as a word of the protocol: its length, and itself."""
+    """Encode each text as a bulk string."""
     texts = texts.cast(pa.binary())
     dollar, line = pa.scalar(b"$", pa.binary()), pa.scalar(b"\r\n", pa.binary())
     return pc.binary_join_element_wise(dollar, as_decimal(pc.binary_length(texts)), line, texts, line, b"")
 
 
 def as_decimal(numbers: pa.Array) -> pa.Array:
-    """Numbers in decimal, as bytes."""
+    """Format numbers in decimal, as bytes."""
     return numbers.cast(pa.string()).cast(pa.binary())

@@ -1,16 +1,15 @@
-"""An archive and what is live of its streams, as one table.
+"""Read an archive and the live part of its streams as one table.
 
-    archive   |=================|            the files that count, up to the seam
-    stream         xxxxxxxxx|===|=======>    after it what the server has
-              start ----------- ^ seam ---- end
+    archive   |=================|            the committed files, up to archived_through
+    stream         xxxxxxxxx|===|=======>    then the entries of the server
+              start ----------- ^ ---------- end
 
-The seam of a stream is the ID up to which it is archived. Up to it only the archive is read, after it only
-the stream: no entry comes twice, whether the stream still has what was archived or not, and none is missed
-as long as nothing was trimmed that was not archived. An entry that was deleted from the stream after it was
-archived is still in the table.
+archived_through is the ID up to which a stream is archived. Up to it only the archive is read, after it only
+the stream. So no entry is read twice, and none is missing unless it was trimmed before it was archived. An
+entry that was deleted from the stream after it was archived is in the table.
 
-The seam is looked at before the stream. An archive that grows meanwhile, and a stream trimmed up to the new
-seam, would leave a gap; the ranges behind the seam are anchored, so their tasks see it and fail.
+archived_through is read before the stream. If the archive grows meanwhile, and the stream is trimmed up to
+the new ID, entries would be missing. The live ranges are anchored, so their tasks detect this and fail.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-ROWS_PER_TASK = 1_000_000  # of archived entries, at most, unless a row group has more
-PLAN_ATTEMPTS_MAX = 5  # at an archive that grows while it is planned
+ROWS_PER_TASK = 1_000_000  # maximum archived entries of a task, unless a row group has more
+PLAN_ATTEMPTS_MAX = 5  # for an archive that grows during planning
 DAY_MS = 24 * 3600 * 1000
 EPOCH = datetime.date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
 class LivePartition:
-    """A task: ranges of one stream, one after the other.
+    """A task: consecutive ranges of one stream.
 
-    witness: the end of the first range, an entry, which must still be there when that has been read.
+    anchor_id: the entry at the end of the first range, which must still exist after that range was read.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -73,7 +72,7 @@ class LivePartition:
 class ArchiveReader(HeadraceReader):
     """spark.read.format("headrace").option("archive", path)
 
-    Reads the streams that the options name; if they name none, those that are in the archive.
+    Reads the streams that the options name; if they name none, the streams of the archive.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -82,108 +81,105 @@ class ArchiveReader(HeadraceReader):
             options = replace(options, subscribe=tuple({f.stream for f in archived_files(self._directory)}))
         super().__init__(options, schema)
         self._archive = Archive((), {})
-        self._live_ends: Offsets = {}  # where the streams of the server end
-        self._first_after_gap: dict[
-            str, str | None
-        ] = {}  # of streams without the entry of their seam: the next one
+        self._live_ends: Offsets = {}  # the last IDs on the server
+        # Streams on the server without their last archived entry: the first entry after it.
+        self._first_after_gap: dict[str, str | None] = {}
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks: those of the archive, and those of the streams."""
+        """Return the tasks of the archive and of the streams."""
         now = read_archive(self._directory)
         for _ in range(PLAN_ATTEMPTS_MAX):
             self._archive, self._first_after_gap = now, {}
             parts = super().partitions()
             if not self._first_after_gap:
                 return parts
-            # Trimmed up to the seam, or up to a newer one that the archive has by now?
+            # The stream was trimmed. If the archive has grown since, plan again with its new end.
             now = read_archive(self._directory)
             if now.archived_through == self._archive.archived_through:
                 self._warn_of_gaps()
                 return parts
         raise HeadraceError(
-            f"the archive {self._directory} grows, and its streams are trimmed, faster than both can be "
-            "looked at. Run the query again."
+            f"the archive {self._directory} grew, and its streams were trimmed, {PLAN_ATTEMPTS_MAX} times "
+            "during planning. Run the query again."
         )
 
     def _last_ids(self) -> Offsets:
-        """Where each stream ends: live, or in the archive if it is not there or was recreated."""
+        """Return the end of each stream: the higher one of the server's and the archive's."""
         self._live_ends = super()._last_ids()
         archived = {s: end for s, end in self._archive.highest_ids.items() if self._subscription.matches(s)}
         return sorted_offsets(advance_offsets(self._live_ends, archived))
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        seams = {s: seam for s, seam in self._archive.archived_through.items() if s in end}
+        through = {s: i for s, i in self._archive.archived_through.items() if s in end}
         lasts = {s: last for s, last in self._archive.highest_ids.items() if s in end}
         ranges = {s: (start.get(s, START), min(end[s], last, key=parse_id)) for s, last in lasts.items()}
         parts: list[ArchivePartition | LivePartition] = []
         parts += plan_archive(self._archive, ranges, self._layout, self._options)
-        recreated_since = self._report_recreated(seams)
+        recreated = self._report_recreated(through)
         live_end = {s: min(i, self._live_ends.get(s, START), key=parse_id) for s, i in end.items()}
-        parts += self._plan_live(
-            start, live_end, {s: seam for s, seam in seams.items() if s not in recreated_since}
-        )
+        parts += self._plan_live(start, live_end, {s: i for s, i in through.items() if s not in recreated})
         return [InputPartition(part) for part in parts]
 
-    def _plan_live(self, start: Offsets, end: Offsets, seams: Offsets) -> list[LivePartition]:
-        """What lies behind the seams; all of a stream that has none."""
-        after = {s: max(start.get(s, START), seams.get(s, START), key=parse_id) for s in end}
-        at_seam = {s for s in seams if after[s] == seams[s] and after[s] != start.get(s)}
-        first = self._first_from(at_seam, after)
+    def _plan_live(self, start: Offsets, end: Offsets, through: Offsets) -> list[LivePartition]:
+        """Return the tasks after the archived IDs; of streams that are not archived, all tasks."""
+        after = {s: max(start.get(s, START), through.get(s, START), key=parse_id) for s in end}
+        continued = {s for s in through if after[s] == through[s] and after[s] != start.get(s)}
+        first = self._first_from(continued, after)
         parts = []
         for part in plan_ranges(self._servers, after, end, self._options, None, start, self._end_positions):
-            if part.stream in at_seam and part.after == seams[part.stream] != first[part.stream]:
+            if part.stream in continued and part.after == through[part.stream] != first[part.stream]:
                 self._first_after_gap[part.stream] = first[part.stream]
                 parts.append(after_trimmed_anchor(part, first[part.stream]))
             else:
                 parts.append(LivePartition((part,)))
         return parts
 
-    def _report_recreated(self, seams: Offsets) -> set[str]:
-        """The streams that were recreated since they were archived; that is reported.
+    def _report_recreated(self, through: Offsets) -> set[str]:
+        """Report the streams that were recreated since they were archived, and return them.
 
-        Nothing that such a stream has now is in the archive, so it is read from its beginning.
+        They are read from their beginning, because none of their entries is in the archive.
         """
-        positions = {s: self._archive.positions.get(s, Position(seam)) for s, seam in seams.items()}
+        positions = {s: self._archive.positions.get(s, Position(i)) for s, i in through.items()}
         found = set()
-        for stream, sight in observe_streams(self._servers, seams, positions).items():
-            why = identity_mismatch(positions[stream], sight)
-            if why is not None:
+        for stream, observation in observe_streams(self._servers, through, positions).items():
+            mismatch = identity_mismatch(positions[stream], observation)
+            if mismatch is not None:
                 found.add(stream)
                 report_loss(
                     self._options,
                     f"the stream {stream!r} was deleted and recreated, or a failover took entries back: it "
-                    f"is archived up to {seams[stream]}, and {why}. Entries that are in both come twice.",
+                    f"is archived up to {through[stream]}, and {mismatch}. Entries that are in both are "
+                    "read twice.",
                 )
         return found
 
     def _warn_of_gaps(self) -> None:
-        """Streams that begin behind their seams: more may be trimmed than is archived. It cannot be known."""
-        for stream, now in stream_states(self._servers, self._first_after_gap).items():
-            seam = self._archive.archived_through[stream]
-            is_there = now.first_id is not None and parse_id(now.first_id) < parse_id(
-                seam
-            )  # the seam was deleted
-            if not is_there and now.first_number != 1:  # nor was anything trimmed since it was made
+        """Warn about streams that begin after their archives: entries between may have been trimmed."""
+        for stream, state in stream_states(self._servers, self._first_after_gap).items():
+            end = self._archive.archived_through[stream]
+            has_earlier = state.first_id is not None and parse_id(state.first_id) < parse_id(end)
+            # With an earlier entry, only the entry `end` was deleted. With number 1, nothing was trimmed.
+            if not has_earlier and state.first_number != 1:
                 log.warning(
-                    "The archive of the stream %r ends at %s, and the first entry that the server has after "
-                    "that is %s: whatever lay between was trimmed before it was archived.",
+                    "The archive of the stream %r ends at %s, and the first entry on the server after that "
+                    "is %s: any entries between them were trimmed before they were archived.",
                     stream,
-                    seam,
+                    end,
                     self._first_after_gap[stream] or "none",
                 )
 
-    def _first_from(self, streams: Iterable[str], seams: Offsets) -> dict[str, str | None]:
-        """The first entry that each stream has from its seam on: the seam's own, if that is still there."""
-        answers = self._servers.request(
-            streams, lambda pipe, s: pipe.xrange(stream_key(s), min=seams[s], count=1)
+    def _first_from(self, streams: Iterable[str], start: Offsets) -> dict[str, str | None]:
+        """Return the first entry of each stream from its start on, which may be the start itself."""
+        replies = self._servers.request(
+            streams, lambda pipe, s: pipe.xrange(stream_key(s), min=start[s], count=1)
         )
-        for stream, answer in answers.items():
-            if isinstance(answer, Exception):
-                raise StreamReadError(stream, answer)
-        return {s: entries[0][0].decode() if entries else None for s, entries in answers.items()}
+        for stream, reply in replies.items():
+            if isinstance(reply, Exception):
+                raise StreamReadError(stream, reply)
+        return {s: entries[0][0].decode() if entries else None for s, entries in replies.items()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         part = partition.value
         if isinstance(part, ArchivePartition):
             yield from ArchivePartitionReader(part, self._layout, self._options).batches()
@@ -194,20 +190,20 @@ class ArchiveReader(HeadraceReader):
                     self._check_anchor_kept(each)
 
     def _check_anchor_kept(self, part: OffsetRange) -> None:
-        """Streams are trimmed from the front: what is still there was there when it was read."""
+        """Report a loss if the end of the range was trimmed: then entries before it may be missing, too."""
         first = self._first_from([part.stream], {part.stream: part.upto})
         if first[part.stream] != part.upto:
             report_loss(
                 self._options,
-                f"the stream {part.stream!r} was trimmed behind the end of its archive, {part.after}, while "
-                "it was read. If that was archived meanwhile, run the query again.",
+                f"the stream {part.stream!r} was trimmed after the end of its archive, {part.after}, while "
+                "it was read. If those entries were archived meanwhile, run the query again.",
             )
 
 
 def after_trimmed_anchor(part: OffsetRange, first: str | None) -> LivePartition:
-    """The range that begins at a seam whose entry the stream no longer has; first is the first it has.
+    """Return the task for a range whose anchor no longer exists; `first` is the first entry after it.
 
-    That cannot begin at its anchor. So its first entry is read by itself, and is the anchor of the rest.
+    That entry is read as a range of its own, and becomes the anchor of the rest.
     """
     part = replace(part, anchored=False)
     if first is None or parse_id(first) > parse_id(part.upto):
@@ -224,29 +220,30 @@ def plan_archive(
     layout: ColumnLayout,
     options: Options,
 ) -> list[ArchivePartition]:
-    """The tasks that read of each stream in ranges what lies after one ID and up to another.
+    """Return the tasks for the archived entries of each stream after one ID and up to another.
 
-    UsageError if the files lack a column.
+    Raises:
+        UsageError: if the files lack a column.
     """
     groups: dict[str, list[tuple[Path, int, int]]] = defaultdict(list)
     for file in archive.files:
-        if file.stream in ranges and may_hold(file, *ranges[file.stream]):
+        if file.stream in ranges and may_contain(file, *ranges[file.stream]):
             groups[file.stream] += list_row_groups(file.path, layout)
-    rows = sum(group[2] for theirs in groups.values() for group in theirs)
+    rows = sum(group[2] for stream_groups in groups.values() for group in stream_groups)
     share = min(rows // (options.min_partitions or os.cpu_count() or 1) + 1, ROWS_PER_TASK)
     if options.max_records_per_partition:
         share = min(share, options.max_records_per_partition)
     parts = []
-    for stream, theirs in groups.items():
+    for stream, stream_groups in groups.items():
         after, upto = ranges[stream]
         whole = after == START and upto == archive.highest_ids[stream]
-        for pieces in group_row_groups(theirs, share):
+        for pieces in group_row_groups(stream_groups, share):
             parts.append(ArchivePartition(stream, pieces, after, upto, whole))
     return parts
 
 
-def may_hold(file: ArchivedFile, after: str, upto: str) -> bool:
-    """Whether a file can hold an entry after one ID and up to another, by the day it is of."""
+def may_contain(file: ArchivedFile, after: str, upto: str) -> bool:
+    """Return whether a file can contain an entry after one ID and up to another, by its date."""
     if parse_id(after) >= parse_id(upto):
         return False
     if file.date is None:
@@ -257,7 +254,7 @@ def may_hold(file: ArchivedFile, after: str, upto: str) -> bool:
 
 
 def list_row_groups(path: Path, layout: ColumnLayout) -> list[tuple[Path, int, int]]:
-    """The row groups of a file: path, number, rows."""
+    """Return the row groups of a file: path, number, rows. Raises UsageError if it lacks a column."""
     with pq.ParquetFile(path) as file:
         check_columns(layout.specs, file.schema_arrow, path)
         metadata = file.metadata
@@ -267,7 +264,7 @@ def list_row_groups(path: Path, layout: ColumnLayout) -> list[tuple[Path, int, i
 def group_row_groups(
     groups: Iterable[tuple[Path, int, int]], share: int
 ) -> Iterator[tuple[FileRowGroups, ...]]:
-    """Row groups in order, so many together that they have about `share` rows; at least one."""
+    """Group row groups in order, so that each group has about `share` rows, and at least one row group."""
     pieces: dict[Path, list[int]] = {}
     rows = 0
     for path, number, count in groups:
@@ -281,4 +278,4 @@ def group_row_groups(
 
 
 class PushdownArchiveReader(PushdownReader, ArchiveReader):
-    """The same where Spark pushes filters down: they narrow both parts."""
+    """The archive reader if Spark pushes filters down, which narrow both parts."""

@@ -161,7 +161,7 @@ class RowSender:
                 self._send_rows(writer, batch, stream, groups[stream])
 
     def _owner(self, stream: bytes) -> str:
-        """Return the server of the stream. If the stream has moved, wait for the previous server's replies."""
+        """Return the server of the stream. If the stream has moved, wait for its previous server first."""
         owner = self._servers.owner(stream_name(stream))
         before = self._owners.setdefault(stream, owner)
         if before != owner:
