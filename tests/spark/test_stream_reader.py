@@ -261,7 +261,7 @@ def test_streams_that_are_assigned_must_exist(stream_server: StreamServer, opene
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_stream_that_goes_away_unread_is_a_loss(
+def test_deleting_a_stream_with_unread_entries_is_a_loss(
     stream_server: StreamServer, opened: Opened, fail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream_server.fill("s", 10)
@@ -281,7 +281,7 @@ def test_a_stream_that_goes_away_unread_is_a_loss(
         assert "was deleted" in caplog.text
 
 
-def test_a_stream_that_goes_away_when_it_was_read_is_none(
+def test_deleting_a_stream_that_was_read_is_no_loss(
     stream_server: StreamServer, opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream_server.fill("s", 10)
@@ -289,7 +289,7 @@ def test_a_stream_that_goes_away_when_it_was_read_is_none(
     end = reader.latestOffset(reader.initialOffset(), ALL)
     stream_server.client.delete("s")
     assert reader.latestOffset(end, ALL) == end
-    assert "'s' is gone" in caplog.text
+    assert "'s' was deleted" in caplog.text
 
 
 def test_the_report_says_how_far_each_stream_is_behind(stream_server: StreamServer, opened: Opened) -> None:
