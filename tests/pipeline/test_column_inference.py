@@ -105,9 +105,9 @@ def test_the_sample_is_of_both_ends(server_url: str, client: redis.Redis) -> Non
 
 
 def test_a_directory_is_claimed_once(tmp_path: Path) -> None:
-    home = create_or_open(tmp_path / "x", ["a"], None, "UTC")
-    assert (home.partitions, home.alone) == (["stream", "date"], None)
-    assert create_or_open(tmp_path / "x", ["b"], None, "UTC") == home
+    metadata = create_or_open(tmp_path / "x", ["a"], None, "UTC")
+    assert (metadata.partitions, metadata.only_stream) == (["stream", "date"], None)
+    assert create_or_open(tmp_path / "x", ["b"], None, "UTC") == metadata
     with pytest.raises(UsageError, match="other fields \\(all in one map\\)"):
         create_or_open(tmp_path / "x", ["a"], "struct<n:int>", "UTC")
     with pytest.raises(UsageError, match="days of time zone UTC"):
@@ -118,7 +118,7 @@ def test_a_directory_is_claimed_once(tmp_path: Path) -> None:
     (tmp_path / "z" / "letter").write_text("dear")
     with pytest.raises(UsageError, match="is not empty and not an archive"):
         create_or_open(tmp_path / "z", ["a"], None, "UTC")
-    with pytest.raises(UsageError, match="cannot write there"):
+    with pytest.raises(UsageError, match="cannot create an archive"):
         create_or_open(tmp_path / "z" / "letter" / "deeper", ["a"], None, "UTC")
 
 

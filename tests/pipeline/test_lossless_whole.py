@@ -20,7 +20,7 @@ from pyspark.sql import Row, SparkSession
 
 from headrace.errors import HeadraceError
 from headrace.pipeline import archive as job
-from headrace.pipeline.archive import archive, count_archive, count_exact_rows, entries, parse_schema
+from headrace.pipeline.archive import archive, count_archive, count_exact_rows, parse_schema, read_entries
 from headrace.pipeline.column_inference import infer_columns, sample_entries
 from headrace.pipeline.compaction import compact_archive
 from headrace.pipeline.local_spark import local_spark
@@ -210,7 +210,9 @@ def test_an_archive_of_an_earlier_version_goes_on_with_the_new_column(
     text = [[(b"n", b"%d" % n)] for n in range(10)]
     with monkeypatch.context() as earlier:
         earlier.setattr(
-            job, "entries", lambda *args, **options: entries(*args, **{**options, "with_exact": False})
+            job,
+            "read_entries",
+            lambda *args, **options: read_entries(*args, **{**options, "with_exact": False}),
         )
         for first in (1, 6):
             add(raw, "s", text[first - 1 : first + 4], first)

@@ -163,7 +163,7 @@ def test_a_watermark_is_only_ever_raised(server: redis.Redis) -> None:
     assert raise_watermark(server, "s", "9-9") == "10-0"
     assert published_id(server, "s") == "10-0" == server.get("{s}:headrace:archived")
     server.set(watermark_key("s"), "nonsense")
-    with pytest.raises(HeadraceError, match="'nonsense', which is not an entry ID"):
+    with pytest.raises(HeadraceError, match="'nonsense', which is not a watermark"):
         published_id(server, "s")
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.pipeline.archive import entries, parse_schema
+from headrace.pipeline.archive import parse_schema, read_entries
 from headrace.pipeline.query_progress import BatchProgress, follow_batches
 
 # The types of the 19 fields, which are the columns of the archive.
@@ -99,7 +99,9 @@ def delays_by_hour(
                 row.flights, row.departed, row.late, row.minutes or 0
             )
 
-    flights = entries(spark, url, stream, parse_schema(QUERY_FIELDS), maxOffsetsPerTrigger=entries_per_batch)
+    flights = read_entries(
+        spark, url, stream, parse_schema(QUERY_FIELDS), maxOffsetsPerTrigger=entries_per_batch
+    )
     query = (
         flights.withWatermark("timestamp", WATERMARK)
         .groupBy(F.window("timestamp", "1 hour"), "carrier")

@@ -44,9 +44,9 @@ ENTRIES_PER_BATCH = 250_000
 
 UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 
-# An entry's own columns, and what they are called in the archive.
-METADATA = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
-ENTRY = (
+# The metadata columns of the Spark source, and their names in the archive.
+ARCHIVE_NAMES = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
+SOURCE_COLUMNS = (
     "_stream STRING, _id STRING, _timestamp TIMESTAMP, _sequence LONG, _fields MAP<STRING, STRING>, "
     f"{EXACT_COLUMN} ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 )
@@ -54,7 +54,13 @@ ENTRY = (
 
 @dataclass(frozen=True)
 class ArchiveCounts:
-    """The number of entries, of distinct entries, and of days in an archive."""
+    """The size of an archive.
+
+    Attributes:
+        entries: All entries.
+        distinct: Distinct entries: pairs of stream and ID.
+        days: Days that have entries.
+    """
 
     entries: int
     distinct: int
@@ -78,21 +84,21 @@ def archive(
     Streams may be added from run to run.
 
     Args:
-        spark: the session to use.
-        url: the server.
-        streams: the streams to archive.
-        directory: the archive; created if it does not exist.
-        fields: a typed column for each of these fields; None for one map of all fields.
-        entries_per_batch: entries in one micro-batch, at most.
-        fail_on_loss: whether to fail or to warn if entries were trimmed before they were archived.
-        on_batch: called after each micro-batch.
-        on_exact: called at the end with the number of entries that are stored in `_exact`.
+        spark: The session.
+        url: The server.
+        streams: The streams' names.
+        directory: The archive; created if it does not exist.
+        fields: A typed column for each of these fields; None for one map of all fields.
+        entries_per_batch: Entries in one micro-batch, at most.
+        fail_on_loss: Whether to fail, instead of warn, if entries were trimmed before they were archived.
+        on_batch: Called after each micro-batch.
+        on_exact: Called at the end with the number of entries that this run stored in `_exact`.
 
     Returns:
         The number of entries written.
 
     Raises:
-        UsageError: if the directory holds something else.
+        UsageError: if the directory has other files, or an archive with other fields or another time zone.
         HeadraceError: if another process archives or compacts there, or the query fails.
     """
     names = [streams] if isinstance(streams, str) else list(streams)
@@ -100,24 +106,24 @@ def archive(
     check_field_names(fields)
     fields = None if fields is None else all_nullable(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    home = create_or_open(directory, names, None if fields is None else fields.simpleString(), zone)
+    metadata = create_or_open(directory, names, None if fields is None else fields.simpleString(), zone)
     watermark = WatermarkPublisher(url, directory)
     written = 0
     try:
         with archive_lock(directory):
             before = set(committed_files(directory))
-            # A killed run may have left a complete batch that is not published.
+            # A killed run may have left a complete batch whose watermark is not published.
             watermark.publish_new()
-            rows = archive_rows(spark, url, names, home, fields, entries_per_batch, fail_on_loss)
-            if home.alone is None:
+            rows = rows_to_archive(spark, url, names, metadata, fields, entries_per_batch, fail_on_loss)
+            if metadata.only_stream is None:
                 rows = with_directory_names(
                     rows, record_directory_names(directory, names, not has_utf8_paths(spark))
                 )
             query = (
                 rows.writeStream.format("parquet")
-                .partitionBy(*home.partitions)
+                .partitionBy(*metadata.partitions)
                 .option("path", str(directory))
-                .option("checkpointLocation", str(home.checkpoint))
+                .option("checkpointLocation", str(metadata.checkpoint))
                 .trigger(availableNow=True)
                 .start()
             )
@@ -133,39 +139,39 @@ def archive(
 
 
 def count_exact_rows(path: Path) -> int:
-    """Return how many rows of a file have their entry in `_exact`, by the file's statistics."""
-    found = 0
+    """Return how many rows of a file have their entry in `_exact`, by the file's statistics if it has any."""
+    count = 0
     with pq.ParquetFile(path) as parquet:
-        paths = [parquet.schema.column(place).path for place in range(len(parquet.schema))]
-        places = [place for place, each in enumerate(paths) if each.partition(".")[0] == EXACT_COLUMN]
-        for group in range(parquet.num_row_groups) if places else ():
+        paths = [parquet.schema.column(index).path for index in range(len(parquet.schema))]
+        indexes = [index for index, each in enumerate(paths) if each.partition(".")[0] == EXACT_COLUMN]
+        for group in range(parquet.num_row_groups) if indexes else ():
             metadata = parquet.metadata.row_group(group)
-            statistics = metadata.column(places[0]).statistics
-            # A list that is not null has no null in it.
+            statistics = metadata.column(indexes[0]).statistics
+            # A list in `_exact` contains no null, so the nulls are rows without a list.
             if statistics is not None and statistics.has_null_count:
-                found += metadata.num_rows - statistics.null_count
+                count += metadata.num_rows - statistics.null_count
             else:
                 column = parquet.read_row_group(group, [EXACT_COLUMN]).column(EXACT_COLUMN)
-                found += metadata.num_rows - column.null_count
-    return found
+                count += metadata.num_rows - column.null_count
+    return count
 
 
-def archive_rows(
+def rows_to_archive(
     spark: SparkSession,
     url: str,
     streams: Sequence[str],
-    home: ArchiveMetadata,
+    metadata: ArchiveMetadata,
     fields: StructType | None,
     entries_per_batch: int,
     fail_on_loss: bool,
 ) -> DataFrame:
     """Return the rows to archive as a streaming DataFrame."""
-    rows = entries(
+    rows = read_entries(
         spark,
         url,
         streams,
         fields,
-        with_stream=home.alone is None,
+        with_stream=metadata.only_stream is None,
         with_exact=True,
         maxOffsetsPerTrigger=entries_per_batch,
         failOnDataLoss=str(fail_on_loss).lower(),
@@ -175,7 +181,7 @@ def archive_rows(
 
 
 def has_utf8_paths(spark: SparkSession) -> bool:
-    """Return whether the JVM can write any name into a path: that depends on its locale."""
+    """Return whether the JVM can write any name into a path, which depends on its locale."""
     jvm: Any = spark.sparkContext._jvm
     return str(jvm.java.lang.System.getProperty("sun.jnu.encoding")).upper() in ("UTF-8", "UTF8")
 
@@ -185,11 +191,11 @@ def with_directory_names(rows: DataFrame, directories: Mapping[str, str]) -> Dat
     if not directories:
         return rows
     pairs = [F.lit(text) for pair in directories.items() for text in pair]
-    found = F.element_at(F.create_map(*pairs), F.col("stream"))
-    return rows.withColumn("stream", F.coalesce(found, F.col("stream")))
+    directory_name = F.element_at(F.create_map(*pairs), F.col("stream"))
+    return rows.withColumn("stream", F.coalesce(directory_name, F.col("stream")))
 
 
-def entries(
+def read_entries(
     spark: SparkSession,
     url: str,
     streams: str | Sequence[str],
@@ -199,7 +205,17 @@ def entries(
     with_exact: bool = False,
     **options: int | str,
 ) -> DataFrame:
-    """Return streams from their first entries as a streaming DataFrame: id, timestamp, sequence, fields."""
+    """Return streams from their first entries on as a streaming DataFrame: id, timestamp, sequence, fields.
+
+    Args:
+        spark: The session.
+        url: The server.
+        streams: The streams' names.
+        fields: A typed column for each of these fields; None for one map, `fields`.
+        with_stream: Whether to add a column `stream`, as the first one.
+        with_exact: Whether to add the column `_exact`, as the last one.
+        options: Further options of the source.
+    """
     names = [streams] if isinstance(streams, str) else list(streams)
     reader = spark.readStream.format("headrace").option("url", url)
     if all(UNQUOTED_NAME.fullmatch(name) for name in names):
@@ -209,11 +225,11 @@ def entries(
     for name, value in options.items():
         reader = reader.option(name, str(value))
     reader = reader.option("startingOffsets", "earliest")
-    entry = parse_schema(ENTRY)
-    wanted = [*(["_stream"] if with_stream else []), *METADATA]
+    entry = parse_schema(SOURCE_COLUMNS)
+    columns_read = [*(["_stream"] if with_stream else []), *ARCHIVE_NAMES]
     typed = StructType([entry["_fields"]]) if fields is None else fields
-    schema = StructType([entry[name] for name in wanted] + typed.fields)
-    columns: list[Column] = [F.col(name).alias(METADATA.get(name, "stream")) for name in wanted]
+    schema = StructType([entry[name] for name in columns_read] + typed.fields)
+    columns: list[Column] = [F.col(name).alias(ARCHIVE_NAMES.get(name, "stream")) for name in columns_read]
     if fields is None:
         columns.append(F.col("_fields").alias("fields"))
     else:
@@ -225,13 +241,13 @@ def entries(
 
 
 def check_field_names(fields: StructType | None) -> None:
-    """Raise UsageError if a typed field has the name of a column of the archive."""
+    """Raise UsageError if a typed field has the name of one of the archive's own columns."""
     for field in [] if fields is None else fields:
         is_map = field.name == "fields" and isinstance(field.dataType, MapType)
         if is_map or field.name.lower() in ARCHIVE_COLUMNS:
             raise UsageError(
-                f"a field {field.name!r} cannot be a column of an archive, which has one of that name; leave "
-                "out --fields to archive all fields as one map"
+                f"field {field.name!r} cannot be a column: the archive has its own column of that name; "
+                "leave out --fields to archive all fields as one map"
             )
 
 
@@ -241,29 +257,35 @@ def all_nullable(fields: StructType) -> StructType:
 
 
 def parse_schema(columns: str) -> StructType:
-    """Parse columns in SQL, such as `carrier STRING, delay INT`. UsageError if they are not valid."""
+    """Parse columns in SQL, such as `carrier STRING, delay INT`.
+
+    Raises:
+        UsageError: if they are not valid.
+    """
     try:
         schema = StructType.fromDDL(columns)
     except ParseException as error:
-        raise UsageError(f"{columns!r} is no list of columns, such as 'carrier STRING, delay INT'") from error
+        raise UsageError(
+            f"not a list of columns: {columns!r}; expected one such as 'carrier STRING, delay INT'"
+        ) from error
     if not isinstance(schema, StructType):
         raise UsageError(
-            f"{columns!r} is one type, not a list of columns such as 'carrier STRING, delay INT'"
+            f"one type, not a list of columns: {columns!r}; expected one such as 'carrier STRING, delay INT'"
         )
     return schema
 
 
 def count_archive(spark: SparkSession, directory: Path) -> ArchiveCounts:
     """Count the entries of an archive by reading its Parquet files."""
-    # A stream called 007 is not the number 7.
-    guess = "spark.sql.sources.partitionColumnTypeInference.enabled"
-    before = spark.conf.get(guess)
-    spark.conf.set(guess, "false")
+    # Without inference: a stream named 007 is not the number 7.
+    inference = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(inference)
+    spark.conf.set(inference, "false")
     try:
         table = spark.read.parquet(str(directory))
         entry = ["stream", "id"] if "stream" in table.columns else ["id"]
         row = table.agg(F.count("*"), F.count_distinct(*entry), F.count_distinct("date")).first()
     finally:
-        spark.conf.set(guess, before or "true")
+        spark.conf.set(inference, before or "true")
     assert row is not None
     return ArchiveCounts(*row)

@@ -1,9 +1,9 @@
-"""An archive's directory: whose it is, what its columns are, who may write there now.
+"""The metadata of an archive, in its directory, and its lock.
 
-DIR/_headrace/streams.json     what its rows look like: typed fields or one map, and where a day begins
-DIR/_headrace/stream.json      the same of an archive of one stream, without a directory for it
-DIR/_headrace/names.json       the streams whose directories are not called like them (spark.archive.names)
-DIR/_headrace/lock             held by who archives or compacts
+DIR/_headrace/streams.json     its columns (typed fields or one map), and the time zone of its days
+DIR/_headrace/stream.json      the same for an archive of one stream, whose paths have no stream name
+DIR/_headrace/names.json       the streams with encoded directory names (spark.archive.names)
+DIR/_headrace/lock             locked by the process that archives or compacts
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class ArchiveMetadata:
     Attributes:
         directory: The archive's directory.
         fields: Its typed columns as a schema string; None for one map of all fields.
-        alone: Its only stream, if its paths have no stream name; else None.
+        only_stream: Its only stream, if its paths have no stream name; else None.
     """
 
     directory: Path
     fields: str | None
-    alone: str | None = None
+    only_stream: str | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -43,49 +43,55 @@ class ArchiveMetadata:
     @property
     def partitions(self) -> list[str]:
         """The partition columns."""
-        return ["stream", "date"] if self.alone is None else ["date"]
+        return ["stream", "date"] if self.only_stream is None else ["date"]
 
 
 def create_or_open(directory: Path, streams: Sequence[str], fields: str | None, zone: str) -> ArchiveMetadata:
-    """Create an archive in the directory, or open the one that is there.
+    """Create an archive in the directory, or open the existing one.
+
+    Args:
+        directory: The directory; created if it does not exist.
+        streams: The streams to archive.
+        fields: Typed columns as a schema string; None for one map of all fields.
+        zone: The time zone of its days.
 
     Raises:
         UsageError: if the archive has other fields, streams or another time zone, or the directory holds
             other files.
     """
-    alone = directory / HEADRACE_DIRECTORY / "stream.json"
-    mark = directory / HEADRACE_DIRECTORY / "streams.json"
-    if alone.is_file():
-        theirs = json.loads(alone.read_text())
-        if [theirs["stream"]] != list(streams):
+    one_stream_file = directory / HEADRACE_DIRECTORY / "stream.json"
+    streams_file = directory / HEADRACE_DIRECTORY / "streams.json"
+    if one_stream_file.is_file():
+        existing = json.loads(one_stream_file.read_text())
+        if [existing["stream"]] != list(streams):
             raise UsageError(
-                f"{directory} is the archive of stream {theirs['stream']!r} alone; give another --to"
+                f"{directory} is an archive of stream {existing['stream']!r} only; give another --to"
             )
-        check_same_fields(directory, theirs["fields"], fields)
-        return ArchiveMetadata(directory, fields, theirs["stream"])
-    if mark.is_file():
-        theirs = json.loads(mark.read_text())
-        check_same_fields(directory, theirs["fields"], fields)
-        if theirs["zone"] != zone:
+        check_same_fields(directory, existing["fields"], fields)
+        return ArchiveMetadata(directory, fields, existing["stream"])
+    if streams_file.is_file():
+        existing = json.loads(streams_file.read_text())
+        check_same_fields(directory, existing["fields"], fields)
+        if existing["zone"] != zone:
             raise UsageError(
-                f"{directory} has days of time zone {theirs['zone']}, not {zone}; say --time-zone"
+                f"{directory} has days of time zone {existing['zone']}, not {zone}; set --time-zone"
             )
         return ArchiveMetadata(directory, fields)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} is not empty and not an archive; give another --to")
     try:
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(mark, json.dumps({"fields": fields, "zone": zone}) + "\n")
+        streams_file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(streams_file, json.dumps({"fields": fields, "zone": zone}) + "\n")
     except OSError as error:
-        raise UsageError(f"{directory}: cannot write there: {error.strerror}") from error
+        raise UsageError(f"{directory}: cannot create an archive: {error.strerror}") from error
     return ArchiveMetadata(directory, fields)
 
 
-def check_same_fields(directory: Path, theirs: str | None, ours: str | None) -> None:
-    """UsageError if an archive was written with other fields."""
-    if theirs != ours:
+def check_same_fields(directory: Path, existing: str | None, wanted: str | None) -> None:
+    """Raise UsageError if an archive was written with other fields."""
+    if existing != wanted:
         raise UsageError(
-            f"{directory} was written with other fields ({theirs or 'all in one map'}); give another --to"
+            f"{directory} was written with other fields ({existing or 'all in one map'}); give another --to"
         )
 
 
@@ -94,19 +100,22 @@ def record_directory_names(
 ) -> dict[str, str]:
     """Record the streams whose directories have encoded names.
 
-    ascii_only: whether the writer can only write ASCII into paths.
+    Args:
+        directory: The archive.
+        streams: The streams to archive.
+        ascii_only: Whether the writer can write only ASCII into paths.
 
     Returns:
-        The names of their directories, by stream.
+        The encoded directory names, by stream; other streams are left out.
     """
-    wanted = encoded_names(streams, ascii_only)
-    known = recorded_names(directory / HEADRACE_DIRECTORY)
-    if wanted.keys() - known.keys():
-        both = dict(sorted((known | wanted).items()))
+    needed = encoded_names(streams, ascii_only)
+    recorded = recorded_names(directory / HEADRACE_DIRECTORY)
+    if needed.keys() - recorded.keys():
+        both = dict(sorted((recorded | needed).items()))
         write_atomically(
             directory / HEADRACE_DIRECTORY / NAMES_FILE, json.dumps(both, ensure_ascii=False, indent=1) + "\n"
         )
-    return {stream: name for name, stream in wanted.items()}
+    return {stream: name for name, stream in needed.items()}
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.csv
 
+from headrace.plurals import plural
+
 QUOTE = b'"'
 RECORD_BYTES_MAX = 16 * 1024 * 1024
 EXCERPT_CHARACTERS = 80
@@ -76,8 +78,8 @@ class RecordSplitter:
     def __init__(self, file: LineReader, delimiter: bytes) -> None:
         self._file = file
         d = re.escape(delimiter)
-        field = rb'(?:"(?:[^"]++|"")*+"[^%b]*+|[^"%b][^%b]*+|)' % (d, d, d)
-        self._whole = re.compile(rb"%b(?:%b%b)*+" % (field, d, field), re.DOTALL)
+        value = rb'(?:"(?:[^"]++|"")*+"[^%b]*+|[^"%b][^%b]*+|)' % (d, d, d)
+        self._whole = re.compile(rb"%b(?:%b%b)*+" % (value, d, value), re.DOTALL)
         self._opening = re.compile(rb'(?:\A|%b)"' % d)
         self._closing = re.compile(rb'(?:[^"]++|"")*+"')
         self._number = 1
@@ -226,14 +228,13 @@ class CsvParser:
         return [batch for batch in table.to_batches() if batch.num_rows]
 
     def _reason(self, record: bytes, error: Exception) -> str:
-        said = str(error)
-        if "columns, got" in said:
-            found = said.partition("columns, got ")[2].partition(":")[0]
-            columns = "column" if len(self._names) == 1 else "columns"
-            return f"expected {len(self._names)} {columns}, found {found}: {excerpt(record)}"
-        if "UTF8" in said:
+        message = str(error)
+        if "columns, got" in message:
+            found = message.partition("columns, got ")[2].partition(":")[0]
+            return f"expected {plural(len(self._names), 'column')}, found {found}: {excerpt(record)}"
+        if "UTF8" in message:
             return f"not UTF-8 (--encoding names another encoding): {excerpt(record)}"
-        return f"{said.splitlines()[0]}: {excerpt(record)}"
+        return f"{message.splitlines()[0]}: {excerpt(record)}"
 
 
 def excerpt(text: bytes) -> str:

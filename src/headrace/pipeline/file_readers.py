@@ -128,12 +128,13 @@ class FileReader(AbstractContextManager["FileReader"]):
             source = buffered_reader(gzip.GzipFile(fileobj=source))
         self._stdin = source
         try:
-            begin = source.peek(64)[:64]
+            first_bytes = source.peek(64)[:64]
         except (OSError, EOFError) as error:
             raise UsageError(f"{self.name}: {first_line(error)}") from error
-        if begin.startswith(PARQUET_MAGIC):
+        if first_bytes.startswith(PARQUET_MAGIC):
             raise UsageError("standard input holds Parquet, which cannot be read from a pipe; give a file")
-        return ("json" if begin.lstrip(b"\xef\xbb\xbf\x00 \t\r\n").startswith(b"{") else "csv"), compression
+        is_json = first_bytes.lstrip(b"\xef\xbb\xbf\x00 \t\r\n").startswith(b"{")
+        return "json" if is_json else "csv", compression
 
     def _bytes(self) -> IO[bytes]:
         if self._stdin is not None:
@@ -162,8 +163,8 @@ class FileReader(AbstractContextManager["FileReader"]):
         return cast(LineReader, file) if self._encoding == "utf-8" else TranscodedLines(file, self._encoding)
 
     def _csv(self) -> Rows:
-        cutter = RecordSplitter(self._lines(), self.delimiter.encode())
-        header, block = cutter.first_record(BLOCK_BYTES)
+        splitter = RecordSplitter(self._lines(), self.delimiter.encode())
+        header, block = splitter.first_record(BLOCK_BYTES)
         if header.unclosed:
             raise UsageError(f"{self.name}: line {header.number}: a quoted column name is not closed")
         self.header = header.records[0] if header.records else b""
@@ -171,7 +172,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         parser = CsvParser(names, self.delimiter, self.null_values)
         while block is not None:
             yield from parser.rows(block)
-            block = cutter.block(BLOCK_BYTES)
+            block = splitter.block(BLOCK_BYTES)
 
     def _json(self) -> Rows:
         file = self._lines()

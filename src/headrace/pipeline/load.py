@@ -43,26 +43,26 @@ def load(
     """Add rows to a stream, each exactly once.
 
     Args:
-        rows: batches of rows, with a BadRow for each row that could not be read.
-        times: the column that gives the IDs; None to have the server generate them.
-        servers: the server.
-        stream: the stream's name.
-        job: the identity of the load. By default it has no name and cannot be resumed.
-        append: whether rows with earlier times get IDs after the stream's last entry.
-        resume: whether to skip the rows that an earlier run of the job has added.
-        maxlen: trim the stream to about this many entries.
-        rows_per_batch: rows in one transaction.
-        rate: rows per second.
-        on_bad_row: called with each bad row, which is skipped, and the number of valid rows before it. A
+        rows: Batches of rows, with a BadRow for each row that could not be read.
+        times: The column that gives the IDs; None to have the server generate them.
+        servers: The server.
+        stream: The stream's name.
+        job: The identity of the load. By default it has no name and cannot be resumed.
+        append: Whether rows with earlier times get IDs after the stream's last entry.
+        resume: Whether to skip the rows that an earlier run of the job has added.
+        maxlen: Trim the stream to about this many entries; None to keep all.
+        rows_per_batch: Rows in one transaction, at most.
+        rate: Limits rows per second; None for no limit.
+        on_bad_row: Called with each bad row, which is skipped, and the number of valid rows before it. A
             resumed load calls it again for those of the interrupted run. None: a bad row ends the load.
-        on_progress: called when the server has confirmed rows.
+        on_progress: Called when the server has confirmed rows.
 
     Returns:
         The report. If the job was already complete, `rows` is 0 and `skipped` is not.
 
     Raises:
         UsageError: for a bad row, an ID not above the stream's last one, or a resumed file that has changed.
-            The rows before are in the stream.
+            The rows before it are in the stream.
         HeadraceError: if the server is not reachable, or rejects rows.
     """
     job = job or LoadJob()
@@ -97,22 +97,21 @@ def load(
 def sorted_by_time(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | BadRow]:
     """Yield all rows sorted by time; rows of equal time keep their order.
 
-    The whole file is held in memory. Bad rows are yielded first.
+    Bad rows are yielded first. The whole file is held in memory.
     """
     batches: list[pa.RecordBatch] = []
-    given = 0
+    rows_before = 0
     for each in rows:
         if isinstance(each, BadRow):
             yield each
             continue
-        for part in split_valid_rows(
-            each, replace(times, is_field=True), given
-        ):  # the column is still needed
+        # The column is still needed for sorting.
+        for part in split_valid_rows(each, replace(times, is_field=True), rows_before):
             if isinstance(part, BadRow):
                 yield part
             else:
                 batches.append(part.rows)
-        given += each.num_rows
+        rows_before += each.num_rows
     if not batches:
         return
     table = pa.Table.from_batches(with_common_schema(batches))

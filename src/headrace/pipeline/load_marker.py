@@ -23,7 +23,7 @@ from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.marker import Marker, hash_tagged
 
 DIGEST_BYTES = 16
-BATCHES_KEPT = 8  # an unconfirmed transaction may contain rows of so many batches
+BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this many batches
 ENCODED_MAX = 1 << 62
 
 
@@ -32,13 +32,13 @@ class RowDigest:
 
     def __init__(self, encoder: XaddEncoder | None = None) -> None:
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self._encoder = encoder or XaddEncoder()  # holds nothing between two calls
+        self._encoder = encoder or XaddEncoder()  # keeps no state between two calls
 
     def copy(self) -> RowDigest:
         """Return an independent digest of the same rows."""
-        made = RowDigest(self._encoder)
-        made._hash = self._hash.copy()
-        return made
+        copied = RowDigest(self._encoder)
+        copied._hash = self._hash.copy()
+        return copied
 
     def update(self, rows: pa.RecordBatch) -> None:
         """Add rows: the names and the texts of their fields."""
@@ -93,16 +93,16 @@ class LoadState:
         shown = key.decode(errors="replace")
         try:
             members: dict[str, Any] = json.loads(value)
-            refused = members.pop("refused", None)
+            rejection = members.pop("refused", None)
             state = cls(**members)
         except (ValueError, TypeError, AttributeError) as error:
             raise CommandError(
                 f"the key {shown!r} holds {value[:80]!r}, which is not the marker of a load; delete the "
                 "key to load from the beginning"
             ) from error
-        if refused:
+        if rejection:
             raise CommandError(
-                f"the server rejected some rows of this load: {refused}. Delete the key {shown!r} to load "
+                f"the server rejected some rows of this load: {rejection}. Delete the key {shown!r} to load "
                 "from the beginning"
             )
         return state
@@ -153,9 +153,9 @@ class LoadMarker(Marker):
                 whole: RowDigest = after.copy()
                 return whole
             if first < rows:
-                found: RowDigest = before.copy()
-                found.update(batch.slice(0, rows - first))
-                return found
+                digest: RowDigest = before.copy()
+                digest.update(batch.slice(0, rows - first))
+                return digest
         raise HeadraceError(f"the server has only {rows:,} rows of this run, fewer than it had confirmed")
 
     def state(self, rows: int) -> LoadState:

@@ -21,6 +21,7 @@ from headrace.pipeline.load_marker import LoadMarker, LoadState, RowDigest
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.row_checks import ValidRows, split_valid_rows
 from headrace.pipeline.time_columns import TimeColumn
+from headrace.plurals import plural
 from headrace.spark.options import parse_options
 from headrace.spark.sink.exactly_once import IdTooSmall
 from headrace.spark.sink.sender import ColumnRoles, RowSender
@@ -32,10 +33,10 @@ ROWS_PER_BATCH = 2000
 # Batches of large rows are split further: rows in flight are held in memory several times.
 BATCH_BYTES = 4 * 1024 * 1024
 
-# After so many consecutive conflicts with entries of other clients an append gives up.
-OVERTAKEN_MAX = 50
+# After this many consecutive conflicts with entries of other clients an append fails.
+CONFLICTS_MAX = 50
 
-# The column of the IDs among those of a file. No name in a file has a null character.
+# The column of the generated IDs. No column of a file has a null character in its name.
 ID_COLUMN = "\0id"
 
 OnBadRow = Callable[[BadRow, int], None]
@@ -55,7 +56,7 @@ class LoadReport:
         last_id: The ID of the last row added; empty if the server generates the IDs.
         seconds: Time since the load began.
         uncertain: Whether more rows may be in the stream: the server did not confirm the last ones.
-        is_complete: Whether all rows are in the stream; only the marker may not say so yet.
+        is_complete: Whether all rows are in the stream; it is set before the marker is updated.
     """
 
     rows: int = 0
@@ -270,7 +271,7 @@ class Loader:
 
     def _add(self, part: ValidRows) -> None:
         """Send rows. After a conflict with entries of other clients, an append sends them with later IDs."""
-        in_a_row = 0
+        conflicts = 0
         while True:
             counted = (self._ids.out_of_order, self._ids.without_time)
             try:
@@ -278,9 +279,9 @@ class Loader:
                 return
             except IdTooSmall as error:
                 self._ids.out_of_order, self._ids.without_time = counted
-                rest = self._overtaken(part, error)
-                in_a_row = in_a_row + 1 if rest.rows.num_rows == part.rows.num_rows else 0
-                if in_a_row > OVERTAKEN_MAX:
+                rest = self._start_after_conflict(part, error)
+                conflicts = conflicts + 1 if rest.rows.num_rows == part.rows.num_rows else 0
+                if conflicts > CONFLICTS_MAX:
                     raise HeadraceError(
                         f"other clients add entries to stream {self._stream!r} faster than rows can be "
                         "appended; use --new-ids to have the server generate the IDs"
@@ -324,12 +325,12 @@ class Loader:
             self.report.seconds = time.monotonic() - self._started
             self._on_progress(self.report)
 
-    def _overtaken(self, part: ValidRows, error: IdTooSmall) -> ValidRows:
+    def _start_after_conflict(self, part: ValidRows, error: IdTooSmall) -> ValidRows:
         """Start a new run after the rows that are in the stream; return the other rows."""
         if not self._append:
-            raise UsageError(overtaken_message(self._stream, str(error))) from error
+            raise UsageError(conflict_message(self._stream, str(error))) from error
         self._close_sender()
-        done = self._rows_there()
+        done = self._rows_on_server()
         sent_before = self._sent - part.rows.num_rows
         self._digest = self._marker.digest_at(done)
         base = self._marker.state(done)
@@ -369,14 +370,14 @@ class Loader:
                         is_settled = True
                 if not is_settled:
                     self._close_sender()  # commands not yet executed are dropped with the connection
-                    self._confirm(self._rows_there())
+                    self._confirm(self._rows_on_server())
                 is_settled = True
         except (HeadraceError, RedisError, OSError, KeyboardInterrupt):
             self.report.uncertain = not is_settled and self._sent + self._confirmed_before > self.report.rows
         self.report.seconds = time.monotonic() - self._started
         self._on_progress(self.report)
 
-    def _rows_there(self) -> int:
+    def _rows_on_server(self) -> int:
         """Return how many rows of this run the server has."""
         state = self._state()
         return state.run_rows if state is not None and state.run == self._marker.batch_id else 0
@@ -407,7 +408,7 @@ def later_entries_message(stream: str, last: tuple[int, int], first: str) -> str
     )
 
 
-def overtaken_message(stream: str, error: str) -> str:
+def conflict_message(stream: str, error: str) -> str:
     """Return the error for a load during which other clients have added later entries."""
     return (
         f"{error.partition('. ')[0]}. Other clients have added later entries to stream {stream!r}: "
@@ -419,7 +420,7 @@ def incomplete_message(stream: str, state: LoadState) -> str:
     """Return the error for starting an incomplete load again, with the options that help."""
     return (
         f"an earlier load of {state.file or 'this file'} into stream {stream!r} stopped after "
-        f"{state.rows:,} {'row' if state.rows == 1 else 'rows'}; use --resume to add the other rows, or "
+        f"{plural(state.rows, 'row')}; use --resume to add the other rows, or "
         "--append to add all rows again after them"
     )
 

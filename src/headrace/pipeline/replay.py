@@ -37,8 +37,8 @@ class ReplayReport:
         upto: The ID at which the replay ends, inclusive.
         resumed_after: The ID after which this run continued; empty for a new replay.
         ids_kept: Whether entries keep their IDs.
-        seconds: Time since the run began.
-        lag_seconds: Delay behind the requested speed.
+        seconds: Time since the run began, in seconds.
+        lag_seconds: Delay compared with the requested speed, in seconds.
         complete: Whether an earlier run was complete, so that nothing was added.
         has_newer_entries: Whether the source has entries after the end of the complete replay.
         target_was_deleted: Whether the target was deleted since an earlier run; the replay began again.
@@ -73,16 +73,16 @@ def replay(
     """Add the source's entries after one ID, up to and including another, to a stream.
 
     Args:
-        source: what to replay.
-        url: the server to replay to.
-        stream: the stream to replay into.
-        name: identifies the replay, so that it is continued when it is run again.
-        after: the ID after which to begin.
-        upto: the last ID to replay; by default the last one of the source now.
-        keep_ids: whether entries keep their IDs; by default they do if the stream never had an entry.
-        pacer: delays entries until they are due; by default the replay is as fast as possible.
-        restart: whether to begin again and ignore the position of an earlier run.
-        on_progress: called after each transaction.
+        source: The entries to replay.
+        url: The server to replay to.
+        stream: The stream to replay into.
+        name: Identifies the replay, so that it is continued when it is run again.
+        after: The ID after which to begin.
+        upto: The last ID to replay; None for the current last ID of the source.
+        keep_ids: Whether entries keep their IDs; None: only if the stream never had an entry.
+        pacer: Delays entries until they are due; None to replay as fast as possible.
+        restart: Whether to begin again and ignore the position of an earlier run.
+        on_progress: Called at the beginning and after each transaction.
 
     Returns:
         The report.
@@ -139,10 +139,10 @@ def unique_ids_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     for batch in batches:
         ids = batch.column("id")
         twice = ids[1:].filter(pc.equal(ids[1:], ids[:-1]))
-        found = ids[0] if ids[0] == last else twice[0] if len(twice) else None
-        if found is not None:
+        duplicate = ids[0] if ids[0] == last else twice[0] if len(twice) else None
+        if duplicate is not None:
             raise UsageError(
-                f"entry {found} is in the archive twice, because the stream was deleted and recreated. A "
+                f"entry {duplicate} is in the archive twice, because the stream was deleted and recreated. A "
                 "stream cannot have both: replay with --new-ids, or exclude one with --from and --to"
             )
         last = ids[-1]

@@ -11,10 +11,10 @@ SEND_AHEAD_SECONDS = 0.02  # entries due within this time are sent together
 
 
 class ReplayPacer:
-    """Delays entries so that they are replayed at `speed` times their original speed; None: no delay.
+    """Delays entries so that they are replayed at `speed` times their original speed.
 
     Args:
-        speed: 1 for the original speed, 60 for a minute in a second; None for as fast as possible.
+        speed: 1 for the original speed, 60 for a minute per second; None for no delay.
         clock: Returns seconds.
         sleep: Sleeps for seconds.
     """
@@ -61,7 +61,13 @@ class ReplayPacer:
 
 
 class RateLimiter:
-    """Limits rows per second; None means no limit. Unused capacity is not accumulated."""
+    """Limits rows per second. Unused capacity is not accumulated.
+
+    Args:
+        rows_per_second: The limit; None for no limit.
+        clock: Returns seconds.
+        sleep: Sleeps for seconds.
+    """
 
     def __init__(
         self,
@@ -74,11 +80,11 @@ class RateLimiter:
         self._sleep = sleep
         self._next_row_at = clock()  # the clock time at which the next row may be sent
 
-    def batch_rows(self, most: int) -> int:
-        """Return the batch size for an even flow: rows of SLEEP_MAX_SECONDS, at least 1, at most `most`."""
+    def batch_rows(self, max_rows: int) -> int:
+        """Return the batch size for an even flow: rows of SLEEP_MAX_SECONDS, from 1 to `max_rows`."""
         if self.rows_per_second is None:
-            return most
-        return max(1, min(most, int(self.rows_per_second * SLEEP_MAX_SECONDS)))
+            return max_rows
+        return max(1, min(max_rows, int(self.rows_per_second * SLEEP_MAX_SECONDS)))
 
     def wait(self, rows: int) -> None:
         """Sleep until the next rows may be sent, then count `rows` rows as sent."""

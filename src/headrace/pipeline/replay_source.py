@@ -92,14 +92,14 @@ class ReplaySource:
         Raises:
             DataLoss: if live entries were trimmed before they were read, as during a slow or resumed replay.
         """
-        files, seam, last = self._archived()
+        files, archived_through, last = self._archived()
         if after != upto:
             self._check_history()
-        anchored = resumed and parse_id(after) >= parse_id(seam)
+        anchored = resumed and parse_id(after) >= parse_id(archived_through)
         if parse_id(after) < parse_id(last):
             for batch in entries_in_order(files, after, min(upto, last, key=parse_id)):
                 yield from restore_fields(batch)
-        after = max(after, seam, key=parse_id)
+        after = max(after, archived_through, key=parse_id)
         if self.url is not None and parse_id(after) < parse_id(upto):
             options = parse_options({"url": self.url, "assign": json.dumps([self.stream])}, "batch")
             part = OffsetRange(self.stream, after, upto, anchored)
@@ -109,16 +109,17 @@ class ReplaySource:
                 ).batches():
                     yield batch.rename_columns(["id", "fields"])
             except DataLoss as loss:
-                what = str(loss).partition(" Set failOnDataLoss")[0]
-                raise DataLoss(f"{what} To replay the remaining entries, use --from.") from None
+                message = str(loss).partition(" Set failOnDataLoss")[0]
+                raise DataLoss(f"{message} To replay the remaining entries, use --from.") from None
 
     def _archived(self) -> tuple[list[ArchivedFile], str, str]:
         """Return the stream's files, the ID up to which it is archived, and the highest ID in the files."""
         if self.archive is None:
             return [], START, START
-        now = read_archive(self.archive)
-        files = [file for file in now.files if file.stream == self.stream]
-        return files, now.archived_through.get(self.stream, START), now.highest_ids.get(self.stream, START)
+        archive = read_archive(self.archive)
+        files = [file for file in archive.files if file.stream == self.stream]
+        through, highest = archive.archived_through, archive.highest_ids
+        return files, through.get(self.stream, START), highest.get(self.stream, START)
 
     def _check_history(self) -> None:
         """Check that the stream on the server is the archived one.
@@ -130,12 +131,12 @@ class ReplaySource:
         if position is None or self.url is None:
             return
         with Servers(self.url) as servers:
-            sight = observe_streams(servers, [self.stream], {self.stream: position}).get(self.stream)
-        why = None if sight is None else identity_mismatch(position, sight)
-        if why is not None:
+            observed = observe_streams(servers, [self.stream], {self.stream: position}).get(self.stream)
+        reason = None if observed is None else identity_mismatch(position, observed)
+        if reason is not None:
             raise DataLoss(
                 f"the stream {self.stream!r} was deleted and recreated, or lost entries in a failover: it "
-                f"is archived up to {position.id}, and {why}. Replay the archive with --archive-only, and "
+                f"is archived up to {position.id}, and {reason}. Replay the archive with --archive-only, and "
                 "the live stream without --archive."
             )
 
@@ -153,14 +154,14 @@ def restore_fields(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if CORRUPT_COLUMN not in batch.schema.names:
         yield batch
         return
-    kept, columns = batch.column(CORRUPT_COLUMN), batch.drop_columns([CORRUPT_COLUMN])
+    corrupt_rows, columns = batch.column(CORRUPT_COLUMN), batch.drop_columns([CORRUPT_COLUMN])
     start = 0
-    for corrupt, run in groupby(kept.is_valid().to_pylist()):
+    for corrupt, run in groupby(corrupt_rows.is_valid().to_pylist()):
         stop = start + len(list(run))
         if not corrupt:
             yield columns.slice(start, stop - start)
         else:
-            entries = [json.loads(text.as_py()) for text in kept[start:stop]]
+            entries = [json.loads(text.as_py()) for text in corrupt_rows[start:stop]]
             if lost := [entry["id"] for entry in entries if "fields" not in entry]:
                 raise HeadraceError(
                     f"entry {lost[0]} cannot be restored from the archive: its fields were not stored"
@@ -176,19 +177,26 @@ def apply_exact_fields(batch: pa.RecordBatch) -> pa.RecordBatch:
     ids = batch.column("id")
     if has_fields_map(batch.schema):
         return pa.RecordBatch.from_arrays([ids, exact_fields(batch)], ["id", "fields"])
-    kept = batch.column(EXACT_COLUMN)
+    exact = batch.column(EXACT_COLUMN)
     rest = batch.drop_columns([EXACT_COLUMN])
-    if kept.null_count == len(kept):
+    if exact.null_count == len(exact):
         return rest
     columns = [
-        column if name == "id" else pc.if_else(kept.is_valid(), pa.scalar(None, column.type), column)
+        column if name == "id" else pc.if_else(exact.is_valid(), pa.scalar(None, column.type), column)
         for name, column in zip(rest.schema.names, rest.columns, strict=True)
     ]
-    return pa.RecordBatch.from_arrays([*columns, exact_as_map(kept)], [*rest.schema.names, "_fields"])
+    return pa.RecordBatch.from_arrays([*columns, exact_as_map(exact)], [*rest.schema.names, "_fields"])
 
 
 def id_before(text: str) -> str:
-    """Return the ID before the first one that `text` (an ID or a time) includes. UsageError if neither."""
+    """Return the ID before the first ID of a range that begins at `text`.
+
+    Args:
+        text: An ID, a time in milliseconds, or an ISO 8601 time (UTC if without a zone).
+
+    Raises:
+        UsageError: if it is none of them.
+    """
     ms, seq = first_id_at(text)
     if (ms, seq) == (0, 0):
         return START
@@ -196,25 +204,33 @@ def id_before(text: str) -> str:
 
 
 def last_included_id(text: str) -> str:
-    """Return the last ID that `text` includes: an ID itself; the ID before a time. UsageError if neither."""
+    """Return the last ID of a range that ends at `text`.
+
+    Args:
+        text: An ID, which is included; a time in milliseconds, whose IDs are included; or an ISO 8601 time
+            (UTC if without a zone), whose IDs are not.
+
+    Raises:
+        UsageError: if it is none of them.
+    """
     if ID_PATTERN.fullmatch(text):
         return format_id(checked_id(text)) if "-" in text else format_id((checked_id(text)[0], U64_MAX))
     return id_before(text)
 
 
 def first_id_at(text: str) -> EntryId:
-    """Return an ID as numbers, or the first ID at a time."""
+    """Return an ID as numbers, or the first ID at a time. UsageError if the text is neither."""
     if ID_PATTERN.fullmatch(text):
         return checked_id(text)
     try:
         time = datetime.datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is neither an ID, such as 1357081200000-0, nor a time, such as 2013-01-01T23:00"
+            f"neither an ID nor a time: {text!r}; expected one such as 1357081200000-0 or 2013-01-01T23:00"
         ) from error
     ms = time.replace(tzinfo=time.tzinfo or datetime.UTC).timestamp() * 1000
     if ms < 0:
-        raise UsageError(f"{text} is before 1970; IDs begin at 1970")
+        raise UsageError(f"time {text} is before 1970, which no ID can represent")
     return round(ms), 0
 
 

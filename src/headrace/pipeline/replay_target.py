@@ -28,15 +28,21 @@ from headrace.spark.sink.sender import RowSender
 from headrace.spark.source.offsets import START, parse_id
 from headrace.spark.source.stream_state import last_ids
 
-ID_MODES = ("new", "kept")  # of the IDs
+ID_MODES = ("new", "kept")  # indexed by whether entries keep their IDs
 DONE = "done"
 REJECTED = "!"
-BATCHES_KEPT = 8  # an unconfirmed transaction may need the IDs of so many batches
+BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this many batches
 
 
 @dataclass(frozen=True)
 class ReplayMarker(Marker):
-    """The marker of a replay: `batch` is the run; the value contains the ID of the last entry added."""
+    """The marker of a replay: `query` is its name, `batch` its run.
+
+    Attributes:
+        upto: The ID at which the replay ends, inclusive.
+        keep: Whether entries keep their IDs.
+        ids: The source IDs of the last batches, each with the number of rows of the run before it.
+    """
 
     upto: str = LAST_ID
     keep: bool = False
@@ -52,8 +58,8 @@ class ReplayMarker(Marker):
 
     def value(self, rows: int) -> bytes:
         """Return the value of the key after `rows` rows of the run."""
-        marker = bisect_right([first for first, _ in self.ids], rows - 1) - 1
-        first, ids = self.ids[marker]
+        index = bisect_right([first for first, _ in self.ids], rows - 1) - 1
+        first, ids = self.ids[index]
         last: str = ids[rows - 1 - first].as_py()
         return f"{self.batch_id}:{rows}:{last}:{self.upto}:{ID_MODES[self.keep]}".encode()
 
@@ -108,14 +114,15 @@ class ReplayPosition:
                 f"the server rejected entries of this replay: {rest}. Delete the key {key.decode()!r} to "
                 "begin again"
             )
-        upto, _, word = rest.partition(":")
-        word, _, end = word.partition(":")
+        upto, _, rest = rest.partition(":")
+        id_mode, _, end = rest.partition(":")
         try:
             parse_id(last), parse_id(upto), ("", DONE).index(end)
-            return cls(int(run), int(rows), last, upto, ID_MODES.index(word) == 1, end == DONE)
+            return cls(int(run), int(rows), last, upto, ID_MODES.index(id_mode) == 1, end == DONE)
         except ValueError as error:
             raise CommandError(
-                f"the key {key.decode()!r} holds {value!r}, which is not the position of a replay"
+                f"the key {key.decode()!r} holds {value!r}, which is not the position of a replay; "
+                "delete the key to begin again"
             ) from error
 
 
@@ -152,7 +159,12 @@ class ReplayTarget:
         return self._stream in last_ids(self.servers, [self._stream])
 
     def keeps_ids(self, wanted: bool | None, begin: str) -> bool:
-        """Return whether entries keep their IDs. UsageError if that is wanted and not possible."""
+        """Return whether entries keep their IDs. UsageError if that is wanted but not possible.
+
+        Args:
+            wanted: Whether to keep them; None: only if the stream never had an entry.
+            begin: The source ID after which the replay begins.
+        """
         last = last_ids(self.servers, [self._stream]).get(self._stream, START)
         if wanted is None:
             return last == START
@@ -205,7 +217,7 @@ class ReplayTarget:
             earlier: The position of the run before this one, if any.
         """
         if not self.rows and earlier is None:
-            return  # nothing was added: running it again does no harm
+            return  # nothing was added, so the replay may be run again
         last = self.last_id or (earlier.last if earlier else START)
         marker = self._marker
         value = f"{marker.batch_id}:{self.rows}:{last}:{marker.upto}:{ID_MODES[marker.keep]}:{DONE}"

@@ -1,4 +1,4 @@
-"""The stream that may be meant by a name that no stream has."""
+"""Suggest a stream for a name that does not exist."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from redis.exceptions import ResponseError
 from headrace.client.servers import Servers
 from headrace.pipeline.suggestions import did_you_mean
 
-CANDIDATES_MAX = 10_000  # names that are looked at
+CANDIDATES_MAX = 10_000  # names that are compared
 
 
 def similar_stream(servers: Servers, name: str) -> str:
-    """Return the end of an error message, such as "; did you mean 'orders'?", or nothing."""
-    with suppress(ResponseError):  # a user that may not SCAN gets no proposal
+    """Return the end of an error message such as "; did you mean 'orders'?", or an empty string."""
+    with suppress(ResponseError):  # the user may not SCAN
         return did_you_mean(name, islice(servers.iter_streams(), CANDIDATES_MAX))
     return ""

@@ -51,17 +51,17 @@ def load_from_spark(
     """Add the rows of spark.read.format(kind) to a stream.
 
     Args:
-        spark: the session to use.
-        kind: the format.
-        options: the options of the format.
-        url: the server.
-        stream: the stream's name.
-        path: the path to read; None if the options say what to read.
-        time_column_name: the column whose times become the IDs; None to have the server generate them.
-        rate: rows per second, at most.
-        maxlen: trim the stream to about this many entries.
-        job: a name for the load; the same load run again under it adds only missing rows.
-        on_progress: called several times per second with the number of rows added so far.
+        spark: The session.
+        kind: The format, such as `csv` or `delta`.
+        options: The options of the format.
+        url: The server.
+        stream: The stream's name.
+        path: The path to read; None if the options say what to read.
+        time_column_name: The column whose times become the IDs; None to have the server generate them.
+        rate: Rows per second, at most; None for no limit.
+        maxlen: Trim the stream to about this many entries; None to keep all.
+        job: A name for the load; the same load run again under this name adds only missing rows.
+        on_progress: Called several times per second with the number of rows added so far.
 
     Returns:
         The number of rows that this run has added.
@@ -75,7 +75,7 @@ def load_from_spark(
         if time_column_name is not None:
             rows = add_ids(rows, time_column_name)
         if rate is not None:
-            # Otherwise Spark collects more rows than that before it passes them on.
+            # Otherwise Spark collects larger batches before it passes them to the limiter.
             spark.conf.set(
                 "spark.sql.execution.arrow.maxRecordsPerBatch", RateLimiter(rate).batch_rows(ROWS_PER_BATCH)
             )
@@ -110,7 +110,7 @@ def add_ids(rows: DataFrame, column: str) -> DataFrame:
         for batch in batches:
             times = times or time_column(batch, column)
             if times is None:
-                raise UsageError(f"column {column!r} is not a time")
+                raise UsageError(f"column {column!r} does not hold times")
             texts = [f"{ms}-{seq}" for ms, seq in ids.ids_for(times.milliseconds(batch))]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(texts, pa.string()), *batch.columns], ["_id", *batch.schema.names]
@@ -148,22 +148,22 @@ def write_with_progress(
     done = threading.Event()
     count = 0
 
-    def tell() -> None:
+    def report() -> None:
         nonlocal count
         with suppress(redis.RedisError, OSError, HeadraceError):  # the job itself reports the error
             count = written.count() - before
         on_progress(count)
 
-    def watch() -> None:
+    def poll() -> None:
         while not done.wait(POLL_SECONDS):
-            tell()
+            report()
             try:
                 raise_if_interrupted()
             except KeyboardInterrupt:
                 spark.sparkContext.cancelJobGroup(group)
 
     spark.sparkContext.setJobGroup(group, f"load into {stream}", interruptOnCancel=True)
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=poll)
     watcher.start()
     try:
         rows.write.format("headrace").options(**settings).mode("append").save()
@@ -173,7 +173,7 @@ def write_with_progress(
     finally:
         done.set()
         watcher.join()
-        tell()
+        report()
     return count
 
 

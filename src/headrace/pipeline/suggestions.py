@@ -1,4 +1,4 @@
-"""Propose the name that was probably meant."""
+"""Suggest a similar name in an error message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SIMILARITY_MIN = 0.6
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate most like the name, without regard to case; None if none is like it."""
+    """Return the candidate most similar to the name, ignoring case; None if none is similar."""
     by_folded: dict[str, str] = {}
     for candidate in candidates:
         by_folded.setdefault(candidate.casefold(), candidate)
@@ -18,6 +18,6 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return the end of an error message, such as "; did you mean 'orders'?", or nothing."""
+    """Return the end of an error message such as "; did you mean 'orders'?", or an empty string."""
     found = nearest(name, candidates)
     return "" if found is None else f"; did you mean {found!r}?"

@@ -74,15 +74,15 @@ class TimeColumn:
             found = self._converted(column)
         except UsageError:
             return self._one_by_one(column)
-        stray = [row for row, ms in enumerate(found) if ms is not None and not 0 <= ms <= MS_MAX]
-        wrong = {row: self._out_of_range(column[row]) for row in stray}
-        for row in stray:
+        out_of_range = [row for row, ms in enumerate(found) if ms is not None and not 0 <= ms <= MS_MAX]
+        wrong = {row: self._out_of_range_reason(column[row]) for row in out_of_range}
+        for row in out_of_range:
             found[row] = None
         return found, wrong
 
     def _converted(self, column: pa.Array) -> list[int | None]:
         if self.unit_ns is None:
-            stamps = timestamps(column)
+            stamps = as_timestamps(column)
             if stamps is None:
                 raise UsageError(
                     f"column {self.name!r} holds {first_non_time(column)!r}, which is not a time"
@@ -90,9 +90,9 @@ class TimeColumn:
             return list(
                 pc.floor_temporal(stamps, unit="millisecond").cast("timestamp[ms]").cast("int64").to_pylist()
             )
-        values = numbers(column)
+        values = as_numbers(column)
         if values is None:
-            raise UsageError(f"column {self.name!r} holds a value that is not a number, though others are")
+            raise UsageError(f"column {self.name!r} holds a value that is not a number, although others are")
         try:
             return [
                 None if value is None else to_milliseconds(value, self.unit_ns)
@@ -112,20 +112,24 @@ class TimeColumn:
                 kind = f"a number of {self.unit_name}" if self.unit_name else "a time"
                 wrong[row] = f"column {self.name!r} holds {str(column[row])!r}, which is not {kind}"
             if ms is not None and not 0 <= ms <= MS_MAX:
-                wrong[row], ms = self._out_of_range(column[row]), None
+                wrong[row], ms = self._out_of_range_reason(column[row]), None
             found.append(ms)
         return found, wrong
 
-    def _out_of_range(self, value: pa.Scalar) -> str:
+    def _out_of_range_reason(self, value: pa.Scalar) -> str:
         unit = f" in {self.unit_name}" if self.unit_name else ""
         return f"column {self.name!r} holds {str(value)!r}, which{unit} is not a time from 1970 to 9999"
 
 
 def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> TimeColumn | None:
-    """Return the column for the IDs: the one wanted, or the best of those that look like times.
+    """Return the column for the IDs.
+
+    Args:
+        batch: The first rows.
+        wanted: The name of the column; None for the best one of those that look like times.
 
     Returns:
-        None if no column is wanted and none looks like a time.
+        The column; None if no column is wanted and none looks like a time.
 
     Raises:
         UsageError: if the wanted column does not exist or is not a time.
@@ -133,39 +137,41 @@ def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> Time
     if wanted is not None:
         if wanted not in batch.schema.names:
             raise UsageError(f"no column {wanted!r}; the columns are {', '.join(batch.schema.names)}")
-        found = time_column(batch, wanted, share=0.5)
+        found = time_column(batch, wanted, min_fraction=0.5)
         if found is None:
             raise UsageError(not_a_time_message(wanted, batch.column(wanted)))
         return found
     candidates = []
-    for place, name in enumerate(batch.schema.names):
+    for index, name in enumerate(batch.schema.names):
         known = name.lower() in TIME_COLUMN_NAMES
         column = batch.column(name)
         if column.null_count == len(column) or (is_number(column) and not known):
             continue
-        found = time_column(batch, name, share=0.5 if known else TIMES_FRACTION_MIN)
+        found = time_column(batch, name, min_fraction=0.5 if known else TIMES_FRACTION_MIN)
         if found is None or (found.unit_ns is not None and not (known and counts_since_1970(column))):
             continue
-        candidates.append((not known, is_date(column), place, found))
+        candidates.append((not known, is_date(column), index, found))
     return min(candidates, key=lambda candidate: candidate[:3])[3] if candidates else None
 
 
-def time_column(batch: pa.RecordBatch, name: str, share: float = TIMES_FRACTION_MIN) -> TimeColumn | None:
+def time_column(
+    batch: pa.RecordBatch, name: str, min_fraction: float = TIMES_FRACTION_MIN
+) -> TimeColumn | None:
     """Return the named column as a time, or None if too few of its values are times."""
     column = batch.column(name)
     found = as_time_column(column, name)
     if found is not None or not is_text(column):
         return found
-    sample = sample_of(column)
+    sample = sample_values(column)
     singles = [sample[at : at + 1] for at in range(len(sample))]
     for unit in (None, 1_000_000):  # texts of times, or of numbers
-        times = [each for each in singles if (numbers if unit else timestamps)(each) is not None]
-        if times and len(times) >= share * len(sample):
+        times = [each for each in singles if (as_numbers if unit else as_timestamps)(each) is not None]
+        if times and len(times) >= min_fraction * len(sample):
             return as_time_column(pa.concat_arrays(times), name) or (None if unit else TimeColumn(name))
     return None
 
 
-def sample_of(column: pa.Array) -> pa.Array:
+def sample_values(column: pa.Array) -> pa.Array:
     """Return some values of the column, evenly spread, no nulls among them."""
     values = column.drop_null()
     step = max(1, len(values) // VALUES_SAMPLED)
@@ -174,9 +180,9 @@ def sample_of(column: pa.Array) -> pa.Array:
 
 def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
     """Return a column, all of whose values are times, as a time; else None."""
-    if timestamps(column) is not None and not is_number(column):
+    if as_timestamps(column) is not None and not is_number(column):
         return TimeColumn(name)
-    values = numbers(column)
+    values = as_numbers(column)
     if values is None or values.null_count == len(values):
         return None
     sizes = pc.abs(values).drop_null()
@@ -195,16 +201,16 @@ def unit_of(size: float) -> int | None:
 
 def counts_since_1970(column: pa.Array) -> bool:
     """Return whether most of a column's numbers are large enough to count from 1970."""
-    sizes = [abs(value) for value in numbers_of_texts(column)]
+    sizes = [abs(value) for value in sample_numbers(column)]
     return sum(unit_of(size) is not None for size in sizes) * 2 > len(sizes)
 
 
-def numbers_of_texts(column: pa.Array) -> list[float]:
+def sample_numbers(column: pa.Array) -> list[float]:
     """Return a sample of the column's values that are numbers."""
-    sample = sample_of(column)
+    sample = sample_values(column)
     found: list[float] = []
     for at in range(len(sample)):
-        value = numbers(sample[at : at + 1])
+        value = as_numbers(sample[at : at + 1])
         if value is not None and value.null_count == 0 and math.isfinite(value[0].as_py()):
             found.append(value[0].as_py())
     return found
@@ -218,7 +224,7 @@ def to_milliseconds(value: float, unit_ns: int) -> int:
     return math.floor(round(value * (unit_ns / 1_000_000), 3))
 
 
-def timestamps(column: pa.Array) -> pa.Array | None:
+def as_timestamps(column: pa.Array) -> pa.Array | None:
     """Return the column as timestamps (UTC if without zone); None if a value is not a time."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp(column.type.unit))
@@ -239,7 +245,7 @@ def timestamps(column: pa.Array) -> pa.Array | None:
     return None
 
 
-def numbers(column: pa.Array) -> pa.Array | None:
+def as_numbers(column: pa.Array) -> pa.Array | None:
     """Return the column as numbers, NaN as null; None if a value is not a number."""
     if not (is_text(column) or is_number(column)):
         return None
@@ -260,7 +266,7 @@ def is_text(column: pa.Array) -> bool:
 def is_number(column: pa.Array) -> bool:
     """Return whether the column has a numeric type, or is text that is all numbers."""
     if is_text(column):
-        return numbers(column) is not None
+        return as_numbers(column) is not None
     return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
@@ -273,7 +279,7 @@ def is_date(column: pa.Array) -> bool:
 
 def not_a_time_message(name: str, column: pa.Array) -> str:
     """Return why a column cannot give the IDs."""
-    units = list(dict.fromkeys(unit_of(abs(value)) for value in numbers_of_texts(column)))
+    units = list(dict.fromkeys(unit_of(abs(value)) for value in sample_numbers(column)))
     names = [UNIT_NAMES[unit] for unit in units if unit is not None]
     if len(names) > 1:
         return f"column {name!r} holds numbers of {' and of '.join(names)}: give all its times in one unit"
@@ -282,7 +288,7 @@ def not_a_time_message(name: str, column: pa.Array) -> str:
 
 def first_non_time(column: pa.Array) -> str:
     """Return the first value that is not a time, for an error message."""
-    for place in range(len(column)):
-        if timestamps(column[place : place + 1]) is None:
-            return str(column[place])
+    for row in range(len(column)):
+        if as_timestamps(column[row : row + 1]) is None:
+            return str(column[row])
     return str(column.type)

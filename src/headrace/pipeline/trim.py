@@ -31,7 +31,7 @@ from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import published_position
-from headrace.spark.archive.files import read_archive as look_at_archive
+from headrace.spark.archive.files import read_archive
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.source.offsets import START, EntryId, format_id, parse_id
 from headrace.spark.source.positions import Position
@@ -43,7 +43,7 @@ STEP_ENTRIES_MAX = 100_000
 # How long to retry while other clients change the stream or its groups.
 RETRY_SECONDS = 5.0
 
-# Between attempts while the stream's slot moves from one node of a cluster to another.
+# The wait between attempts while the stream's slot moves from one node of a cluster to another.
 SLOT_MOVE_WAIT_SECONDS = 0.1
 
 # Where a dry run has to read entries to count them, it stops at this count.
@@ -82,7 +82,7 @@ class TrimResult:
         stream: The name.
         removed: Entries removed; in a dry run, entries that would be removed.
         remaining: Entries left in the stream.
-        reasons: Why the other entries stay. The first one determines where trimming stopped.
+        reasons: Why the other entries stay; the first reason determines where trimming stopped.
         is_lower_bound: Whether `removed` is a lower bound: a dry run stopped counting.
     """
 
@@ -106,11 +106,11 @@ def trim(
 
     Args:
         url: The server.
-        streams: Names of the streams, trimmed one after the other.
-        archive: The archive that says up to where each stream is archived. None: the watermarks on the
-            server, which archive() has set.
-        retention: What to keep besides; None for nothing.
-        dry_run: Only count.
+        streams: The streams' names; they are trimmed one after the other.
+        archive: The archive from which the last archived IDs are read. None: they are read from the
+            watermarks that the archive job has published on the server.
+        retention: Entries to keep in addition; None for none.
+        dry_run: Whether to only count the entries.
         on_progress: Called after each step with the stream and the number of entries removed by the step.
 
     Returns:
@@ -121,22 +121,23 @@ def trim(
         HeadraceError: if the server is not reachable, or rejects a command.
     """
     retention = retention or RetentionPolicy()
-    seen = None if archive is None else look_at_archive(local_path(archive))
+    contents = None if archive is None else read_archive(local_path(archive))
     with servers_at(url) as servers:
         client = servers.client()
-        done = []
+        results = []
         for stream in streams:
-            if seen is None:
+            if contents is None:
                 position = published_position(client, stream)
             else:
-                position = seen.positions.get(stream, Position(seen.archived_through.get(stream, START)))
+                through = contents.archived_through.get(stream, START)
+                position = contents.positions.get(stream, Position(through))
             is_archived = position is not None and position.id != START
-            mark = parse_id(position.id) if position and is_archived else None
+            archived = parse_id(position.id) if position and is_archived else None
             try:
-                one = trim_stream(
+                result = trim_stream(
                     client,
                     stream_key(stream),
-                    mark,
+                    archived,
                     retention,
                     dry_run,
                     partial(on_progress, stream),
@@ -146,8 +147,8 @@ def trim(
                 if "no such key" in str(error).lower():
                     raise UsageError(f"{without_password(url)}: there is no stream {stream!r}") from error
                 raise HeadraceError(f"stream {stream!r}: the server rejected a command: {error}") from error
-            done.append(replace(one, stream=stream))
-        return done
+            results.append(replace(result, stream=stream))
+        return results
 
 
 def trim_stream(
@@ -165,8 +166,8 @@ def trim_stream(
         client: A client of redis-py.
         key: The stream's key.
         archived: The last archived ID; None if nothing is archived.
-        retention: What to keep besides.
-        dry_run: Only count.
+        retention: Entries to keep in addition.
+        dry_run: Whether to only count the entries.
         on_progress: Called after each step with the number of entries removed by it.
         position: The last archived ID with the identity of the archived stream, if that is known.
 

@@ -31,11 +31,11 @@ PAGE_ENTRIES = 1000
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """What to keep besides entries that are not archived or not acknowledged.
+    """Entries to keep in addition to those that are not archived or not acknowledged.
 
     Attributes:
-        keep_entries: How many of the newest entries to keep.
-        keep_ms: Keep the entries of the last so many milliseconds.
+        keep_entries: The number of newest entries to keep.
+        keep_ms: The age in milliseconds up to which entries are kept.
         allow_no_groups: Whether to trim a stream that has no consumer group.
     """
 
@@ -95,7 +95,7 @@ def find_trim_horizon(
         client: A client of redis-py.
         stream: The stream's key.
         archived: The last archived ID; None if nothing is archived.
-        retention: What to keep besides.
+        retention: Entries to keep in addition.
         position: The last archived ID with the identity of the archived stream, if that is known.
 
     Raises:
@@ -105,8 +105,8 @@ def find_trim_horizon(
     entries = client.xrange(stream, position.id, position.id, 1) if position else []
     tail = parse_stream_state(client.xinfo_stream(stream))
     groups = client.xinfo_groups(stream)
-    sight = StreamObservation(tail, entry_fingerprint(entries[0][1]) if entries else None)
-    reason = identity_mismatch(position, sight) if position and position.has_identity else None
+    observed = StreamObservation(tail, entry_fingerprint(entries[0][1]) if entries else None)
+    reason = identity_mismatch(position, observed) if position and position.has_identity else None
     if reason is not None and position is not None:
         other = f"the archive up to {position.id} is of an earlier stream of this name: {reason}"
         blockers = [TrimBlocker(None, f"{other}; archive the stream first")]
@@ -129,12 +129,12 @@ def archive_blocker(
     """Return the blocker of the archive: its last entry, or all entries if the stream does not have that."""
     if archived is None:
         return TrimBlocker(None, "the stream is not archived (run headrace archive first)")
-    said = format_id(archived)
+    last = format_id(archived)
     passed = tail.first_id is None or parse_id(tail.first_id) > archived
-    if parse_id(tail.last_id) < archived or not (passed or client.xrange(stream, said, said)):
-        missing = f"the last archived entry, {said}, is not in the stream: it or the stream was deleted"
+    if parse_id(tail.last_id) < archived or not (passed or client.xrange(stream, last, last)):
+        missing = f"the last archived entry, {last}, is not in the stream: it or the stream was deleted"
         return TrimBlocker(None, f"{missing}; archive the stream first")
-    return TrimBlocker(archived, f"archived up to {said}")
+    return TrimBlocker(archived, f"archived up to {last}")
 
 
 def group_blockers(client: Any, stream: str | bytes, group: dict[str, Any]) -> list[TrimBlocker]:
@@ -151,9 +151,11 @@ def group_blockers(client: Any, stream: str | bytes, group: dict[str, Any]) -> l
         first = printable_name(entry["message_id"])
         owner = printable_name(entry["consumer"])
         since = format_duration(int(entry["time_since_delivered"]))
-        held = f"held by {owner} for {since}" if owner else "released and not claimed"
+        state = f"held by {owner} for {since}" if owner else "released and not claimed"
         blockers.append(
-            TrimBlocker(parse_id(first), f"group {name}: {group['pending']:,} pending, oldest {first} {held}")
+            TrimBlocker(
+                parse_id(first), f"group {name}: {group['pending']:,} pending, oldest {first} {state}"
+            )
         )
     return blockers
 

@@ -1,4 +1,4 @@
-"""The watermark of a stream: up to which ID it is archived, published on the server for trimming.
+"""The watermark of a stream: its last archived ID, published on the server for trimming.
 
     DIR/_spark_metadata/7              the files of batch 7 are valid: written when they are complete
     DIR/_headrace/checkpoint/offsets/7     {"orders": "1763676000000-4"}: the last ID of batch 7
@@ -81,9 +81,9 @@ def raise_watermark(client: Any, stream: str, position: str) -> str:
         with client.pipeline(transaction=True) as pipe:
             pipe.watch(watermark)
             value = pipe.get(watermark)
-            now = None if value is None else parse_watermark(stream, value)
-            if now is not None and not replaces_watermark(pipe, name, now, wanted):
-                return now.id
+            current = None if value is None else parse_watermark(stream, value)
+            if current is not None and not replaces_watermark(pipe, name, current, wanted):
+                return current.id
             pipe.multi()
             pipe.set(watermark, str(wanted))
             try:
@@ -93,17 +93,17 @@ def raise_watermark(client: Any, stream: str, position: str) -> str:
                 continue
 
 
-def replaces_watermark(client: Any, name: bytes, now: Position, wanted: Position) -> bool:
+def replaces_watermark(client: Any, name: bytes, current: Position, wanted: Position) -> bool:
     """Return whether a position replaces the current watermark."""
-    if now == wanted:
+    if current == wanted:
         return False
-    here = [is_same_stream(client, name, each) for each in (now, wanted)]
-    if here[1] is False:
+    current_matches, wanted_matches = (is_same_stream(client, name, each) for each in (current, wanted))
+    if wanted_matches is False:
         return False
-    if here[0] is False or wanted.generation > now.generation:
+    if current_matches is False or wanted.generation > current.generation:
         return True
-    higher = parse_id(wanted.id) > parse_id(now.id)
-    return higher or (wanted.id == now.id and not now.has_identity)
+    higher = parse_id(wanted.id) > parse_id(current.id)
+    return higher or (wanted.id == current.id and not current.has_identity)
 
 
 def is_same_stream(client: Any, name: bytes, position: Position) -> bool | None:
@@ -119,16 +119,19 @@ def is_same_stream(client: Any, name: bytes, position: Position) -> bool | None:
 
 def parse_watermark(stream: str, value: bytes | str) -> Position:
     """Return the value of a watermark's key as a position. HeadraceError if it is not one."""
-    said = value.decode(errors="replace") if isinstance(value, bytes) else value
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
     try:
-        return parse_position(said)
+        return parse_position(text)
     except ValueError as error:
         watermark = stream_name(watermark_key(stream))
-        raise HeadraceError(f"key {watermark!r} holds {said!r}, which is not an entry ID") from error
+        raise HeadraceError(
+            f"the key {watermark!r} holds {text!r}, which is not a watermark; delete the key and run "
+            "the archive job again to publish it"
+        ) from error
 
 
 class WatermarkPublisher:
-    """Publishes on the server up to which IDs an archive reaches, after each of its batches."""
+    """Publishes the last archived ID of each stream on the server, after each batch of an archive."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self._servers = Servers(url)
@@ -141,10 +144,10 @@ class WatermarkPublisher:
         batch = last_batch(self._directory)
         if batch is None or batch == self._published_batch:
             return
-        now = read_archive(self._directory)
+        archive = read_archive(self._directory)
         self._sync_archive(batch)
-        for stream, seam in now.archived_through.items():
-            position = str(now.positions.get(stream, seam))
+        for stream, last_id in archive.archived_through.items():
+            position = str(archive.positions.get(stream, last_id))
             self._servers.with_retries(partial(self._raise_watermark, stream, position))
         self._published_batch = batch
 
@@ -189,11 +192,11 @@ def sync_parquet_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             file.seek(-len(PARQUET_MAGIC), os.SEEK_END)
-            whole = file.read() == PARQUET_MAGIC
+            is_complete = file.read() == PARQUET_MAGIC
             os.fsync(file.fileno())
     except OSError as error:
         raise HeadraceError(f"{path} is listed as archived, but cannot be read: {error.strerror}") from error
-    if not whole:
+    if not is_complete:
         raise HeadraceError(f"{path} is listed as archived, but is not a complete Parquet file")
 
 
