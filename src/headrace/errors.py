@@ -10,6 +10,11 @@ from __future__ import annotations
 NAME_ECHO_MAX = 128  # bytes of an unknown name that an error repeats
 
 
+def to_text(word: bytes) -> str:
+    """Decode a client's bytes to text that encodes to the same bytes again."""
+    return word.decode("utf-8", "surrogateescape")
+
+
 class HeadraceError(Exception):
     """The base class of all errors that Headrace raises deliberately. The text says what to do."""
 
@@ -66,7 +71,7 @@ class UnknownSubcommand(CommandError):
     """A subcommand does not exist or got the wrong arguments. The text repeats it as the client sent it."""
 
     def __init__(self, container: str, subcommand: bytes) -> None:
-        name = subcommand[:NAME_ECHO_MAX].decode("utf-8", "surrogateescape")
+        name = to_text(subcommand[:NAME_ECHO_MAX])
         super().__init__(
             f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
         )

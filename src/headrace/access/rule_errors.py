@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, to_text
 
 
 class InvalidRule(HeadraceError):
@@ -46,11 +46,6 @@ class OpenParenthesis(HeadraceError):
 
 class InvalidUserFile(HeadraceError):
     """A file of users was rejected: all problems, each with its line."""
-
-
-def to_text(word: bytes) -> str:
-    """Decode bytes to text that encodes to the same bytes again."""
-    return word.decode("utf-8", "surrogateescape")
 
 
 def has_blanks(word: bytes) -> bool:

@@ -13,9 +13,9 @@ from headrace.access.rule_errors import (
     OpenParenthesis,
     RejectedRule,
     has_blanks,
-    to_text,
 )
 from headrace.access.user import User, join_selector_rules
+from headrace.errors import to_text
 
 DEFAULT = b"default"
 DEFAULT_RULES = (b"on", b"nopass", b"~*", b"&*", b"+@all")

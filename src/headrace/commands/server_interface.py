@@ -12,7 +12,7 @@ import cython
 import headrace
 from headrace.commands.arguments import parse_i64
 from headrace.commands.session import Session
-from headrace.errors import CommandError, NotAnInteger
+from headrace.errors import CommandError, NotAnInteger, to_text
 from headrace.keyspace import events
 from headrace.keyspace.glob import select
 from headrace.keyspace.settings import Settings
@@ -79,7 +79,7 @@ class ServerInterface:
         changes: list[Callable[[], None]] = []
         for name, value in pairs:
             lower = name.lower()
-            shown = name.decode("utf-8", "surrogateescape")
+            shown = to_text(name)
             if lower not in known:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{shown}'")
             changes.append(self._change(lower, shown, value))
@@ -108,7 +108,7 @@ class ServerInterface:
     def _change_events(self, shown: str, value: bytes) -> Callable[[], None]:
         """Return a function that sets notify-keyspace-events."""
         try:
-            bits = events.parse_classes(value.decode("utf-8", "surrogateescape"))
+            bits = events.parse_classes(to_text(value))
         except ValueError as wrong:
             text = f"ERR CONFIG SET failed (possibly related to argument '{shown}') - {wrong}"
             raise CommandError(text) from None

@@ -25,7 +25,7 @@ from headrace.commands.connection import client
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
-from headrace.errors import CommandError
+from headrace.errors import CommandError, to_text
 from headrace.keyspace.blocking import Waiter
 
 REASONS = {1: log.COMMAND, 2: log.KEY, 4: log.CHANNEL}  # by the upper half of a verdict
@@ -202,5 +202,5 @@ class Authorization:
 
 def command_denied(user: bytes, command: bytes) -> CommandError:
     """Return the error for a command that the user may not run."""
-    user_name = user.decode("utf-8", "surrogateescape")
+    user_name = to_text(user)
     return CommandError(f"NOPERM User {user_name} has no permissions to run the '{command.decode()}' command")

@@ -8,7 +8,7 @@ import cython
 
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import NAME_ECHO_MAX, CommandError
+from headrace.errors import NAME_ECHO_MAX, CommandError, to_text
 
 ARGUMENTS_SHOWN_MAX = 128  # total bytes of an unknown command's arguments that the error repeats
 
@@ -59,11 +59,6 @@ class ExecAborted(CommandError):
 def allowed_while_subscribed(command: Command) -> bool:
     """Return whether a subscribed client may run the command in RESP2."""
     return command.name in SUBSCRIBER_COMMANDS
-
-
-def to_text(word: bytes) -> str:
-    """Decode client bytes to text that encodes to the same bytes again."""
-    return word.decode("utf-8", "surrogateescape")
 
 
 def unknown_command(session: Session, argv: list[bytes]) -> CommandError:

@@ -14,9 +14,9 @@ from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.engine.engine import Engine
-from headrace.engine.error_replies import to_text, wire_text
+from headrace.engine.error_replies import wire_text
 from headrace.engine.stats import CommandRow
-from headrace.errors import CommandError, WrongArgumentCount
+from headrace.errors import CommandError, WrongArgumentCount, to_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.visibility import Public
 

@@ -12,7 +12,7 @@ from headrace.commands.connection.connection import check_name, is_printable
 from headrace.commands.rows import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSubcommand
+from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSubcommand, to_text
 
 # The kinds of clients that Redis distinguishes; here all are `normal` or `pubsub`.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
@@ -59,7 +59,7 @@ def check_type(word: bytes) -> bytes:
     """Parse the kind of client; return it in lower case, `replica` for `slave`."""
     kind = word.lower()
     if kind not in CLIENT_TYPES:
-        raise CommandError(f"ERR Unknown client type '{word.decode('utf-8', 'surrogateescape')}'")
+        raise CommandError(f"ERR Unknown client type '{to_text(word)}'")
     return b"replica" if kind == b"slave" else kind
 
 
@@ -100,7 +100,7 @@ def run_getname(call: Call) -> None:
 def run_setinfo(call: Call) -> None:
     """CLIENT SETINFO: set the name or the version of the client's library."""
     option, value = call.argv[2], call.argv[3]
-    shown = option.decode("utf-8", "surrogateescape")
+    shown = to_text(option)
     if not is_keyword(option, b"LIB-NAME") and not is_keyword(option, b"LIB-VER"):
         raise CommandError(f"ERR Unrecognized option '{shown}'")
     if not is_printable(value):
@@ -240,7 +240,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
         elif arguments.take_option(b"USER"):
             user = arguments.next_argument()
             if call.engine.auth.users.find(user) is None:
-                raise CommandError(f"ERR No such user '{user.decode('utf-8', 'surrogateescape')}'")
+                raise CommandError(f"ERR No such user '{to_text(user)}'")
             keep.append(_is_equal(lambda s: s.user, user))
         elif arguments.take_option(b"MAXAGE"):
             age = _positive(arguments.next_argument(), NotAnInteger)

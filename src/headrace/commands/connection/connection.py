@@ -7,15 +7,12 @@ import cython
 from headrace.access.users import DEFAULT
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64
 from headrace.commands.call import Call
+from headrace.commands.keys.databases import NoSuchDatabase
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, WrongArgumentCount
+from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, WrongArgumentCount, to_text
 
 I32_MAX = 0x7FFFFFFF
-
-
-class NoSuchDatabase(CommandError):
-    text = "ERR DB index is out of range"
 
 
 class DatabaseNotI32(CommandError):
@@ -123,7 +120,7 @@ def run_hello(call: Call) -> None:
         elif is_keyword(option, b"SETNAME") and arguments.remaining() >= 1:
             name = check_name(arguments.next_argument())
         else:
-            shown = option.decode("utf-8", "surrogateescape")
+            shown = to_text(option)
             raise CommandError(f"ERR Syntax error in HELLO option '{shown}'")
     if session.unauthenticated:
         raise HelloTooEarly()

@@ -39,13 +39,6 @@ class InvalidOption(CommandError):
         super().__init__(f"ERR Invalid {what}")
 
 
-class UnrecognizedOption(CommandError):
-    """XCLAIM does not have the option; the error repeats it as the client wrote it."""
-
-    def __init__(self, word: bytes) -> None:
-        super().__init__(f"ERR Unrecognized XCLAIM option '{word.decode('utf-8', 'surrogateescape')}'")
-
-
 class CountNotPositive(CommandError):
     text = "ERR COUNT must be > 0"
 
@@ -242,7 +235,7 @@ def _read_claim_options(claim: ClaimOperation, argv: list[bytes], at: cython.Py_
         elif more and arguments.is_keyword(word, b"LASTID"):
             last = stream_id.parse(argv[at], 0)
         else:
-            raise UnrecognizedOption(word)
+            raise members.UnrecognizedOption("XCLAIM", word)
         at += 1
     return last
 

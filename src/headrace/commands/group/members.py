@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.call import Call
-from headrace.errors import CommandError
+from headrace.errors import CommandError, to_text
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -23,8 +23,8 @@ class NoSuchKeyOrGroup(CommandError):
     """The stream or its group does not exist; `where` ends the sentence."""
 
     def __init__(self, key: bytes, group: bytes, where: str = "") -> None:
-        key_name = key.decode("utf-8", "surrogateescape")
-        group_name = group.decode("utf-8", "surrogateescape")
+        key_name = to_text(key)
+        group_name = to_text(group)
         super().__init__(f"NOGROUP No such key '{key_name}' or consumer group '{group_name}'{where}")
 
 
@@ -32,9 +32,16 @@ class NoSuchGroupForKey(CommandError):
     """The key has no group of that name."""
 
     def __init__(self, group: bytes, key: bytes) -> None:
-        group_name = group.decode("utf-8", "surrogateescape")
-        key_name = key.decode("utf-8", "surrogateescape")
+        group_name = to_text(group)
+        key_name = to_text(key)
         super().__init__(f"NOGROUP No such consumer group '{group_name}' for key name '{key_name}'")
+
+
+class UnrecognizedOption(CommandError):
+    """The command does not have the option; the error repeats it as the client wrote it."""
+
+    def __init__(self, command: str, word: bytes) -> None:
+        super().__init__(f"ERR Unrecognized {command} option '{to_text(word)}'")
 
 
 @cython.ccall

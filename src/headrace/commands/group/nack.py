@@ -44,13 +44,6 @@ class RetryCountNegative(CommandError):
     text = "ERR Invalid RETRYCOUNT value, must be >= 0"
 
 
-class UnrecognizedOption(CommandError):
-    """XNACK does not have the option; the error repeats it as the client wrote it."""
-
-    def __init__(self, word: bytes) -> None:
-        super().__init__(f"ERR Unrecognized XNACK option '{word.decode('utf-8', 'surrogateescape')}'")
-
-
 class NoIds(CommandError):
     text = "ERR syntax error, expected IDS keyword"
 
@@ -93,7 +86,7 @@ class XNackRequest:
             if self.retry_count < 0:
                 raise RetryCountNegative()
             return at + 2
-        raise UnrecognizedOption(argv[at])
+        raise members.UnrecognizedOption("XNACK", argv[at])
 
     @cython.cfunc
     @cython.exceptval(check=False)

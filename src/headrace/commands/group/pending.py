@@ -10,7 +10,8 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.group import members
+from headrace.commands.group import acknowledge
+from headrace.commands.group.members import NoSuchKeyOrGroup
 from headrace.commands.spec import Command
 from headrace.errors import InvalidSyntax
 from headrace.resp.writer import ReplyWriter
@@ -25,13 +26,20 @@ def run(call: Call) -> None:
     """XPENDING: reply with a summary or a list of the pending entries."""
     argv: list[bytes] = call.argv
     if len(argv) == 3:
-        group: Group | None = members.stream_of_group(call).group(argv[2])
-        if group is not None:
-            write_summary(call.reply, group)
+        write_summary(call.reply, group_of(call))
     elif 6 <= len(argv) <= 9:
         write_list(call)
     else:
         raise InvalidSyntax()
+
+
+@cython.cfunc
+def group_of(call: Call) -> Group:
+    """Return the group argv[2] of the stream argv[1]. Raises WrongType or NoSuchKeyOrGroup."""
+    group: Group | None = acknowledge.group_or_none(call)
+    if group is None:
+        raise NoSuchKeyOrGroup(call.argv[1], call.argv[2])
+    return group
 
 
 @cython.cfunc
@@ -75,17 +83,16 @@ def write_list(call: Call) -> cython.void:
     count: cython.longlong = arguments.parse_i64(argv[at + 2])
     first: StreamId = stream_id.parse_start(argv[at])
     last: StreamId = stream_id.parse_end(argv[at + 1])
-    group: Group | None = members.stream_of_group(call).group(argv[2])
+    group: Group = group_of(call)
     consumer: Consumer | None = None
     slot: cython.Py_ssize_t = -1
-    if group is not None and at + 3 < len(argv):
+    if at + 3 < len(argv):
         consumer = group.consumer(argv[at + 3])
         if consumer is not None:
             slot = group.pending.of_consumer_from(consumer, first.ms, first.seq)
-    elif group is not None:
+    else:
         slot = group.pending.from_id(first.ms, first.seq)
-    if group is not None:
-        write_from(call, group.pending, slot, consumer, last, min_idle, count)
+    write_from(call, group.pending, slot, consumer, last, min_idle, count)
 
 
 @cython.cfunc

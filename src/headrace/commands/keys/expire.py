@@ -12,7 +12,7 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.string.set_options import InvalidExpireTime
-from headrace.errors import CommandError
+from headrace.errors import CommandError, to_text
 from headrace.keyspace.keyspace import Database
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
@@ -47,7 +47,7 @@ def parse_conditions(argv: list[bytes]) -> cython.int:
         elif arguments.is_keyword(word, b"LT"):
             conditions |= LT
         else:
-            raise CommandError("ERR Unsupported option " + word.decode("utf-8", "surrogateescape"))
+            raise CommandError("ERR Unsupported option " + to_text(word))
     if conditions & NX and conditions != NX:
         raise NxAndOther()
     if conditions & GT and conditions & LT:

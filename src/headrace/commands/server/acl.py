@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 from headrace.access.log import AccessLog, Denial
-from headrace.access.rule_errors import InvalidUserFile, OpenParenthesis, RejectedRule, has_blanks, to_text
+from headrace.access.rule_errors import InvalidUserFile, OpenParenthesis, RejectedRule, has_blanks
 from headrace.access.user import User
 from headrace.access.users import DEFAULT, Users
 from headrace.commands.access_request import build_access_request
@@ -14,7 +14,7 @@ from headrace.commands.call import Call
 from headrace.commands.rows import help_row
 from headrace.commands.server.introspection import find
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, UnknownSubcommand, WrongArgumentCount
+from headrace.errors import CommandError, UnknownSubcommand, WrongArgumentCount, to_text
 
 GENPASS_BITS = 256
 GENPASS_BITS_MAX = 4096

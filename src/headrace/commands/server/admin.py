@@ -10,7 +10,7 @@ from headrace.commands.connection.client import parse_deadline
 from headrace.commands.rows import server_command, server_container
 from headrace.commands.server import memory_report
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, InvalidSyntax
+from headrace.errors import CommandError, InvalidSyntax, to_text
 from headrace.limits import KEY_OVERHEAD_BYTES
 from headrace.streams import size
 from headrace.streams.stream import Stream
@@ -41,7 +41,7 @@ def run_config_set(call: Call) -> None:
     for name, _ in pairs:
         lower = name.lower()
         if lower in seen and lower in known:
-            shown = name.decode("utf-8", "surrogateescape")
+            shown = to_text(name)
             text = f"ERR CONFIG SET failed (possibly related to argument '{shown}') - duplicate parameter"
             raise CommandError(text)
         seen.add(lower)

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.commands.call import Call
 from headrace.commands.rows import server_command, server_container
-from headrace.errors import CommandError
+from headrace.errors import CommandError, to_text
 
 GRAPH_ROWS = 4
 GRAPH_COLUMNS = 80
@@ -75,7 +75,7 @@ def run_graph(call: Call) -> None:
     """LATENCY GRAPH: reply with a bar chart of an event's latest samples and their age."""
     event = call.engine.timing.latency.events.get(call.argv[2])
     if event is None:
-        shown = call.argv[2].decode("utf-8", "surrogateescape")
+        shown = to_text(call.argv[2])
         raise CommandError(f"ERR No samples available for event '{shown}'")
     samples = list(event.samples)[-GRAPH_COLUMNS:]
     heights = [ms for _, ms in samples]

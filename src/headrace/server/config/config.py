@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from headrace.errors import CommandError, UsageError
+from headrace.errors import CommandError, UsageError, to_text
 from headrace.keyspace.glob import select
 from headrace.resp.inline import split_line
 from headrace.server.config.config_types import BufferLimits, Numbers, Rules, UserLines, Value
@@ -92,7 +92,7 @@ class Config:
 
     def set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         """Change all of the directives or none. Raises CommandError with CONFIG SET's text."""
-        shown = [(_text(name), _text(value)) for name, value in pairs]
+        shown = [(to_text(name), to_text(value)) for name, value in pairs]
         for name, _ in shown:  # all names before any value
             found = BY_NAME.get(name.lower())
             if found is None:
@@ -161,7 +161,7 @@ class Config:
             split = split_line(line)
             if split is None:
                 raise UsageError(f"{where}: unbalanced quotes")
-            words = [word.decode("utf-8", "surrogateescape") for word in split]
+            words = [to_text(word) for word in split]
             if not words:
                 continue
             if words[0].lower() == "include":
@@ -234,10 +234,6 @@ class Config:
 def set_failed(name: str, why: str) -> CommandError:
     """Return the error that CONFIG SET could not change that directive, or another one of its command."""
     return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
-
-
-def _text(word: bytes) -> str:
-    return word.decode("utf-8", "surrogateescape")
 
 
 def _changed(directive: Directive, words: list[str]) -> Value:

@@ -17,7 +17,7 @@ import re
 import stat
 from contextlib import suppress
 
-from headrace.errors import CommandError, UsageError
+from headrace.errors import CommandError, UsageError, to_text
 from headrace.resp.inline import split_line
 from headrace.server.config.config import Config
 from headrace.server.config.config_types import Memory, Rules, UserLines, Value
@@ -126,7 +126,7 @@ def users_in(config: Config, lines: list[bytes]) -> int:
 def name_in(line: bytes) -> str:
     """Return the directive of a line; empty for a comment."""
     words = split_line(line) or [b""]
-    return words[0].decode("utf-8", "surrogateescape").lower()
+    return to_text(words[0]).lower()
 
 
 def sets_value(lines: list[bytes], name: str, wanted: Value) -> bool:
@@ -157,7 +157,7 @@ def line_of(directive: Directive, value: Value) -> bytes:
     if isinstance(directive.kind, Memory) and isinstance(value, int) and value:
         shown = next((f"{value // size}{unit}" for unit, size in UNITS if value % size == 0), shown)
     raw = shown.encode("utf-8", "surrogateescape")
-    words = [word.decode("utf-8", "surrogateescape") for word in split_line(raw) or [b""]]
+    words = [to_text(word) for word in split_line(raw) or [b""]]
     with suppress(ValueError):
         if all(PLAIN.fullmatch(word) for word in raw.split()) and directive.kind.parse(words) == value:
             return (

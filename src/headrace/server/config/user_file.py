@@ -15,7 +15,7 @@ from headrace.access.rule_errors import InvalidUserFile
 from headrace.access.users import DEFAULT, Users, read_file
 from headrace.commands.server_interface import NoAclFile
 from headrace.engine.authorization import Authorization
-from headrace.errors import CommandError, UsageError
+from headrace.errors import CommandError, UsageError, to_text
 from headrace.server.config.config import Config
 from headrace.server.config.config_types import UserLines
 
@@ -63,7 +63,7 @@ def user_lines(config: Config, users: Users) -> list[list[str]]:
     plain = Users(users.catalogue)
     plain.set_default_password(_raw(config.text("requirepass")))
     lines = [line for line in users.lines() if line not in plain.lines()]
-    return [[word.decode("utf-8", "surrogateescape") for word in line.split(b" ")[1:]] for line in lines]
+    return [[to_text(word) for word in line.split(b" ")[1:]] for line in lines]
 
 
 def _raw(word: str) -> bytes:
