@@ -84,7 +84,7 @@ class HeadraceReader(BaseReader, DataSourceReader):
     """spark.read.format("headrace")"""
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks. Spark plans every action anew, so each action reads the current streams."""
+        """Return the tasks. Spark plans each action separately, so each one reads the current streams."""
         last_ids = self._last_ids()
         self._subscription.check_assigned(last_ids)
         streams = {*self._streams(), *last_ids}
