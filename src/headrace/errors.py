@@ -128,7 +128,7 @@ class NotSupported(CommandError):
 class ServerOutOfMemory(CommandError):
     """The server has reached its memory limit (`maxmemory`)."""
 
-    text = "OOM command not allowed when used memory > 'maxmemory'"
+    text = "OOM command not allowed when used memory > 'maxmemory'."
 
 
 class CrossSlot(CommandError):

@@ -34,10 +34,6 @@ class Loading(CommandError):
     text = "LOADING Redis is loading the dataset in memory"
 
 
-class OutOfMemory(CommandError):
-    text = "OOM command not allowed when used memory > 'maxmemory'."
-
-
 class SubscriberModeOnly(CommandError):
     """A command that a subscribed client may not run in RESP2; `name` is lower case."""
 

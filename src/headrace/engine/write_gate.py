@@ -15,9 +15,9 @@ from typing import Any
 import cython
 
 from headrace.commands.session import Session
-from headrace.engine.error_replies import Loading, OutOfMemory
+from headrace.engine.error_replies import Loading
 from headrace.engine.stats import CommandRow
-from headrace.errors import CommandError
+from headrace.errors import CommandError, ServerOutOfMemory
 from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount
 
@@ -147,7 +147,7 @@ class WriteGate:
         """Return the error for a request that needs memory if none is available or can be freed."""
         if not needs_memory(session, row) or self.eviction.make_room(sum(map(len, argv))):
             return None
-        return OutOfMemory()
+        return ServerOutOfMemory()
 
     @cython.ccall
     def is_write(self, session: Session, row: CommandRow) -> cython.bint:

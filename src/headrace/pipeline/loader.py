@@ -23,7 +23,7 @@ from headrace.pipeline.row_checks import ValidRows, split_valid_rows
 from headrace.pipeline.time_columns import TimeColumn
 from headrace.plurals import plural
 from headrace.spark.options import parse_options
-from headrace.spark.sink.exactly_once import IdTooSmall
+from headrace.spark.sink.exactly_once import RowIdTooSmall
 from headrace.spark.sink.sender import ColumnRoles, RowSender
 from headrace.spark.source.offsets import EntryId, parse_id
 from headrace.spark.source.stream_state import last_ids
@@ -277,7 +277,7 @@ class Loader:
             try:
                 self._send(part)
                 return
-            except IdTooSmall as error:
+            except RowIdTooSmall as error:
                 self._ids.out_of_order, self._ids.without_time = counted
                 rest = self._start_after_conflict(part, error)
                 conflicts = conflicts + 1 if rest.rows.num_rows == part.rows.num_rows else 0
@@ -325,7 +325,7 @@ class Loader:
             self.report.seconds = time.monotonic() - self._started
             self._on_progress(self.report)
 
-    def _start_after_conflict(self, part: ValidRows, error: IdTooSmall) -> ValidRows:
+    def _start_after_conflict(self, part: ValidRows, error: RowIdTooSmall) -> ValidRows:
         """Start a new run after the rows that are in the stream; return the other rows."""
         if not self._append:
             raise UsageError(conflict_message(self._stream, str(error))) from error

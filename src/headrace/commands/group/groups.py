@@ -19,7 +19,7 @@ from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
-from headrace.errors import CommandError, UnknownSubcommand
+from headrace.errors import CommandError, GroupExists, UnknownSubcommand
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
@@ -34,10 +34,6 @@ class KeyRequired(CommandError):
         "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"
         " the MKSTREAM option to create an empty stream automatically."
     )
-
-
-class BusyGroup(CommandError):
-    text = "BUSYGROUP Consumer Group name already exists"
 
 
 class EntriesReadNegative(CommandError):
@@ -129,7 +125,7 @@ def run_create(call: Call) -> None:
     if found is None:
         place_stream(call, key, stream)
     if stream.group(argv[3]) is not None:
-        raise BusyGroup()
+        raise GroupExists()
     options.cap(call, stream)
     stream.make_group(argv[3], after.ms, after.seq, options.entries_read)
     group_changed(call, b"xgroup-create")

@@ -32,11 +32,11 @@ class BadMode(CommandError):
     text = "ERR mode must be SILENT, FAIL, or FATAL"
 
 
-class BadIdCount(CommandError):
+class BadNumids(CommandError):
     text = "ERR numids must be a positive integer"
 
 
-class IdCountMismatch(CommandError):
+class NumidsMismatch(CommandError):
     text = "ERR number of IDs doesn't match numids"
 
 
@@ -44,7 +44,7 @@ class RetryCountNegative(CommandError):
     text = "ERR Invalid RETRYCOUNT value, must be >= 0"
 
 
-class NoIds(CommandError):
+class NoIdsKeyword(CommandError):
     text = "ERR syntax error, expected IDS keyword"
 
 
@@ -69,7 +69,7 @@ class XNackRequest:
         while at < len(argv):
             at = self._read_option(argv, at)
         if self.count == 0:
-            raise NoIds()
+            raise NoIdsKeyword()
 
     @cython.cfunc
     def _read_option(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -78,7 +78,7 @@ class XNackRequest:
             self.force = True
             return at + 1
         if at + 1 < len(argv) and arguments.is_keyword(argv[at], b"IDS"):
-            self.count = arguments.parse_id_count(argv, at + 1, BadIdCount, IdCountMismatch)
+            self.count = arguments.parse_id_count(argv, at + 1, BadNumids, NumidsMismatch)
             self.ids_at = at + 2
             return self.ids_at + self.count
         if at + 1 < len(argv) and arguments.is_keyword(argv[at], b"RETRYCOUNT"):

@@ -30,7 +30,7 @@ EXECABORT_REASON = "because of: "  # in the text of EXECABORT, before the reason
 NO_ID = (0, 0)
 
 
-class IdTooSmall(UsageError):
+class RowIdTooSmall(UsageError):
     """The ID of a row is not above the stream's last ID: other entries were added meanwhile."""
 
 
@@ -268,7 +268,7 @@ def check_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> No
         except ValueError as wrong:
             raise UsageError(f"{wrong}, like 1763676000000-0.") from None
         if entry_id <= last:
-            raise IdTooSmall(
+            raise RowIdTooSmall(
                 f"The ID {text} is not above {last[0]}-{last[1]}, the last ID of the stream "
                 f"{stream.decode()!r}. Sort the rows by ID, in one partition for each stream."
             )
