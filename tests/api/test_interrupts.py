@@ -23,7 +23,7 @@ from waiting import wait_until
 WATCHED = (
     "storage.py",
     "background.py",
-    "timer_thread.py",
+    "durable_log.py",
     "log.py",
     "records.py",
     "data_directory.py",

@@ -16,9 +16,10 @@ from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import encode_name
 from headrace.api.codecs.codec import Codec, RawFields
 from headrace.api.local.clock import Clock, SystemClock
+from headrace.api.local.directory import open_directory
 from headrace.api.local.engine_session import EngineSession
 from headrace.api.local.local_engine import LocalEngine
-from headrace.api.local.storage import LibraryHost, Storage, open_directory
+from headrace.api.local.storage import LibraryHost, Storage
 from headrace.api.stream import Stream
 from headrace.commands.server_interface import STREAM_SETTINGS
 from headrace.engine.engine import Engine
@@ -193,7 +194,7 @@ class Database:
             return DatabaseInfo(None, None, keys, 0, 0, "")
         log = storage.log
         return DatabaseInfo(
-            self.path, storage.policy, keys, log.size, log.written - log.synced, storage.disk_error
+            self.path, storage.policy, keys, log.size, log.written - log.synced, log.reported_failure
         )
 
     def compact(self) -> None:

@@ -388,6 +388,10 @@ class Engine:
             self._reply_error(call.session, error)
         self._wake(call.session, mark)
 
+    def has_sync_waiters(self) -> bool:
+        """Return whether a session waits for a sync of the log (WAITAOF)."""
+        return (0, SYNCED) in self.keyspace.blocking.queues
+
     def on_log_synced(self, now_ms: int) -> None:
         """Retry sessions that wait for a sync: more of the log is synced, or the log was disabled."""
         self.keyspace.now = now_ms

@@ -1,17 +1,81 @@
-"""Work of a database in another thread: background syncs, and rewrites of the log."""
+"""The threads of a database: its timer, syncs beside writers, and rewrites of the log."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
+import weakref
 from collections.abc import Callable
+from typing import Any, Protocol
 
+from headrace.api.backend import Wakeup
+from headrace.api.local.clock import NEVER_MS, Clock
+from headrace.errors import HeadraceError
 from headrace.persistence.data_directory import File
 
 
-class BackgroundSync:
-    """A sync while other threads write: run by the timer thread, or by the log if it needs the result
-    earlier.
+class TimerTarget(Protocol):
+    """What the timer thread uses of a LocalEngine."""
+
+    clock: Clock
+    storage: Any
+    closed_reason: str | None
+
+    def now_ms(self) -> int:
+        """The current time."""
+
+    def tick(self, now_ms: int) -> int:
+        """Do what is due; return the next time when something is due, or NEVER_MS."""
+
+
+class TimerThread:
+    """Run what is due: expired keys, freed memory, ends of waits, the sync every second.
+
+    It is started when something is due for the first time, and sleeps until then. It does not keep the
+    database alive: it ends when the database is garbage-collected.
     """
+
+    def __init__(self, local_engine: TimerTarget) -> None:
+        self.wakeup = Wakeup(background=True)
+        self._local_engine = weakref.ref(local_engine, lambda _: self.wakeup.wake())
+        self._running = threading.Lock()  # acquired once, by the timer thread; no thread waits for it
+
+    def wake(self) -> None:
+        """Check now, because something may be due earlier; start the thread if it is not running."""
+        self.wakeup.wake()
+        if not self._running.locked():
+            threading.Thread(target=self._run, name="headrace-timer", daemon=True).start()
+
+    def _run(self) -> None:
+        if not self._running.acquire(False):
+            return  # two threads have started it at once
+        while True:
+            local_engine = self._local_engine()
+            if local_engine is None or local_engine.closed_reason is not None:
+                return
+            until = self._run_due(local_engine)
+            clock = local_engine.clock
+            del local_engine
+            clock.sleep(self.wakeup, until)
+
+    def _run_due(self, local_engine: TimerTarget) -> int:
+        """Do what is due; return the next time when something is due, or NEVER_MS."""
+        due = NEVER_MS
+        try:
+            now = local_engine.now_ms()
+            if local_engine.storage is not None:
+                due = local_engine.storage.tick(now)
+            with contextlib.suppress(HeadraceError):  # a failed commit is reported to the writer
+                later = local_engine.tick(now)
+                due = later if due == NEVER_MS else due if later == NEVER_MS else min(due, later)
+        except Exception:
+            logging.getLogger("headrace").exception("a bug in the timer thread of a database")
+        return due
+
+
+class BackgroundSync:
+    """A sync beside writers. The timer thread runs it, or the log if it needs the result earlier."""
 
     def __init__(self, file: File) -> None:
         self.file = file
@@ -31,7 +95,7 @@ class BackgroundSync:
             self.finished = True
 
     def done(self) -> bool:
-        """Whether result() would return at once."""
+        """Return whether the sync has ended."""
         return self.finished
 
     def result(self) -> None:
@@ -42,27 +106,27 @@ class BackgroundSync:
 
 
 def run_uninterrupted(work: Callable[[], None]) -> None:
-    """Run `work` where no signal handler can interrupt it.
+    """Run `work` in a thread other than the main one, where no signal handler can interrupt it.
 
-    If one raises here meanwhile, `work` still continues.
+    If a handler raises in the calling thread meanwhile, `work` still continues.
     """
     if threading.current_thread() is not threading.main_thread():
         work()
         return
-    over = threading.Event()
-    wrong: list[BaseException] = []
+    ended = threading.Event()
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             work()
         except BaseException as error:
-            wrong.append(error)
-        over.set()
+            errors.append(error)
+        ended.set()
 
     try:
         threading.Thread(target=run, name="headrace-rewrite").start()
-    except RuntimeError:  # the interpreter ends, and starts no threads any more
+    except RuntimeError:  # the interpreter is shutting down
         run()
-    over.wait()
-    if wrong:
-        raise wrong[0]
+    ended.wait()
+    if errors:
+        raise errors[0]

@@ -20,8 +20,8 @@ import cython
 
 from headrace.api.backend import Fields, Stop, Wakeup
 from headrace.api.codecs import field_encoding
+from headrace.api.local.background import TimerThread
 from headrace.api.local.clock import NEVER_MS, Clock, clock_change_checker, elapsed_ms_of
-from headrace.api.local.timer_thread import TimerThread
 from headrace.client.server_errors import command_error
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine

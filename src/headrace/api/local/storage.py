@@ -26,23 +26,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import sys
 import threading
-from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.api.local.background import BackgroundSync, run_uninterrupted
-from headrace.commands.server.saving import SYNCED
+from headrace.api.local.clock import NEVER_MS
+from headrace.api.local.directory import explain_disk_errors
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk, UsageError
-from headrace.persistence.aof.log import SYNC_EVERY_MS, Log, error_reply_for
-from headrace.persistence.aof.log_files import restore_directory
+from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk
+from headrace.persistence.aof.durable_log import DurableLog
+from headrace.persistence.aof.log import SYNC_EVERY_MS, error_reply_for
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.aof.names import LogFileNames
-from headrace.persistence.data_directory import DataDirectory, DirectoryInUse, DiskDirectory, File
+from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import Recovered, recover
@@ -54,8 +53,6 @@ SNAPSHOT = "dump.rdb"  # as the server calls it
 RETRY_MS = 100  # in trouble the disk is tried so often
 REWRITE_RETRY_MS = 1000
 REWRITE_MIN_BYTES = 64 << 20  # a smaller log is not rewritten by itself
-NEVER_MS = -1
-HOLDER_NOTE = "by headrace.open"  # part of the lock file's text
 
 
 class Storage:
@@ -67,11 +64,17 @@ class Storage:
         self.policy = policy
         self.rewrite_min_bytes = rewrite_min_bytes
         self.lock = threading.Lock()
-        self.log = Log(files, self.names, policy=policy, sync_later=self._sync_later)
+        self.log = DurableLog(
+            files,
+            self.names,
+            policy=policy,
+            sync_later=self._sync_later,
+            has_sync_waiters=lambda: self.local_engine.engine.has_sync_waiters(),
+            on_report=self._on_report,
+        )
         self.batch_count = 0  # taken of the engine
         self.uncommitted: list[tuple[int, list[bytes]]] = []  # of the engine, and not the log's yet
         self.synced = 0  # batches before that one are on the disk
-        self.disk_error = ""
         self.rewrite_requested = False  # BGREWRITEAOF
         self.timer_scheduled = False  # the timer thread knows that there is work
         self.closed = False
@@ -112,9 +115,7 @@ class Storage:
             truncated_ok=True,
             now_ms=now_ms,
         )
-        self.log.start(found.manifest)
-        if found.manifest is None:
-            self.log.create(lambda file: write_base(engine, file, now_ms))
+        self.log.open(found.manifest, lambda file: write_base(engine, file, now_ms))
         return found
 
     def attach(self, local_engine: LocalEngine) -> None:
@@ -173,10 +174,7 @@ class Storage:
         """Take the effects, write them, and sync them if the policy promises it. The lock is held."""
         try:
             whole = self._write()
-            if whole:
-                self._on_log_complete()
-            else:
-                self._on_disk_failure()
+            self._settle()
         except BaseException:
             self._schedule_timer()
             raise
@@ -204,30 +202,23 @@ class Storage:
             (),
         )
 
-    def _on_log_complete(self) -> None:
-        """Record that the log has all batches."""
-        self.local_engine.durable_before = self.batch_count
-        if self.log.synced == self.log.written:
-            self.synced = self.batch_count
-        if self.disk_error:
-            logging.getLogger("headrace").warning("the log is complete again: writes are accepted")
-            with self.local_engine.lock:
-                self.local_engine.engine.write_gate.reject_writes(None)
-            self.disk_error = ""
-        if not self.timer_scheduled and self.policy == "everysec" and self.log.synced < self.log.written:
-            self._schedule_timer()
-
-    def _on_disk_failure(self) -> None:
-        if not self.timer_scheduled:
+    def _settle(self) -> None:
+        """Record which batches are durable, schedule what is due, and report a failure or its end."""
+        log = self.log
+        failure = log.failure
+        if not failure:
+            self.local_engine.durable_before = self.batch_count
+            if log.synced == log.written:
+                self.synced = self.batch_count
+        if not self.timer_scheduled and (failure or (self.policy == "everysec" and log.synced < log.written)):
             self._schedule_timer()  # first: once writes are rejected, no commit would wake the timer thread
-        if not self.disk_error:
-            logging.getLogger("headrace").error(
-                "%s; writes are rejected until it is repaired", self.log.failure
-            )
-        if self.disk_error != self.log.failure:
-            self.disk_error = self.log.failure
-            with self.local_engine.lock:
-                self.local_engine.engine.write_gate.reject_writes(error_reply_for(self.disk_error))
+        if failure or log.reported_failure:
+            log.report()
+
+    def _on_report(self, failure: str) -> None:
+        """Reject writes for this failure of the log, or accept them if it is empty."""
+        with self.local_engine.lock:
+            self.local_engine.engine.write_gate.reject_writes(error_reply_for(failure) if failure else None)
 
     def _schedule_timer(self) -> None:
         self.local_engine.wake_timer()
@@ -257,14 +248,10 @@ class Storage:
 
     def _maintain(self, now_ms: int) -> None:
         log = self.log
-        waited_for = (0, SYNCED) in self.local_engine.engine.keyspace.blocking.queues
-        log.set_policy("everysec" if waited_for and self.policy == "no" else self.policy)
-        broken_off = self.local_engine.durable_before < self.batch_count
-        if (
-            self.local_engine.engine.effects.items or broken_off
-        ) and not self.disk_error:  # or keys have died of age
+        interrupted = self.local_engine.durable_before < self.batch_count
+        if (self.local_engine.engine.effects.items or interrupted) and not log.reported_failure:
             with contextlib.suppress(NotOnDisk):
-                self._commit()
+                self._commit()  # effects without a commit: keys have expired
         if log.size > self._rewrite_at:
             self.rewrite_requested = True
         log.tick(now_ms)
@@ -274,13 +261,11 @@ class Storage:
             self.rewrite_requested = False
             self._retry_ms = now_ms + REWRITE_RETRY_MS
             self._rewrite_if_possible()
-        if log.failure:
-            self._on_disk_failure()
-        elif self.disk_error:
-            self._on_log_complete()
+        if log.failure or log.reported_failure:
+            self._settle()
 
     def _due_ms(self, now_ms: int) -> int:
-        if self.disk_error:
+        if self.log.reported_failure:
             return now_ms + RETRY_MS
         if self.rewrite_requested:
             return now_ms
@@ -297,7 +282,7 @@ class Storage:
     def _wake_sync_waiters(self, now_ms: int) -> None:
         """Run waiting WAITAOF commands again."""
         local_engine = self.local_engine
-        if (0, SYNCED) in local_engine.engine.keyspace.blocking.queues:
+        if local_engine.engine.has_sync_waiters():
             with contextlib.suppress(DatabaseClosed):
                 local_engine.acquire()
                 try:
@@ -347,8 +332,7 @@ class Storage:
         name = self.names.temporary(f"{self.names.base}.rewrite")
         self.log.check_files(0, force=True)
         try:
-            if self.log.needs_rewrite:
-                restore_directory(self.files, self.names)
+            self.log.restore_directory()
             with self.local_engine.lock:
                 self._take_effects()
                 now_ms = self.local_engine.engine.keyspace.now
@@ -374,10 +358,7 @@ class Storage:
         finally:
             with contextlib.suppress(OSError):
                 self.files.remove(name)
-            if self.log.failure:
-                self._on_disk_failure()
-            else:
-                self._on_log_complete()
+            self._settle()
 
     def _write_snapshot(self, name: str, now_ms: int) -> OSError | None:
         """Write memory to a file without a sync; return the error, if any."""
@@ -439,60 +420,5 @@ class LibraryHost(ServerInterface):
 
 def write_base(engine: Engine, file: File, now_ms: int) -> None:
     """Write memory as a snapshot that a log can start with."""
-    write_rdb(
-        engine.keyspace,
-        lambda data: write_all(file, data),
-        version=by_name("compatible"),
-        compress=True,
-        checksum=True,
-        aof_base=True,
-        now_ms=now_ms,
-    )
-
-
-def open_directory(path: str | os.PathLike[str]) -> DiskDirectory:
-    """Open the directory of a database; create it if it is missing. Raises HeadraceError.
-
-    The path is resolved once, so a later chdir() or a changed symbolic link has no effect.
-    """
-    given = os.fsdecode(path)
-    if not given:
-        raise UsageError("'' is no directory: open() without a path is in memory, open('.') is here")
-    if "://" in given:
-        raise UsageError(f"{given!r} is a server's address, and no directory: use headrace.connect()")
-    try:
-        root = os.path.realpath(given)
-        os.makedirs(root, exist_ok=True)
-    except OSError as error:
-        raise HeadraceError(f"{given}: {error.strerror}: a database needs a directory of its own") from error
-    except ValueError as error:  # UnicodeEncodeError is one
-        raise UsageError(f"{given!r} is no directory's name: {error}") from error
-    return DiskDirectory(root, f"{os.path.basename(sys.argv[0]) or 'python'}, {HOLDER_NOTE}")
-
-
-@contextlib.contextmanager
-def explain_disk_errors(files: DataDirectory) -> Iterator[None]:
-    """Convert errors of the disk into a HeadraceError that says what to do."""
-    try:
-        yield
-    except DirectoryInUse as used:
-        raise HeadraceError(in_use_message(used)) from None
-    except OSError as error:
-        where = error.filename or getattr(files, "root", "the database")
-        raise HeadraceError(f"{where}: {error.strerror or error}") from error
-
-
-def in_use_message(used: DirectoryInUse) -> str:
-    """Return which process has the directory, and how to share it."""
-    who = "this process" if used.pid == str(os.getpid()) else f"process {used.pid}"
-    holder = f" ({used.holder})" if used.holder else ""
-    text = f"{used.root} is in use by {who}{holder}, and one process has it at a time"
-    if used.holder and HOLDER_NOTE not in used.holder:  # a server says its addresses
-        address = used.holder.partition(",")[0]
-        return f'{text}: that is a server, use headrace.connect("redis://{address}") instead'
-    if who == "this process":
-        return f"{text}: open it once and hand the Database on, it is safe to use from many threads"
-    return (
-        f"{text}. To share it, run a server on it, `headrace serve --dir {used.root}`, "
-        'and use headrace.connect("redis://127.0.0.1:7777") in every process'
-    )
+    version = by_name("compatible")
+    write_rdb(engine.keyspace, partial(write_all, file), version=version, aof_base=True, now_ms=now_ms)

@@ -16,9 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import cython
 
-from headrace.commands.server.saving import SYNCED
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.log import Log, error_reply_for
+from headrace.persistence.aof.durable_log import DurableLog
+from headrace.persistence.aof.log import error_reply_for
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.data_directory import DataDirectory, File
@@ -47,9 +47,8 @@ class Durability:
     files: Public[DataDirectory]
     wake: Public[Callable[[], None]]  # ends the event loop's wait; thread-safe
     names: Public[LogFileNames]
-    log: Public[Log | None]
+    log: Public[DurableLog | None]
     first_base_pending: Public[cython.bint]
-    failure: Public[str]  # why the log is not as durable as promised; empty if it is
     snapshot_failed: Public[cython.bint]  # the last snapshot failed, and writes are refused for that
     start_offset: Public[cython.longlong]  # effects.offset at which this log begins
     announced_offset: Public[cython.longlong]  # synced offset of which waiting clients were notified
@@ -68,13 +67,17 @@ class Durability:
         self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.log = None
         self.first_base_pending = False
-        self.failure = ""
         self.snapshot_failed = False
         self.start_offset = 0
         self.announced_offset = 0
         self.failed_in_turn = False
         self.sync_completed = False
         self.sync_executor = None
+
+    @property
+    def failure(self) -> str:
+        """Why writes are rejected: the log is not as durable as promised. Empty if it is, or off."""
+        return "" if self.log is None else self.log.reported_failure
 
     # On and off.
 
@@ -84,9 +87,7 @@ class Durability:
         Raises HeadraceError or OSError.
         """
         log = self._new_log()
-        log.start(manifest)
-        if manifest is None:
-            log.create(write_base, self.config.flag("aof-use-rdb-preamble"))
+        log.open(manifest, write_base, self.config.flag("aof-use-rdb-preamble"))
         self._attach(log)
 
     def enable(self) -> None:
@@ -102,17 +103,24 @@ class Durability:
         self.first_base_pending = True
         self._attach(log)
 
-    def _new_log(self) -> Log:
-        return Log(
+    def _new_log(self) -> DurableLog:
+        log = DurableLog(
             self.files,
             self.names,
-            policy=self._policy(),
-            timestamps=self.config.flag("aof-timestamp-enabled"),
-            disable_gc=self.config.flag("aof-disable-auto-gc"),
+            policy=self.config.text("appendfsync"),
             sync_later=self._sync_later,
+            has_sync_waiters=self.engine.has_sync_waiters,
+            on_report=self._on_report,
         )
+        self._configure(log)
+        return log
 
-    def _attach(self, log: Log) -> None:
+    def _configure(self, log: DurableLog) -> None:
+        log.set_appendfsync(self.config.text("appendfsync"))
+        log.timestamps = self.config.flag("aof-timestamp-enabled")
+        log.disable_gc = self.config.flag("aof-disable-auto-gc")
+
+    def _attach(self, log: DurableLog) -> None:
         self.log = log
         self.engine.record_effects(True)
         self._update_offset()
@@ -139,26 +147,22 @@ class Durability:
 
     def disable(self, now: int) -> None:
         """Turn the log off (CONFIG SET appendonly no): nothing is promised, and no client waits for it."""
+        log = self.log
         self.close()
         self.failed_in_turn = False
-        self._clear_failure("the log was turned off: writes are accepted, and kept in memory only")
+        if log is not None:
+            log.accept_writes("the log was turned off: writes are accepted, and kept in memory only")
         self.engine.on_log_synced(now)
 
     def apply_config(self) -> None:
         """Apply the current configuration, except appendonly."""
         if self.log is not None:
-            self.log.set_policy(self._policy())
-            self.log.timestamps = self.config.flag("aof-timestamp-enabled")
-            self.log.disable_gc = self.config.flag("aof-disable-auto-gc")
+            self._configure(self.log)
 
     def set_child_writing(self, on: bool) -> None:
         """Note that a child process has started or stopped writing to the disk."""
         if self.log is not None:
             self.log.sync_paused = on and self.config.flag("no-appendfsync-on-rewrite")
-
-    def _policy(self) -> str:
-        policy = self.config.text("appendfsync")
-        return "everysec" if policy == "no" and self._has_sync_waiters() else policy
 
     # The turn.
 
@@ -180,19 +184,19 @@ class Durability:
         effects.offset = self.start_offset + log.written
         if safe:
             self.failed_in_turn = False
-            if self.first_base_pending or self.failure:
-                self._clear_failure()
+            if self.first_base_pending or log.reported_failure:
+                self._report(log)
             if self.start_offset + log.synced != self.announced_offset:
                 self._notify_synced()
             return True
         if self.first_base_pending:
             return True
-        if self.failure and not self.failed_in_turn:
+        if log.reported_failure and not self.failed_in_turn:
             # Writes have been refused since before this turn. These changes are expired keys. Keys expire by
             # themselves after a restart, too: no reply depends on it.
             return True
         self.failed_in_turn = False
-        self._report_failure()
+        log.report()
         return False
 
     def _end_background_sync(self) -> None:
@@ -208,13 +212,16 @@ class Durability:
         log = self.log
         if log is None:
             return
-        log.set_policy(self._policy())
         log.tick(now)
-        if not log.failure:
-            self._clear_failure()
-        elif not self.first_base_pending:
-            self._report_failure()
+        self._report(log)
         self._notify_synced()
+
+    def _report(self, log: DurableLog) -> None:
+        """Report how the log is. A new log that is not complete yet is no failure."""
+        if not log.failure:
+            self.first_base_pending = False
+        if not self.first_base_pending:
+            log.report()
 
     def check_files(self, now: int, force: bool = False) -> bool:
         """Refuse writes if files of the log were removed, replaced or changed; return whether they were.
@@ -232,7 +239,7 @@ class Durability:
         log = self.log
         if log is None or (not log.failure and log.synced >= log.written):
             return -1
-        if not log.failure and self.config.text("appendfsync") == "no" and not self._has_sync_waiters():
+        if not log.failure and log.appendfsync == "no" and not self.engine.has_sync_waiters():
             return -1
         return TICK_MS
 
@@ -250,7 +257,7 @@ class Durability:
         if not log.flush() and not self.first_base_pending:
             self.failed_in_turn = self.failed_in_turn or not self.failure
             self.loop.commit_required = True
-            self._report_failure()
+            log.report()
         return not log.failure
 
     def synced_offset(self) -> int:
@@ -277,42 +284,30 @@ class Durability:
         self.loop.commit_required = True
         self.wake()
 
-    def _has_sync_waiters(self) -> bool:
-        return (0, SYNCED) in self.engine.keyspace.blocking.queues
-
     def _notify_synced(self) -> None:
         """Serve clients that wait for a sync, if more is synced now."""
         synced = self.synced_offset()
         if synced != self.announced_offset:
             self.announced_offset = synced
-            if self._has_sync_waiters():
+            if self.engine.has_sync_waiters():
                 self.engine.on_log_synced(self.engine.keyspace.now)
 
-    # Failures.
+    # The write gate.
 
-    def _report_failure(self) -> None:
-        assert self.log is not None
-        if not self.failure:
-            text = "%s; writes are refused until the log is repaired"
-            logging.getLogger("headrace").error(text, self.log.failure)
-        if self.failure != self.log.failure:
-            self.failure = self.log.failure
-            self.update_write_gate()
-
-    def _clear_failure(self, message: str = "the log is complete again: writes are accepted") -> None:
-        """Accept writes again and send the held replies. `message` tells the operator why."""
-        self.first_base_pending = False
-        if self.failure:
-            logging.getLogger("headrace").warning("%s", message)
-            self.failure = ""
-            self.update_write_gate()
+    def _on_report(self, failure: str) -> None:
+        """Reject writes for this failure of the log. If it is empty, accept them and send held replies."""
+        self._set_write_error(failure)
+        if not failure:
             self.loop.release_replies()
 
     def update_write_gate(self) -> None:
-        """Refuse or accept writes, according to failures of log and snapshots."""
+        """Reject or accept writes, according to failures of log and snapshots."""
+        self._set_write_error(self.failure)
+
+    def _set_write_error(self, failure: str) -> None:
         text = None
-        if self.failure:
-            text = error_reply_for(self.failure)
+        if failure:
+            text = error_reply_for(failure)
         elif self.snapshot_failed:
             text = SNAPSHOT_ERROR.encode()
         self.engine.write_gate.reject_writes(text)
