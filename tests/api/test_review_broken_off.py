@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import signal
 import sys
 from random import Random
@@ -10,7 +11,12 @@ import pytest
 
 import headrace
 from headrace import Backoff
-from headrace.errors import CommandError, DatabaseClosed, HeadraceError, UsageError
+from headrace.api.database import build_database
+from headrace.api.local.clock import ManualClock
+from headrace.api.local.directory import open_directory
+from headrace.api.local.storage import Storage
+from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk, UsageError
+from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.log import error_reply_for
 from waiting import wait_until
 
@@ -87,6 +93,50 @@ def test_a_close_right_after_that_does_not_either(tmp_path, monkeypatch, caplog,
     with headrace.open(tmp_path) as db:
         assert [entry.id for entry in db.stream("s")] == ids
     assert not caplog.records  # nothing of the log had to be mended
+
+
+def test_an_interrupted_commit_is_not_taken_for_durable_when_the_disk_works_again(
+    tmp_path, monkeypatch
+) -> None:
+    """ "b" is written while the disk rejects "a"; its commit is interrupted before the log has it."""
+    storage = Storage(open_directory(tmp_path), "always")
+    db = build_database(storage, ManualClock(), Settings())
+    backend, log = db.backend, storage.log
+    write, check_files = log._file.write, log.check_files
+
+    def add(value: str) -> int:
+        session = backend.engine.session()
+        now = backend.now_ms()
+        backend.run_locked(
+            lambda: backend.engine.execute(session, [b"XADD", b"s", b"*", b"v", value.encode()], now)
+        )
+        return session.last_write_offset
+
+    batches = []
+
+    def reject(data: bytes) -> int:
+        if not batches:
+            batches.append(add("b"))
+        raise OSError(28, "No space left on device")
+
+    def interrupt(*arguments: object) -> bool:
+        monkeypatch.setattr(log, "check_files", check_files)
+        raise Interrupt
+
+    monkeypatch.setattr(log._file, "write", reject)
+    with pytest.raises(NotOnDisk):
+        storage.commit(add("a"))
+    monkeypatch.setattr(log, "check_files", interrupt)
+    with pytest.raises(Interrupt):
+        storage.commit(batches[0])
+    monkeypatch.setattr(log._file, "write", write)
+    storage.tick(backend.now_ms())
+    assert db.info().disk_error == ""
+    storage.commit(batches[0])  # returns: "b" must survive even if the process is killed now
+    copy = shutil.copytree(tmp_path, tmp_path / "copy")
+    with headrace.open(copy) as again:
+        assert [entry["v"] for entry in again.stream("s")] == [b"a", b"b"]
+    db.close()
 
 
 def test_a_rewrite_that_is_broken_off_is_done_again(tmp_path, monkeypatch) -> None:

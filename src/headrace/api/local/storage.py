@@ -206,7 +206,7 @@ class Storage:
         """Record which batches are durable, schedule what is due, and report a failure or its end."""
         log = self.log
         failure = log.failure
-        if not failure:
+        if not failure and not self.uncommitted:
             self.local_engine.durable_before = self.batch_count
             if log.synced == log.written:
                 self.synced = self.batch_count
@@ -250,8 +250,7 @@ class Storage:
         log = self.log
         interrupted = self.local_engine.durable_before < self.batch_count
         if (self.local_engine.engine.effects.items or interrupted) and not log.reported_failure:
-            with contextlib.suppress(NotOnDisk):
-                self._commit()  # effects without a commit: keys have expired
+            self._commit_if_possible()  # effects without a commit: keys have expired
         if log.size > self._rewrite_at:
             self.rewrite_requested = True
         log.tick(now_ms)
@@ -261,8 +260,14 @@ class Storage:
             self.rewrite_requested = False
             self._retry_ms = now_ms + REWRITE_RETRY_MS
             self._rewrite_if_possible()
-        if log.failure or log.reported_failure:
+        if log.failure:
             self._settle()
+        elif log.reported_failure:  # the log has what it was given; a commit may have been interrupted before
+            self._commit_if_possible()
+
+    def _commit_if_possible(self) -> None:
+        with contextlib.suppress(NotOnDisk):
+            self._commit()
 
     def _due_ms(self, now_ms: int) -> int:
         if self.log.reported_failure:
