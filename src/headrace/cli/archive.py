@@ -76,7 +76,9 @@ Examples:
   headrace archive --pattern 'orders\\..*' --to archive/orders --fields infer --follow
 """,
 )
-@click.option("--stream", "names", multiple=True, help="Archive this stream; may be repeated.")
+@click.option(
+    "--stream", "names", multiple=True, metavar="NAME", help="Archive this stream; may be repeated."
+)
 @click.option("--pattern", metavar="REGEX", help="Archive all streams whose whole name matches.")
 @click.option("--to", "directory", required=True, type=LocalPath(), help="Write the files to this directory.")
 @url_option
@@ -92,11 +94,11 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--time-zone", callback=check_time_zone, default="UTC", show_default=True,
-    metavar="ZONE", help="The time zone in which days begin, such as Europe/Berlin.",
+    metavar="ZONE", help="Begin days in this time zone, such as Europe/Berlin.",
 )  # fmt: skip
 @click.option(
     "--batch", type=click.IntRange(min=1), default=ENTRIES_PER_BATCH, show_default=True,
-    metavar="N", help="Entries per micro-batch.",
+    metavar="N", help="Archive N entries per micro-batch.",
 )  # fmt: skip
 @click.option(
     "--once/--follow",
@@ -105,7 +107,7 @@ Examples:
 )
 @click.option(
     "--every", type=click.FloatRange(min=0, min_open=True), callback=check_finite,
-    metavar="SECONDS", help=f"Seconds between runs, with --follow.  [default: {EVERY_SECONDS:g}]",
+    metavar="SECONDS", help=f"Wait this long between runs, with --follow.  [default: {EVERY_SECONDS:g}]",
 )  # fmt: skip
 @click.option(
     "--allow-loss",

@@ -37,11 +37,17 @@ Examples:
   headrace inspect orders --only node --svg orders.svg
 """,
 )
-@click.argument("key")
+@click.argument("key", metavar="STREAM")
 @url_option
 @click.option("--file", type=click.Path(path_type=Path), help="Read this snapshot (RDB) instead of a server.")
 @click.option(
-    "--db", "database", metavar="N", type=int, default=0, show_default=True, help="The database, with --file."
+    "--db",
+    "database",
+    metavar="N",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Read this database of the --file.",
 )
 @click.option(
     "--node", metavar="N|ID", default="-1", show_default=True, help="Draw the node of this number or ID."

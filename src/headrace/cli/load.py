@@ -67,7 +67,7 @@ Examples:
 """,
 )
 @click.argument("file", required=False)
-@click.option("--stream", required=True, help="Add the rows to this stream.")
+@click.option("--stream", required=True, metavar="NAME", help="Add the rows to this stream.")
 @url_option
 @click.option(
     "--time-column",
@@ -105,20 +105,20 @@ Examples:
 @click.option(
     "--delimiter",
     metavar="CHARACTER",
-    help="Separator of CSV values, such as ; or | or tab.  [default: a comma; a tab in .tsv]",
+    help="Split CSV values at this character, such as ; or | or tab.  [default: a comma; a tab in .tsv]",
 )
 @click.option(
     "--encoding",
     default="utf-8",
     show_default=True,
     metavar="NAME",
-    help="Encoding of CSV or JSON lines, such as latin-1.",
+    help="Read CSV or JSON lines in this encoding, such as latin-1.",
 )
 @click.option(
     "--skip-bad", is_flag=True, help="Skip rows that cannot be loaded, and write them to the --rejects file."
 )
 @click.option(
-    "--rejects", metavar="PATH", help="The file for skipped rows.  [default: ./NAME.rejects.SUFFIX]"
+    "--rejects", metavar="PATH", help="Write skipped rows to this file.  [default: ./NAME.rejects.SUFFIX]"
 )
 @click.option(
     "--batch",
@@ -126,7 +126,7 @@ Examples:
     default=ROWS_PER_BATCH,
     show_default=True,
     metavar="N",
-    help="Rows per transaction.",
+    help="Load N rows per transaction.",
 )
 @click.option(
     "--rate",

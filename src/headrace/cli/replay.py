@@ -37,8 +37,8 @@ Examples:
   headrace replay --stream orders --into orders --new-ids --from 1772323200000-0
 """,
 )
-@click.option("--stream", required=True, help="Replay the entries of this stream.")
-@click.option("--into", "target", required=True, help="Add the entries to this stream.")
+@click.option("--stream", required=True, metavar="NAME", help="Replay the entries of this stream.")
+@click.option("--into", "target", required=True, metavar="NAME", help="Add the entries to this stream.")
 @click.option(
     "--archive",
     "directory",
@@ -47,13 +47,13 @@ Examples:
 )
 @click.option("--archive-only", is_flag=True, help="Leave out entries that are not archived.")
 @url_option
-@click.option("--to-url", metavar="URL", help="The server to replay to.  [default: --url]")
+@click.option("--to-url", metavar="URL", help="Replay to this server.  [default: --url]")
 @click.option(
     "--speed",
     default=MAX_SPEED,
     show_default=True,
     metavar="FACTOR",
-    help="1: the original speed; 60: a minute per second; max: as fast as possible.",
+    help="Replay at this speed: 1 is the original speed, 60 a minute per second, max as fast as possible.",
 )
 @click.option("--from", "begin", metavar="ID|TIME", help="Replay from this ID or time (UTC) on.")
 @click.option(

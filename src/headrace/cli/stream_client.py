@@ -1,8 +1,8 @@
-"""One connection to the server that has a stream, whose replies are left as the server sent them.
+"""A connection to the server of a stream, which returns replies unchanged.
 
-redis-py turns entries into dictionaries, which lose fields of the same name, and sends a command again when
-the connection was lost, which may add an entry twice. Here a reply is bytes, integers and lists, and a
-command is sent again only if a server said that it did not execute it (a failover, a cluster moving a slot).
+redis-py converts entries to dictionaries, which lose fields of the same name. It also retries a command after
+a lost connection, which may add an entry twice. Here a reply is bytes, integers and lists. A command is sent
+again only if the server replied that it did not execute it (a failover, or a cluster moving a slot).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
 
-RawEntry = tuple[str, list[bytes] | None]  # ID, names and values in turn; None if the entry was deleted
+RawEntry = tuple[str, list[bytes] | None]  # ID; flat list of names and values, None if deleted
 
-ATTEMPTS = 50  # of a command that another server has to execute, or the same one later
+ATTEMPTS = 50  # for a command that the server did not execute
 ATTEMPT_PAUSE_S = 0.1
-PAGE = 500  # entries in one reply
+PAGE = 500  # entries per reply
 
 
 def name_bytes(name: str) -> bytes:
@@ -60,10 +60,10 @@ class StreamClient:
         return reply
 
     def pipeline(self, commands: Sequence[Words]) -> list[Any]:
-        """Send commands together and return their replies in order, errors among them.
+        """Send commands together and return their replies in order, including errors.
 
         Raises:
-            redis.ConnectionError: the server was lost; some of the commands may have been executed.
+            redis.ConnectionError: if the connection was lost; some commands may have been executed.
         """
         replies: list[Any] = [None] * len(commands)
         left = list(range(len(commands)))
@@ -91,14 +91,14 @@ class StreamClient:
         return self._connection.exchange(commands)
 
     def about(self) -> dict[str, Any]:
-        """Return what XINFO STREAM says. UsageError if there is no such stream."""
+        """Return the reply of XINFO STREAM. UsageError if the stream does not exist."""
         found = self.about_if_exists()
         if found is None:
             raise no_stream(self.servers, self.name)
         return found
 
     def about_if_exists(self) -> dict[str, Any] | None:
-        """Return what XINFO STREAM says; None if there is no such key. UsageError if it is no stream."""
+        """Return the reply of XINFO STREAM; None if there is no such key. UsageError for other types."""
         try:
             return named(self.call("XINFO", "STREAM", self.key))
         except ResponseError as error:
@@ -109,11 +109,11 @@ class StreamClient:
             raise
 
     def last_id(self) -> EntryId:
-        """Return the last ID that the stream ever gave."""
+        """Return the last generated ID of the stream."""
         return parse_id(self.about()["last-generated-id"].decode())
 
     def range(self, first: EntryId, last: EntryId) -> Iterator[RawEntry]:
-        """Return the entries from one ID to another, both included, a page at a time."""
+        """Return the entries between two IDs, both included, read page by page."""
         start = format_id(first)
         while True:
             page = self.call("XRANGE", self.key, start, format_id(last), "COUNT", PAGE)
@@ -130,8 +130,8 @@ class StreamClient:
         """Return the ID of the count-th last entry, or of the first one; None if there is none.
 
         Args:
-            count: How many entries there should be from that ID on, at least 1.
-            upto: The last ID that counts.
+            count: Number of entries from that ID on, at least 1.
+            upto: The largest ID to consider.
         """
         found, end = None, format_id(upto)
         while count > 0:
@@ -146,12 +146,12 @@ class StreamClient:
         return found
 
     def groups(self) -> list[dict[str, Any]]:
-        """Return what XINFO GROUPS says of each group. UsageError if there is no such stream."""
+        """Return the reply of XINFO GROUPS. UsageError if the stream does not exist."""
         self.about()
         return [named(group) for group in self.call("XINFO", "GROUPS", self.key)]
 
     def group(self, name: str) -> dict[str, Any]:
-        """Return what XINFO GROUPS says of one group. UsageError names the one that may be meant."""
+        """Return the reply of XINFO GROUPS for one group. UsageError if it does not exist."""
         groups = {group["name"]: group for group in self.groups()}
         if name_bytes(name) not in groups:
             known = [found.decode(errors="surrogateescape") for found in groups]
@@ -162,7 +162,7 @@ class StreamClient:
 
 @contextmanager
 def clients_of(servers: Servers, names: Sequence[str]) -> Iterator[list[StreamClient]]:
-    """Give a client for each stream, closed in the end."""
+    """Yield a client per stream; close them at the end."""
     clients = [StreamClient(servers, name) for name in names]
     try:
         yield clients
@@ -185,7 +185,7 @@ def previous_id(entry_id: EntryId) -> EntryId:
 
 
 def checked_ids(texts: Sequence[str]) -> list[str]:
-    """Return entry IDs in full, as 5-0 for 5. UsageError for what is not an ID."""
+    """Return complete entry IDs, such as 5-0 for 5. UsageError if one is not an ID."""
     try:
         return [format_id(parse_id(text)) for text in texts]
     except ValueError as error:

@@ -28,8 +28,8 @@ def url_option(command: C) -> C:
         "--url",
         metavar="URL",
         callback=lambda context, option, value: chosen_url(context, value),
-        help="The server: redis://, rediss://, unix://, sentinel:// or cluster://.  [default: --profile, "
-        f"{URL_VARIABLE}, the profile {DEFAULT_PROFILE!r}, or {DEFAULT_URL}]",
+        help="Connect to this server: redis://, rediss://, unix://, sentinel:// or cluster://.  "
+        f"[default: --profile, ${URL_VARIABLE}, the profile {DEFAULT_PROFILE!r}, or {DEFAULT_URL}]",
     )
     profile = click.option(
         "--profile",
@@ -38,7 +38,7 @@ def url_option(command: C) -> C:
         is_eager=True,  # before --url, which reads it
         expose_value=False,
         callback=lambda context, option, value: context.meta.__setitem__(PROFILE_KEY, value),
-        help=f"Use the server of this profile in profiles.toml.  [default: {PROFILE_VARIABLE}]",
+        help=f"Use the server of this profile in profiles.toml.  [default: ${PROFILE_VARIABLE}]",
     )
     return url(profile(command))
 

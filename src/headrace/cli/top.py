@@ -41,7 +41,7 @@ Examples:
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds between frames.",
+    help="Wait this long between frames.",
 )
 @click.option(
     "--order",

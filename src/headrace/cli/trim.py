@@ -25,7 +25,7 @@ Examples:
   headrace trim --pattern 'orders\\..*' --keep-for 2h --archive archive/orders
 """,
 )
-@click.option("--stream", "names", multiple=True, help="Trim this stream; may be repeated.")
+@click.option("--stream", "names", multiple=True, metavar="NAME", help="Trim this stream; may be repeated.")
 @click.option("--pattern", metavar="REGEX", help="Trim all streams whose whole name matches.")
 @url_option
 @click.option(
@@ -35,9 +35,7 @@ Examples:
     help="Trim up to the end of this archive.  [default: the last archived ID stored on the server]",
 )
 @click.option("--keep", metavar="N", type=click.IntRange(min=1), help="Keep at least the newest N entries.")
-@click.option(
-    "--keep-for", metavar="TIME", help="Keep the entries of this last time, such as 30min, 2h or 7d."
-)
+@click.option("--keep-for", metavar="TIME", help="Keep entries newer than this, such as 30min, 2h or 7d.")
 @click.option("--no-groups-ok", is_flag=True, help="Also trim streams without consumer groups.")
 @click.option("--dry-run", is_flag=True, help="Remove nothing: print what would be removed.")
 def command(

@@ -66,25 +66,25 @@ class StreamSnapshot:
         self.packs = list(packed_nodes(self.stream))
         self.entries_before = [0, *accumulate(pack.live for pack in self.packs)]
 
-    def pack_number(self, wanted: str) -> int:
+    def pack_number(self, node: str) -> int:
         """Return the index of the node with a number (negative from the end) or with an ID in it.
 
         Raises:
             UsageError: if there is no such node.
         """
         try:
-            if "-" not in wanted[1:]:
-                number = int(wanted)
+            if "-" not in node[1:]:
+                number = int(node)
                 return range(len(self.packs))[number]
-            ms, _, seq = wanted.partition("-")
+            ms, _, seq = node.partition("-")
             number = self._pack_at(key_of(int(ms), int(seq)))
         except (ValueError, OverflowError):
             raise UsageError(
-                f"not a node: {wanted!r}; expected its number or an ID, such as -1 or 1763676000000-0"
+                f"not a node: {node!r}; expected its number or an ID, such as -1 or 1763676000000-0"
             ) from None
         except IndexError:
             raise UsageError(
-                f"there is no node {wanted}; the stream has {plural(len(self.packs), 'node')}, from 0 on"
+                f"there is no node {node}; the stream has {plural(len(self.packs), 'node')}, from 0 on"
             ) from None
         return max(number, 0)
 
