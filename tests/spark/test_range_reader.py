@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import pathlib
 import re
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
+from redis_cluster import Node
 from stream_server import StreamServer
 
 from headrace.client.connection import RawConnection
@@ -264,3 +267,28 @@ def test_the_tail_of_a_stream_is_its_last_id_even_if_that_entry_is_gone(stream_s
     stream_server.fill("s", 10)
     stream_server.client.xdel("s", "1000009-0")
     assert last_ids(Servers(stream_server.url), ("none", "s")) == {"s": "1000009-0"}
+
+
+def test_a_server_that_is_restarted_in_mid_read_is_waited_for(tmp_path: pathlib.Path) -> None:
+    node, count = Node(tmp_path), 25_000
+    pipe = node.client.pipeline(transaction=False)
+    for n in range(count):
+        pipe.xadd("s", {"n": n}, id=f"{n + 1}-0")
+    pipe.execute()
+    node.client.save()
+    url = f"redis://127.0.0.1:{node.port}"
+    options = parse_options({"url": url, "entriesPerFetch": "500"}, "batch")
+    layout = ColumnLayout(StructType([StructField("n", LongType())]), "epoch_ms")
+    reading = RangeReader(OffsetRange("s", "0-0", f"{count}-0", False), layout, options).batches()
+    seen = next(reading).column("n").to_pylist()
+    servers = Servers(url)
+    assert last_ids(servers, ["s"]) == {"s": f"{count}-0"}
+    node.kill()
+    restart = threading.Timer(0.5, node.start)
+    restart.start()
+    for batch in reading:
+        seen += batch.column("n").to_pylist()
+    assert seen == list(range(count))
+    assert last_ids(servers, ["s"]) == {"s": f"{count}-0"}
+    restart.join()
+    node.kill()

@@ -31,8 +31,9 @@ from headrace.client.connection_errors import (
 )
 from headrace.client.retry import retry_while_lost
 from headrace.client.stream_names import stream_key, stream_name
-from headrace.client.topology import NO_RETRY, Cluster, topology_of_url
+from headrace.client.topology import CONNECTION_SETTINGS, NO_RETRY, Cluster, topology_of_url
 from headrace.client.url import parse_server_url, without_password
+from headrace.errors import UsageError
 
 REDISPY_RETRIES = 6  # of redis-py's own, with waits of 0.1 to 2 s between
 SCAN_COUNT = 1000
@@ -66,10 +67,14 @@ class Servers:
     def __init__(self, url: str, reconnect_timeout: float | None = None) -> None:
         self.url = url
         self._given_timeout = reconnect_timeout
-        parsed = parse_server_url(url)
+        parsed, shown = parse_server_url(url), without_password(url)
+        for name in ("protocol", "decode_responses"):
+            value = CONNECTION_SETTINGS[name]
+            if str(parsed.settings.get(name, value)) != str(value):
+                raise UsageError(f"{shown}: leave {name} out of the URL; it is always {value}")
         # redis-py's client of a cluster has retries of its own.
         retry = None if parsed.kind == "cluster" or reconnect_timeout == 0 else redispy_retry()
-        self._topology = topology_of_url(parsed, without_password(url), retry)
+        self._topology = topology_of_url(parsed, shown, retry)
         default = self._topology.reconnect_timeout
         self.reconnect_timeout = default if reconnect_timeout is None else reconnect_timeout
         self._owners_are_fresh = True  # the table of owners was read since it was last relied upon

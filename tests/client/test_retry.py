@@ -1,0 +1,35 @@
+"""How long a lost server is waited for."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from headrace.client import retry
+from headrace.client.retry import ReconnectDelay
+
+
+def test_pauses_double_and_start_again_after_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    naps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(retry.time, "sleep", sleep)
+    monkeypatch.setattr(retry.time, "monotonic", lambda: now[0])
+    lost = redis.ConnectionError("gone")
+
+    def failing() -> None:
+        raise lost
+
+    with pytest.raises(redis.ConnectionError, match="gone"):
+        retry.retry_while_lost(10, failing)
+    assert sum(naps) == pytest.approx(10) and naps == sorted(naps[:-1]) + naps[-1:]
+    waiting = ReconnectDelay(10)
+    for _ in range(3):
+        waiting.wait(lost)
+    waiting.reset()
+    waiting.wait(lost)
+    assert naps[-1] == naps[0] < naps[-2]
