@@ -58,7 +58,7 @@ def test_fix_refuses_a_snapshot_and_says_why(tmp_path: Path, capsys: pytest.Capt
     path.write_bytes(b"REDIS0010\xfe\x00\xfb\x01")
     assert main(["check", str(path), "--fix"]) == 1
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "a snapshot cannot be cut" in err
+    assert err.count("\n") == 1 and "a snapshot cannot be truncated" in err
     assert path.read_bytes() == b"REDIS0010\xfe\x00\xfb\x01" and len(list(tmp_path.iterdir())) == 1
 
 

@@ -136,22 +136,26 @@ GOOD = record("SET", "k", "v")
     ("bad", "at", "what"),
     [
         (b"\0" * 16, 0, "16 zero bytes, up to the end of the file"),
-        (b"\0\0" + GOOD, 0, "here stands 2 zero bytes"),
-        (b"SET k v\r\n", 0, "a record begins with '*', here stands 'SET k v"),
-        (b"\r\n", 0, "a record begins with '*'"),
-        (b"*0\r\n", 4, "no words"),
-        (b"*-1\r\n", 1, "a length is digits"),
-        (b"*x\r\n", 1, "a length is digits"),
-        (b"*\r\n", 1, "a length is digits"),
-        (b"*1\n$4\r\nPING\r\n", 2, "a length is digits"),
-        (b"*1\r$4\r\nPING\r\n", 2, "a length is digits"),
-        (b"*1234567890123456789\r\n", 19, "a length is digits"),
-        (b"*1\r\n:4\r\nPING\r\n", 4, "a word of a record begins with '$', here stands ':4"),
-        (b"*1\r\n$-1\r\n", 5, "a length is digits"),
-        (b"*1\r\n$3\r\nPING\r\n", 11, "a word of 3 bytes ends with"),
-        (b"*1\r\n$4\r\nPING\n\n", 12, "a word of 4 bytes ends with"),
-        (record("EXEC"), 0, "an EXEC where no MULTI"),
-        (record("MULTI") + record("MULTI"), len(record("MULTI")), "a MULTI inside the transaction begun at"),
+        (b"\0\0" + GOOD, 0, "found 2 zero bytes"),
+        (b"SET k v\r\n", 0, "expected '*' and the length of a record, found 'SET k v"),
+        (b"\r\n", 0, "expected '*'"),
+        (b"*0\r\n", 4, "without words"),
+        (b"*-1\r\n", 1, "expected digits"),
+        (b"*x\r\n", 1, "expected digits"),
+        (b"*\r\n", 1, "expected digits"),
+        (b"*1\n$4\r\nPING\r\n", 2, "expected digits"),
+        (b"*1\r$4\r\nPING\r\n", 2, "expected digits"),
+        (b"*1234567890123456789\r\n", 19, "expected digits"),
+        (b"*1\r\n:4\r\nPING\r\n", 4, "expected '$' and the length of a word, found ':4"),
+        (b"*1\r\n$-1\r\n", 5, "expected digits"),
+        (b"*1\r\n$3\r\nPING\r\n", 11, "after a word of 3 bytes"),
+        (b"*1\r\n$4\r\nPING\n\n", 12, "after a word of 4 bytes"),
+        (record("EXEC"), 0, "an EXEC without a MULTI"),
+        (
+            record("MULTI") + record("MULTI"),
+            len(record("MULTI")),
+            "a MULTI inside the transaction that began at",
+        ),
         (b"#" + b"x" * 70000, 0, "does not end"),
     ],
 )
@@ -189,7 +193,7 @@ def test_a_snapshot_at_the_head_is_loaded_and_records_follow_where_it_ends():
         done = replay(Bytes(data), "log", got.append, snapshot=load)
         assert got == [[b"SET", b"k", b"v"]]
         assert (done.valid, done.size, done.cut) == (len(data), len(data), "")
-        with pytest.raises(Damaged, match="a snapshot stands"):
+        with pytest.raises(Damaged, match="a snapshot where"):
             replay(Bytes(data), "log", got.append)
 
 

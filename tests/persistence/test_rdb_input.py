@@ -83,8 +83,8 @@ def test_strings(data, value):
         ("ff", "encoding 63"),
         ("c3091d" + PACKED.hex(), "compressed"),  # a size that is not that of the text
         ("c3091f" + PACKED.hex(), "compressed"),
-        ("c30981ffffffffffffffff" + PACKED.hex(), "cannot stand for"),
-        ("c3 01 40ff 00", "cannot stand for"),
+        ("c30981ffffffffffffffff" + PACKED.hex(), "cannot expand to"),
+        ("c3 01 40ff 00", "cannot expand to"),
         ("81 0000000100000000", "4294967296 bytes"),
         ("03 6162", "ends here"),
         ("c0", "ends here"),

@@ -265,8 +265,8 @@ def test_checksums():
 
 def test_bytes_before_the_footer_are_read_only_if_they_are_extras():
     assert restored(plain() + b"junk").length == 2
-    refused(plain() + b"HRK1?", "kept")
-    refused(plain() + b"HRK1u\x01\x01g", "kept")
+    refused(plain() + b"HRK1?", "extras")
+    refused(plain() + b"HRK1u\x01\x01g", "extras")
 
 
 def test_a_truncated_file_or_payload_is_rejected():
@@ -346,21 +346,21 @@ REFUSED = {
     ),
     "owned twice": (
         with_group(21, **PENDING, consumers=[(b"c", 0, 0, [(1, 1)]), (b"d", 0, 0, [(1, 1)])]),
-        "owned already",
+        "has an owner already",
     ),
     "owned twice by one": (
         with_group(21, **PENDING, consumers=[(b"c", 0, 0, [(1, 1)] * 2)]),
-        "owned already",
+        "has an owner already",
     ),
     "owned, not pending": (with_group(21, consumers=[(b"c", 0, 0, [(1, 1)])]), "not pending"),
     "consumer twice": (with_group(21, consumers=[(b"c", 0, 0, [])] * 2), "consumer b'c' twice"),
     "no owner": (with_group(21, **PENDING), "no owner"),
     "no owner, not in the zone": (with_group(27, **PENDING), "no owner"),
-    "zone twice": (with_group(27, **PENDING, zone=[(1, 1)] * 2), "stands there twice"),
-    "zone, not pending": (with_group(27, zone=[(1, 1)]), "not given back"),
+    "zone twice": (with_group(27, **PENDING, zone=[(1, 1)] * 2), "occurs twice"),
+    "zone, not pending": (with_group(27, zone=[(1, 1)]), "not unowned"),
     "zone, owned": (
         with_group(27, **PENDING, consumers=[(b"c", 0, 0, [(1, 1)])], zone=[(1, 1)]),
-        "not given back",
+        "not unowned",
     ),
     "unknown type": (b"\x1c" + plain()[1:], "type 28"),
     "no type": (b"", "ends here"),

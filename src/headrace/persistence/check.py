@@ -29,14 +29,12 @@ MANIFEST = ".manifest"
 COPY = ".before-fix"
 
 NO_PART = (
-    "a snapshot cannot be cut: it is whole or it is not. Take an older snapshot, the log, or what another"
-    " server still holds"
+    "a snapshot cannot be truncated. Restore an older snapshot or the log, or copy the data from another"
+    " server"
 )
-NOT_LAST = (
-    "it is not the last file of the log: what the files behind it hold rests on it. Restore a copy of it"
-)
-NO_LOG = "nothing in it looks like a log"
-BY_HAND = "put it right by hand: it is a text of a few lines"
+NOT_LAST = "it is not the last file of the log, and the files after it depend on it. Restore a copy of it"
+NO_LOG = "it does not contain any record of a log"
+BY_HAND = "correct it with an editor: it is a text of a few lines"
 
 # Returns an empty keyspace, and a function that executes commands on it.
 EngineFactory = Callable[[], tuple[Keyspace, Execute]]
@@ -130,8 +128,8 @@ def _manifest_in(directory: str) -> str:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"{directory}: no log there, for lack of a manifest; name a file instead")
-    raise UsageError(f"{directory}: more than one log there; name one of {', '.join(found)}")
+        raise UsageError(f"{directory}: there is no manifest of a log; name a file instead")
+    raise UsageError(f"{directory}: more than one log; name one of {', '.join(found)}")
 
 
 def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
@@ -155,7 +153,7 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> R
         there = os.path.join(beside, file)
         report.files.append(FileReport(there, os.path.getsize(there)))
     if manifest.history:
-        report.notes.append(f"{plural(len(manifest.history), 'file')} of history: no start reads those")
+        report.notes.append(f"{plural(len(manifest.history), 'file')} of history, which servers do not read")
     check = Checker(report, DiskDirectory(beside), new_engine, now_ms)
     check.log(wanted)
     return check.finish()
@@ -190,7 +188,7 @@ class Checker:
                 source.seek(loaded.end)
                 if source.read(1) in (b"*", b"#"):
                     return False
-            self.report.notes.append(f"{plural(rest, 'byte')} behind its end mean nothing")
+            self.report.notes.append(f"{plural(rest, 'byte')} after its end are ignored")
         return True
 
     def log(self, names: list[str]) -> None:
@@ -226,7 +224,7 @@ class Checker:
             self._record_damage(file, damage, obstacle)
         elif done.cut:
             rest = plural(done.size - done.valid, "byte")
-            what = f"it ends in the middle of a {done.cut}; {rest} do not count"
+            what = f"it ends in the middle of a {done.cut}; {rest} are incomplete"
             self._record_damage(file, Damaged(done.valid, what), obstacle)
             file.state = "cut"
         return file.state == "good"
@@ -287,9 +285,9 @@ def fix(report: Report) -> str:
                 files.lock()
                 stack.callback(files.unlock)
         if os.path.getsize(file.path) != file.size:
-            raise HeadraceError(f"{file.path} has changed while it was read: stop the server that writes it")
+            raise HeadraceError(f"{file.path} changed while it was read: stop the server that writes it")
         if os.path.exists(copy):
-            raise UsageError(f"{copy} is there from an earlier fix; move it away first")
+            raise UsageError(f"{copy} exists from an earlier fix; move it away first")
         _copy(file.path, copy)
         with open(file.path, "r+b") as damaged:
             damaged.truncate(report.valid)

@@ -75,12 +75,12 @@ def restore(payload: bytes, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
     """
     body = len(payload) - FOOTER_BYTES
     if body < 0:
-        raise WrongChecksum(f"a payload of {len(payload)} bytes: a footer alone has {FOOTER_BYTES}")
+        raise WrongChecksum(f"a payload of {len(payload)} bytes is shorter than its footer of {FOOTER_BYTES}")
     version = int.from_bytes(payload[body : body + 2], "little")
     if version not in REDIS_VERSIONS and version != VALKEY_VERSION:
-        raise WrongChecksum(f"a payload of the version {version}, which is not known here")
+        raise WrongChecksum(f"a payload of version {version}, which is not known here")
     if int.from_bytes(payload[body + 2 :], "little") != crc64(payload[: body + 2]):
-        raise WrongChecksum("the payload's checksum is not that of its bytes")
+        raise WrongChecksum("the checksum of the payload is wrong")
     try:
         return _value(RdbInput(BytesIO(payload[:body]).read, checksum=False), keyspace, now_ms)
     except Damaged as error:
@@ -99,6 +99,6 @@ def _value(inp: RdbInput, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
         try:
             stream_extras.apply_extras(stream, part, keyspace)
         except ValueError as error:
-            raise BadPayload(f"what was kept of the stream is damaged: {error}") from None
+            raise BadPayload(f"the extras of the stream are damaged: {error}") from None
     drop_expired_iids(stream, now_ms)
     return stream

@@ -27,7 +27,7 @@ from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
 from headrace.plurals import plural
 
 FIRST_DATABASE = [b"SELECT", b"0"]
-SNAPSHOT_ADVICE = "`headrace check FILE` shows what can be read of it; put another copy in its place"
+SNAPSHOT_ADVICE = "`headrace check FILE` shows what can be read of it; restore another copy"
 
 Progress = Callable[[str, int, int], None]  # file, bytes read, size in bytes
 
@@ -126,7 +126,7 @@ class Recovery:
             if not done.cut:
                 continue
             if any(sizes[at + 1 :]):
-                what = f"it ends in the middle of a {done.cut}, and is not the last of the log"
+                what = f"it ends in the middle of a {done.cut}, and is not the last file of the log"
                 raise Damaged(done.valid, what, name, ADVICE)
             if not truncated_ok:
                 what = f"it ends in the middle of a {done.cut}, and aof-load-truncated is no"

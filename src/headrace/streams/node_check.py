@@ -202,7 +202,7 @@ class NodeCheck:
         at: cython.Py_ssize_t = self.at
         self._skip(1)
         if not listpack_walk.is_integer(self.p, at):
-            raise ValueError(f"a string stands where a number must be, at byte {at} of the node")
+            raise ValueError(f"a string instead of a number, at byte {at} of the node")
         return listpack_walk.integer(self.p, at)
 
     @cython.cfunc

@@ -392,7 +392,7 @@ class PendingEntries:
         slot: cython.Py_ssize_t = self.head
         while slot >= 0:
             n += 1
-            assert n <= self.count, "the delivery order goes round in a circle"
+            assert n <= self.count, "the delivery order has a cycle"
             assert self.arena.previous_of(slot) == before
             assert (self.owner_of(slot) is None) == (n <= self.unowned), "owned before unowned"
             assert n != self.unowned or slot == self.last_unowned

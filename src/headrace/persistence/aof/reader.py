@@ -40,7 +40,7 @@ COMMENT = cython.declare(cython.uchar, 35)  # #
 NONE = cython.declare(cython.longlong, -1)
 
 SNAPSHOT_HEADS = (b"REDIS", b"VALKEY")
-ADVICE = "`headrace check FILE` shows what is left, and `--fix` cuts the file there and keeps a copy"
+ADVICE = "`headrace check FILE` shows what can be read; `--fix` truncates the file there and keeps a copy"
 
 Execute = Callable[[list[bytes]], "bytes | None"]
 Snapshot = Callable[[Source], int]
@@ -189,7 +189,7 @@ class LogReader(ReadBuffer):
         if not head.startswith(SNAPSHOT_HEADS):
             return
         if snapshot is None:
-            raise Damaged(0, "a snapshot stands where records are expected", self.name)
+            raise Damaged(0, "a snapshot where records are expected", self.name)
         end = snapshot(self.source)
         self.source.rewind_to(end)
         self.fed = end
@@ -249,12 +249,12 @@ class LogReader(ReadBuffer):
             elif p[self.at] == ARRAY:
                 count: cython.longlong = self._number()
                 if count == 0:
-                    raise self._damaged("a record of no words")
+                    raise self._damaged("a record without words")
                 self.words = []
                 self.left = max(count, 0)
                 return count != NONE
             else:
-                raise self._damaged(f"a record begins with '*', here stands {self._found()}")
+                raise self._damaged(f"expected '*' and the length of a record, found {self._found()}")
         return False
 
     @cython.cfunc
@@ -265,7 +265,7 @@ class LogReader(ReadBuffer):
         if start >= self.filled:
             return None
         if p[start] != BULK:
-            raise self._damaged(f"a word of a record begins with '$', here stands {self._found()}")
+            raise self._damaged(f"expected '$' and the length of a word, found {self._found()}")
         n: cython.longlong = self._number()
         if n == NONE:
             return None
@@ -277,7 +277,7 @@ class LogReader(ReadBuffer):
         word: bytes = mem.to_bytes(p, at, n)
         self.at = at + n
         if p[at + n] != CR or p[at + n + 1] != LF:
-            raise self._damaged(f"a word of {n} bytes ends with \\r\\n, here stands {self._found()}")
+            raise self._damaged(f"expected \\r\\n after a word of {n} bytes, found {self._found()}")
         self.at += 2
         return word
 
@@ -297,7 +297,7 @@ class LogReader(ReadBuffer):
                 continue
             if digit != CR or at == first or (at + 1 < self.filled and p[at + 1] != LF):
                 self.at = at
-                raise self._damaged(f"a length is digits and \\r\\n, here stands {self._found()}")
+                raise self._damaged(f"expected digits and \\r\\n, found {self._found()}")
             if at + 1 == self.filled:
                 break
             self.at = at + 2
@@ -327,14 +327,17 @@ class LogReader(ReadBuffer):
     def _begin_transaction(self) -> cython.void:
         if self.multi_at != NONE:
             raise Damaged(
-                self.begin, f"a MULTI inside the transaction begun at byte {self.multi_at}", self.name, ADVICE
+                self.begin,
+                f"a MULTI inside the transaction that began at byte {self.multi_at}",
+                self.name,
+                ADVICE,
             )
         self.multi_at = self.begin
 
     @cython.cfunc
     def _end_transaction(self) -> cython.void:
         if self.multi_at == NONE:
-            raise Damaged(self.begin, "an EXEC where no MULTI has begun a transaction", self.name, ADVICE)
+            raise Damaged(self.begin, "an EXEC without a MULTI", self.name, ADVICE)
         for offset, words in self.held:
             self._play(offset, words)
         self.held = []

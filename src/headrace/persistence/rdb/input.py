@@ -117,7 +117,7 @@ class RdbInput(ReadBuffer):
         at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()
         if self.coded:
-            raise Damaged(at, "a length cannot begin like that")
+            raise Damaged(at, "expected a length, found a string encoding")
         return n
 
     @cython.ccall
@@ -263,7 +263,7 @@ class RdbInput(ReadBuffer):
         packed: cython.ulonglong = self.length()
         size: cython.ulonglong = self.length()
         if size > STRING_MAX or packed > STRING_MAX or size > packed * LZF_RATIO_MAX:
-            raise Damaged(at, f"{packed} compressed bytes cannot stand for a string of {size}")
+            raise Damaged(at, f"{packed} compressed bytes cannot expand to a string of {size}")
         data: bytes = b""
         n: cython.Py_ssize_t = packed
         wanted: cython.Py_ssize_t = size
@@ -296,7 +296,7 @@ class RdbInput(ReadBuffer):
         while self.filled < n:
             piece = self.read(READ_BYTES)
             if not piece:
-                raise Damaged(self.base + self.filled, "it ends here, where more must come")
+                raise Damaged(self.base + self.filled, "it ends here, but more bytes are expected")
             self.feed(piece)
         if self.progress is not None and self.base - self.reported_at >= PROGRESS_BYTES:
             self.reported_at = self.base

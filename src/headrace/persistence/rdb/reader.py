@@ -134,9 +134,9 @@ class _File:
             if magic.startswith(name) and len(number) == digits and number.isdigit():
                 self.loaded.version = magic.decode()
                 if int(number) not in (range(1, 15) if name == b"REDIS" else (80,)):
-                    raise Damaged(0, f"a file of the version {magic.decode()}, which is not known here")
+                    raise Damaged(0, f"a file of version {magic.decode()}, which is not known here")
                 return int(number)
-        raise Damaged(0, "it does not begin as an RDB file does, with REDIS or VALKEY and a version")
+        raise Damaged(0, "not an RDB file: it does not begin with REDIS or VALKEY and a version")
 
     def _checksum(self) -> None:
         inp = self.inp
@@ -216,14 +216,14 @@ class _File:
             try:
                 stream_extras.apply_extras(stream, self.kept, self.keyspace)
             except ValueError as error:
-                raise Damaged(at, f"what was kept of the stream is damaged: {error}") from None
+                raise Damaged(at, f"the extras of the stream are damaged: {error}") from None
         drop_expired_iids(stream, self.now_ms)
         return stream
 
     def _put(self, key: bytes, value: bytes | Stream, expires_ms: int | None, at: int) -> None:
         database = self.keyspace.databases[self.database]
         if key in database.values and not self.merge:
-            raise Damaged(at, f"the key {key!r} stands in database {self.database} twice")
+            raise Damaged(at, f"the key {key!r} occurs twice in database {self.database}")
         database.put(key, value)
         if expires_ms is not None:
             database.set_expiry(key, expires_ms)

@@ -160,7 +160,7 @@ def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
     inp = RdbInput(BytesIO(data).read, checksum=False)
     try:
         if inp.raw(len(MAGIC)) != MAGIC:
-            raise ValueError("it does not begin as what was kept does")
+            raise ValueError("it does not begin with the magic of extras")
         while inp.offset() < len(data):
             kind = inp.byte()
             if kind == UNOWNED:
@@ -172,7 +172,7 @@ def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
             elif kind == PRODUCERS:
                 read_producers(inp, stream, keyspace)
             else:
-                raise ValueError(f"it has a part {kind:#x}, which is not known here")
+                raise ValueError(f"the part {kind:#x} is not known here")
     except Damaged as damaged:
         raise ValueError(f"at byte {damaged.offset} of it: {damaged.what}") from None
 
@@ -182,19 +182,19 @@ def _take_groups(inp: RdbInput, stream: Stream, take: Callable[[RdbInput, Group]
         name = inp.string()
         group = stream.group(name)
         if group is None:
-            raise ValueError(f"it speaks of a group {name!r}, which is not there")
+            raise ValueError(f"the group {name!r} does not exist")
         take(inp, group)
 
 
 def _take_unowned(inp: RdbInput, group: Group) -> None:
     owner = group.consumer(inp.string())
     if owner is None:
-        raise ValueError(f"who stood in is not in the group {group.name!r}")
+        raise ValueError(f"the placeholder consumer is not in the group {group.name!r}")
     for _ in range(inp.length()):
         slot = _take_slot(inp, group.pending, owner)
         group.pending.assign(slot, None, 0, group.pending.delivery_count_of(slot))
     if owner.pending_count:
-        raise ValueError(f"who stood in for others in the group {group.name!r} owns entries")
+        raise ValueError(f"the placeholder consumer of the group {group.name!r} owns entries")
     group.drop_consumer(owner)
 
 
@@ -202,7 +202,7 @@ def _take_active(inp: RdbInput, group: Group) -> None:
     consumers = group.consumers()
     there: cython.ulonglong = len(consumers)
     if inp.length() != there:
-        raise ValueError(f"it has times of other consumers than those of the group {group.name!r}")
+        raise ValueError(f"the active times do not match the consumers of the group {group.name!r}")
     for consumer in consumers:
         consumer.active_ms = inp.time()
 
@@ -220,5 +220,5 @@ def _take_slot(inp: RdbInput, pending: PendingEntries, owner: Consumer | None) -
     slot = pending.find(inp.ms, inp.seq)
     holder = pending.owner_of(slot) if slot >= 0 else None
     if holder is None or (owner is not None and holder is not owner):
-        raise ValueError(f"{inp.ms}-{inp.seq} is not pending as it says")
+        raise ValueError(f"{inp.ms}-{inp.seq} is not pending, or has another owner")
     return slot

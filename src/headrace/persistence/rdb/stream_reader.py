@@ -250,7 +250,7 @@ def _read_consumer(inp: RdbInput, kind: cython.int, group: Group, owners: list[A
         if slot < 0:
             raise Damaged(at, f"{name!r} owns {inp.ms}-{inp.seq}, which is not pending in its group")
         if owners[slot] is not None:
-            raise Damaged(at, f"{name!r} owns {inp.ms}-{inp.seq}, which was said to be owned already")
+            raise Damaged(at, f"{name!r} owns {inp.ms}-{inp.seq}, which has an owner already")
         owners[slot] = consumer
         left -= 1
 
@@ -277,12 +277,14 @@ def _read_unowned(inp: RdbInput, pending: PendingEntries) -> cython.void:
         inp.raw_id()
         slot = pending.find(inp.ms, inp.seq)
         if slot < 0 or pending.owner_of(slot) is not None or slot in seen:
-            raise Damaged(at, f"{inp.ms}-{inp.seq} was not given back, or it stands there twice")
+            raise Damaged(at, f"{inp.ms}-{inp.seq} is not unowned, or occurs twice")
         seen.add(slot)
         pending.assign(slot, None, 0, pending.delivery_count_of(slot))
         left -= 1
     if len(seen) != pending.unowned:
-        raise Damaged(at, f"{pending.unowned} pending entries have no owner, {len(seen)} were given back")
+        raise Damaged(
+            at, f"{pending.unowned} pending entries have no owner, {len(seen)} are listed as unowned"
+        )
 
 
 # ---- producers
