@@ -1,9 +1,9 @@
-"""A stream into another, exactly once, on the same server or on another one.
+"""Copy a stream to another stream, exactly once, on the same server or on another one.
 
 spark-submit examples/copy_stream.py redis://127.0.0.1:7777 orders redis://127.0.0.1:6379 orders-copy
 
-Killed at any moment and started again, it adds what is missing and nothing twice: the server keeps a marker
-beside the target, set in the transaction that adds the entries. The order is kept with one task a stream.
+After a crash a new run adds the missing entries and none twice: the transaction that adds entries also
+sets a marker on the server. One task per stream keeps the order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 
 def run(spark: SparkSession, url: str, source: str, to: str, target: str, checkpoint: Path) -> None:
-    """Copies what is in the source now and was not copied yet, then ends."""
+    """Copy the entries that exist now and were not copied yet."""
     entries = (
         spark.readStream.format("headrace")
         .option("url", url)

@@ -1,9 +1,9 @@
-"""Enrichment: orders as they come, each joined with what a table knows of its item.
+"""Enrichment: join new orders with a table of prices.
 
 spark-submit examples/enrich.py redis://127.0.0.1:7777 orders prices.csv out/orders
 
-The table is a file here; a Delta table or a JDBC source joins the same way, and is read anew by each
-micro-batch. An order of an unknown item stays, with nulls.
+The table is a file here. A Delta table or a JDBC source is joined in the same way, and is read again by each
+micro-batch. An order of an unknown item is kept, with nulls.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ PRICES = "item STRING, price DECIMAL(10,2)"
 
 
 def priced(orders: DataFrame, prices: DataFrame) -> DataFrame:
-    """The orders with price and total."""
+    """Return the orders with price and total."""
     return orders.join(F.broadcast(prices), "item", "left").withColumn(
         "total", F.col("count") * F.col("price")
     )
 
 
 def run(spark: SparkSession, url: str, stream: str, prices: Path, out: Path) -> None:
-    """Adds the orders that are in the stream now, and are not there yet, to Parquet files; then ends."""
+    """Append the orders that are in the stream now, and were not written yet, to Parquet files."""
     table = spark.read.schema(PRICES).option("header", True).csv(str(prices))
     orders = spark.readStream.format("headrace").schema(ORDERS).option("url", url)
     orders = orders.option("subscribe", stream).option("startingOffsets", "earliest")

@@ -1,16 +1,16 @@
-"""An event log with two independent readers; each goes on where it was when the program starts again.
+"""An event log with two independent readers, which continue at their positions after a restart.
 
 python examples/event_log.py
 
-What happens to accounts is added to one stream on disk, and nothing else is the truth. Two readers, at their
-own pace and without knowing of each other, remember in two ways how far they have come:
+Bookings of accounts are added to one stream on disk, the only source of truth. Two independent readers store
+their positions in two ways:
 
-    ledger    keeps balances in SQLite, and in the same transaction the id of the last booking they contain:
-              a booking is counted exactly once, whenever the program dies
-    alerts    has a consumer group, which the log itself keeps: what it has acknowledged is behind it, and
-              what it had begun when the program died comes again
+    ledger    stores balances in SQLite, and in the same transaction the ID of the last booking they include:
+              each booking is counted exactly once, also after a crash
+    alerts    is a consumer group, whose position is in the stream: entries that were not acknowledged before
+              a crash are delivered again
 
-A third question, what ann had at noon of the first day, needs no reader: it is a slice of the log by time.
+The balance of ann at noon of the first day needs no reader: it is a slice of the log by time.
 """
 
 from __future__ import annotations
@@ -39,29 +39,30 @@ TABLES = """
 
 @dataclass
 class Booking:
-    """What an entry says; when it was is in the entry's id."""
+    """The value of an entry; its time is in the entry's ID."""
 
     account: str
-    cents: int  # below zero: a withdrawal
+    cents: int  # negative: a withdrawal
 
 
 def open_log(database: Database) -> Stream[Booking]:
+    """Return the stream of bookings."""
     return database.stream("bookings", codec=Booking)
 
 
-def a_day_at_the_bank(log: Stream[Booking], morning: datetime) -> None:
-    """A booking every half hour, each with the id of its time."""
+def add_bookings(log: Stream[Booking], midnight: datetime) -> None:
+    """Add a booking for every half hour of a day, with the ID of its time."""
     for n in range(48):
         cents = -900_00 if n == 31 else (n % 7) * 40_00 - 75_00
-        log.add(Booking(NAMES[n % 3], cents), id=StreamID.at(morning + n * timedelta(minutes=30)))
+        log.add(Booking(NAMES[n % 3], cents), id=StreamID.at(midnight + n * timedelta(minutes=30)))
 
 
-def ledger(log: Stream[Booking], tables: sqlite3.Connection) -> int:
-    """Bring the balances up to date; how many bookings were new to them."""
+def update_ledger(log: Stream[Booking], tables: sqlite3.Connection) -> int:
+    """Update the balances; return the number of new bookings."""
     tables.executescript(TABLES)
     position = tables.execute("SELECT id FROM position").fetchone()
     new = list(log.range(start=StreamID.parse(position[0]).next() if position else None))
-    with tables:  # all of it, or nothing
+    with tables:  # a transaction
         for entry in new:
             tables.execute(
                 "INSERT INTO balances VALUES (?, ?) ON CONFLICT DO UPDATE SET cents = cents + excluded.cents",
@@ -73,8 +74,8 @@ def ledger(log: Stream[Booking], tables: sqlite3.Connection) -> int:
     return len(new)
 
 
-def alerts(log: Stream[Booking]) -> list[str]:
-    """Large withdrawals among the bookings that this reader has not acknowledged yet."""
+def read_alerts(log: Stream[Booking]) -> list[str]:
+    """Return the large withdrawals among the bookings that the group has not acknowledged yet."""
     return [
         f"{entry.id.datetime:%a %H:%M}  {entry.value.account} takes {-entry.value.cents / 100:.2f}"
         for entry in log.group("alerts").consumer("desk", block=0)
@@ -82,13 +83,13 @@ def alerts(log: Stream[Booking]) -> list[str]:
     ]
 
 
-def held(log: Stream[Booking], account: str, before: datetime) -> int:
-    """What the account held at a moment, in cents."""
-    return sum(entry.value.cents for entry in log[:before] if entry.value.account == account)
+def balance_at(log: Stream[Booking], account: str, time: datetime) -> int:
+    """Return the balance of an account at a time, in cents."""
+    return sum(entry.value.cents for entry in log[:time] if entry.value.account == account)
 
 
 def main(folder: Path) -> list[list[str]]:
-    """Two days, the program ending in between; a row for each."""
+    """Run two days with a restart in between; return a row for each."""
     monday = datetime(2026, 3, 2, tzinfo=UTC)
     rows = []
     for day in (monday, monday + timedelta(days=1)):
@@ -97,9 +98,9 @@ def main(folder: Path) -> list[list[str]]:
             closing(sqlite3.connect(folder / "ledger.db")) as tables,
         ):
             log = open_log(database)
-            a_day_at_the_bank(log, day)
-            counted = ledger(log, tables)
-            raised = alerts(log)
+            add_bookings(log, day)
+            counted = update_ledger(log, tables)
+            alerts = read_alerts(log)
             balances = dict(tables.execute("SELECT account, cents FROM balances ORDER BY account"))
             rows.append(
                 [
@@ -107,11 +108,11 @@ def main(folder: Path) -> list[list[str]]:
                     str(len(log)),
                     str(counted),
                     ", ".join(f"{name} {cents / 100:.2f}" for name, cents in balances.items()),
-                    "; ".join(raised),
+                    "; ".join(alerts),
                 ]
             )
-            for account, cents in balances.items():  # the two ways to know agree
-                assert cents == held(log, account, day + timedelta(days=1))
+            for account, cents in balances.items():  # both agree
+                assert cents == balance_at(log, account, day + timedelta(days=1))
     return rows
 
 
@@ -126,4 +127,4 @@ if __name__ == "__main__":
         Console().print(table)
         with headrace.open(folder / "log") as database:
             noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
-            print(f"ann on Monday at noon: {held(open_log(database), 'ann', noon) / 100:.2f}")
+            print(f"ann on Monday at noon: {balance_at(open_log(database), 'ann', noon) / 100:.2f}")

@@ -1,10 +1,10 @@
-"""A FastStream app that needs no server: its streams are in a directory, the engine is in its own process.
+"""A FastStream app without a server: its streams are in a directory, and the engine is in its process.
 
 python examples/faststream_app.py [DIRECTORY]
 
-Whatever makes a pool of redis-py's connections takes the database's connection class, and then knows no
-difference: groups, acknowledgements and blocking reads are the engine's. What was not handled when the app
-ended is in the directory, and pending, when it starts again.
+Any library that creates a connection pool of redis-py accepts the database's connection class. Groups,
+acknowledgements and blocking reads then run in the engine. Entries that were not handled when the app exited
+are in the directory, and pending when it starts again.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ ORDERS = [("ann", 1250), ("bob", 99), ("ann", 3000)]
 
 
 class Order(BaseModel):
+    """An entry of the stream `orders`."""
+
     customer: str
     cents: int
 
 
 class Bill(BaseModel):
+    """An entry of the stream `bills`."""
+
     customer: str
     text: str
 
 
 def build(database: headrace.Database, mailed: list[str]) -> FastStream:
-    """An app that bills ORDERS when it starts, mails the bills, notes them in `mailed`, and then ends."""
+    """Return an app that adds ORDERS, bills them, appends the bills to `mailed`, and exits."""
     broker = RedisBroker(connection_class=database.async_connection_class())
     app = FastStream(broker)
 
@@ -57,7 +61,7 @@ def build(database: headrace.Database, mailed: list[str]) -> FastStream:
 
 
 async def main(directory: str | None) -> list[str]:
-    """Run the app on a database in the directory, or in memory; the bills that were mailed."""
+    """Run the app on a database in a directory or in memory; return the mailed bills."""
     mailed: list[str] = []
     with headrace.open(directory) as database:
         await build(database, mailed).run()

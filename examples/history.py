@@ -1,11 +1,11 @@
-"""Old entries and new ones as one table: what is archived and trimmed, and what is still in the stream.
+"""Archived and live entries of a stream as one table.
 
 headrace archive --stream orders --to archive/orders
 headrace trim --stream orders --archive archive/orders
 spark-submit examples/history.py redis://127.0.0.1:7777 orders archive/orders
 
-Up to where the archive reaches, its Parquet files are read; after that, the stream. No entry comes twice and
-none is missing, however far the stream was trimmed in between.
+Entries up to the end of the archive are read from its Parquet files, later ones from the stream. No entry is
+missing or read twice, even if the stream is trimmed meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 
 def history(spark: SparkSession, url: str, stream: str, archive: Path) -> DataFrame:
-    """stream, id, timestamp, sequence, fields of every entry there ever was."""
+    """Return stream, id, timestamp, sequence and fields of every archived or live entry."""
     reader = spark.read.format("headrace").option("url", url).option("subscribe", stream)
     return reader.option("archive", str(archive)).load()
 

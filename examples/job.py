@@ -1,4 +1,4 @@
-"""Any job of the program on a Spark cluster.
+"""Run a job of the headrace program on a Spark cluster.
 
 spark-submit --master spark://host:7077 examples/job.py archive --stream orders --to /mnt/archive/orders
 """

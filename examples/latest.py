@@ -1,10 +1,10 @@
-"""A change log as a table: of each key the latest value.
+"""A change log as a table: the latest value of each key.
 
 spark-submit examples/latest.py redis://127.0.0.1:7777 changes out/customers
 
-An entry says `op` (put or delete), `key` and `value`. Each micro-batch makes the next version of the table
-out of the last one and the changes: table/v7 out of table/v6 by batch 7. A batch that is repeated after a
-failure writes the same version again, so a change is never applied twice. With Delta or Iceberg the body of
+An entry has the fields `op` (put or delete), `key` and `value`. Each micro-batch computes the next version of
+the table from the previous one and the changes: batch 7 writes v7 from v6. A batch that is repeated after a
+failure writes the same version again, so that no change is applied twice. With Delta or Iceberg the body of
 `apply` is one MERGE.
 """
 
@@ -21,7 +21,7 @@ TABLE = "key STRING, value STRING, time TIMESTAMP, sequence LONG"
 
 
 def latest(table: DataFrame, changes: DataFrame) -> DataFrame:
-    """The table after the changes. An ID is a time and a sequence: as text it would not sort so."""
+    """Return the table after the changes, ordered by time and sequence: IDs do not sort as text."""
     changed = changes.select(
         "key", "value", F.col("_timestamp").alias("time"), F.col("_sequence").alias("sequence"), "op"
     )
@@ -36,7 +36,7 @@ def latest(table: DataFrame, changes: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, url: str, stream: str, folder: Path, most: int = 100_000) -> DataFrame:
-    """Applies the changes that are in the stream now; the table as it is then."""
+    """Apply the changes that are in the stream now; return the table."""
 
     def apply(changes: DataFrame, batch: int) -> None:
         session = changes.sparkSession
@@ -60,12 +60,12 @@ def run(spark: SparkSession, url: str, stream: str, folder: Path, most: int = 10
 
 
 def path(folder: Path, batch: int) -> str:
-    """Where the version that a batch makes lies."""
+    """Return the path of the version that a batch writes."""
     return str(folder / f"v{batch}")
 
 
 def version(spark: SparkSession, folder: Path, batch: int) -> DataFrame:
-    """The table after a batch; empty before the first."""
+    """Return the table after a batch; an empty one before the first."""
     return (
         spark.createDataFrame([], TABLE)
         if batch < 0

@@ -1,13 +1,13 @@
-"""An outbox: an order and the message about it are one transaction; the message arrives exactly once.
+"""An outbox: an order and its message are one transaction, and the message is added exactly once.
 
 python examples/outbox.py
 
-The shop's tables are in SQLite. Whoever commits an order and then adds it to a stream loses the message when
-the process dies in between; whoever adds first announces orders that are rolled back. So the message is a
-row of the same transaction, and a relay carries rows to the stream. Here the relay dies at random, in its
-worst moment too: the entry is added, its row not yet removed. The next life of the relay adds the row again
-under the same request id, and the stream answers with the id of the entry that is already there: for a day,
-as it is told here, so a relay that is dead for longer should compare its first row with the last entry.
+The shop's tables are in SQLite. A program that commits an order and then adds it to a stream loses the
+message if it crashes in between. A program that adds first announces orders that are rolled back. So the
+message is a row of the same transaction, and a relay copies rows to the stream. Here the relay crashes at
+random, even after an entry is added and before its row is deleted. The next run adds the row again with the
+same request ID, and the stream returns the ID of the existing entry. It remembers request IDs for a day
+(`stream_idmp_duration`); after a longer outage, compare the first row with the last entry.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ TABLES = """
 
 
 class Killed(Exception):
-    """Stands for a SIGKILL: what was done so far is done, the rest is not."""
+    """Simulates a SIGKILL at this point."""
 
 
 def place_order(shop: sqlite3.Connection, item: str, count: int) -> None:
-    """Both rows or none: `with` commits, an exception rolls back."""
+    """Insert both rows or none: `with` commits, an exception rolls back."""
     with shop:
         shop.execute("INSERT INTO orders (item, count) VALUES (?, ?)", (item, count))
         shop.execute("INSERT INTO outbox (item, count) VALUES (?, ?)", (item, count))
         if count < 0:
-            raise ValueError("nobody orders less than nothing")
+            raise ValueError(f"the count is negative: {count}")
 
 
 def relay(shop: sqlite3.Connection, orders: headrace.Stream[Any], chance: random.Random) -> int:
-    """Carries every row of the outbox to the stream; how often it added."""
+    """Copy every row of the outbox to the stream; return the number of adds."""
     added = 0
     rows = shop.execute("SELECT id, item, count FROM outbox ORDER BY id").fetchall()
     for row, item, count in rows:
@@ -60,21 +60,21 @@ def relay(shop: sqlite3.Connection, orders: headrace.Stream[Any], chance: random
 
 
 def main(folder: Path) -> dict[str, int]:
-    """The whole story in one folder; what came of it, in figures."""
+    """Run shop and relay in a folder; return counts of what happened."""
     chance = random.Random(5)
     shop = sqlite3.connect(folder / "shop.db")
     shop.execute("PRAGMA journal_mode = WAL")
     shop.executescript(TABLES)
-    refused = crashes = added = 0
+    rolled_back = crashes = added = 0
     for _ in range(ORDERS):
         try:
             place_order(shop, chance.choice(["pear", "plum", "fig"]), chance.randint(-1, 9))
         except ValueError:
-            refused += 1
+            rolled_back += 1
 
     done = False
     while not done:
-        # Each life of the relay opens the stream anew.
+        # Each run of the relay opens the stream again.
         with headrace.open(folder / "stream", stream_idmp_duration=A_DAY_S) as db:
             try:
                 added += relay(shop, db.stream("orders"), chance)
@@ -89,17 +89,17 @@ def main(folder: Path) -> dict[str, int]:
     shop.close()
     return {
         "orders kept": kept,
-        "orders rolled back": refused,
-        "times the relay died": crashes,
-        "adds it made": added,
+        "orders rolled back": rolled_back,
+        "crashes of the relay": crashes,
+        "adds by the relay": added,
         "entries in the stream": entries,
     }
 
 
 if __name__ == "__main__":
     with TemporaryDirectory() as temporary:
-        figures = main(Path(sys.argv[1] if len(sys.argv) > 1 else temporary))
-    table = Table("", "", show_header=False, title="Each order once", caption="however often the relay died")
-    for what, number in figures.items():
+        counts = main(Path(sys.argv[1] if len(sys.argv) > 1 else temporary))
+    table = Table("", "", show_header=False, title="Each order is in the stream once")
+    for what, number in counts.items():
         table.add_row(what, str(number))
     Console().print(table)

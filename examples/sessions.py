@@ -1,9 +1,9 @@
-"""Sessions: clicks of a user with no more than a pause between them are one visit.
+"""Sessions: clicks of a user without a long pause between them are one visit.
 
 spark-submit examples/sessions.py redis://127.0.0.1:7777 clicks sessions
 
-Spark keeps the open visits as state, and gives one out when the watermark says that nothing can join it any
-more. The sink writes each visit as an entry of another stream, exactly once.
+Spark keeps open visits as state, and emits a visit when the watermark guarantees that no click can join it.
+The sink writes each visit as an entry of another stream, exactly once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLICKS = "_timestamp TIMESTAMP, user STRING, page STRING"
 
 
 def visits(clicks: DataFrame, pause: str = "30 minutes", late: str = "10 minutes") -> DataFrame:
-    """user, begin, end, pages: one row a visit that is over."""
+    """Return a row per finished visit: user, begin, end, pages."""
     return (
         clicks.withWatermark("_timestamp", late)
         .groupBy("user", F.session_window("_timestamp", pause).alias("visit"))
@@ -28,7 +28,7 @@ def visits(clicks: DataFrame, pause: str = "30 minutes", late: str = "10 minutes
 
 
 def run(spark: SparkSession, url: str, source: str, target: str, checkpoint: Path) -> None:
-    """Reads what is in the stream now, writes the visits that are over, and ends."""
+    """Read the clicks that are in the stream now, and write the finished visits."""
     clicks = spark.readStream.format("headrace").schema(CLICKS).option("url", url)
     clicks = clicks.option("subscribe", source).option("startingOffsets", "earliest")
     query = (

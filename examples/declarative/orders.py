@@ -1,10 +1,9 @@
-"""Orders out of a stream as tables that Spark keeps up to date: a declarative pipeline.
+"""A declarative pipeline: tables of orders that Spark updates from a stream.
 
 spark-pipelines run --spec examples/declarative/spark-pipeline.yml
 
-`orders` grows by what has come since the last run; `sales` is made anew out of it. For a second run Spark
-needs a catalog that lasts, such as Hive's or Unity: without one it forgets its tables, and finds their files
-in the way.
+`orders` grows by the entries added since the last run; `sales` is computed from it again. A second run needs
+a persistent catalog, such as Hive or Unity: without one Spark forgets its tables but finds their files.
 """
 
 from pyspark import pipelines as dp
@@ -29,5 +28,5 @@ def orders() -> DataFrame:
 
 @dp.materialized_view
 def sales() -> DataFrame:
-    """How much of each item was ordered."""
+    """The ordered quantity of each item."""
     return spark.read.table("orders").groupBy("item").agg(F.sum("count").alias("count"))

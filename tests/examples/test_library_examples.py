@@ -1,4 +1,4 @@
-"""The examples of the library, run as they are, and what came of it."""
+"""The examples of the library, run unchanged, and their results."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ def example(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def test_each_job_is_done_once_and_the_hopeless_ones_are_put_aside(
+def test_each_job_is_done_once_and_failing_jobs_become_dead_letters(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "headrace.consumer")
     shown = io.StringIO()
-    studio, letters = example("job_queue").main(tmp_path / "jobs", Console(file=shown, width=120))
-    made = Counter(picture for pictures in studio.made.values() for picture in pictures)
+    service, letters = example("job_queue").main(tmp_path / "jobs", Console(file=shown, width=120))
+    made = Counter(picture for pictures in service.made.values() for picture in pictures)
     assert made == {f"{who}-{n}.jpg": 1 for who in ("ann", "bob", "cyn", "dan") for n in range(1, 6)}
-    # In order, but for the one that was mended in the end.
-    assert studio.made["cyn"][-1] == "cyn-3.jpg"
+    # In order, except for the one that was repaired at the end.
+    assert service.made["cyn"][-1] == "cyn-3.jpg"
     for who in ("ann", "bob", "dan"):
-        assert studio.made[who] == [f"{who}-{n}.jpg" for n in range(1, 6)]
+        assert service.made[who] == [f"{who}-{n}.jpg" for n in range(1, 6)]
     errors = {letter.value.picture: (letter.error, letter.deliveries) for letter in letters}
     assert errors["cyn-3.jpg"] == ("OSError: image file is truncated", 4)
     assert errors["notes.txt"] == ("not a picture", 1)
-    assert studio.tries.total() > len(made), "the service never failed"
-    assert "Mended and tried again: 1; dead letters left: 1." in shown.getvalue()
+    assert service.attempts.total() > len(made), "the service never failed"
+    assert "Repaired and retried: 1; dead letters left: 1." in shown.getvalue()
     with headrace.open(tmp_path / "jobs") as database:
         assert database.stream("jobs").group("studio").info().pending == 0
 
 
-def test_both_readers_go_on_where_they_were(tmp_path: pathlib.Path) -> None:
+def test_both_readers_continue_at_their_positions(tmp_path: pathlib.Path) -> None:
     rows = example("event_log").main(tmp_path)
     assert [row[1:3] for row in rows] == [["48", "48"], ["96", "48"]]
     assert [row[4].count("takes 900.00") for row in rows] == [1, 1]
@@ -50,8 +50,8 @@ def test_both_readers_go_on_where_they_were(tmp_path: pathlib.Path) -> None:
         assert f"ann {sum(e.value.cents for e in log if e.value.account == 'ann') / 100:.2f}" in rows[1][3]
 
 
-def test_every_order_is_announced_once_however_often_the_relay_dies(tmp_path: pathlib.Path) -> None:
-    figures = example("outbox").main(tmp_path)
-    assert figures["entries in the stream"] == figures["orders kept"]
-    assert figures["adds it made"] > figures["orders kept"], "it never died at the wrong moment"
-    assert figures["times the relay died"] > 0 and figures["orders rolled back"] > 0
+def test_every_order_is_announced_once_although_the_relay_crashes(tmp_path: pathlib.Path) -> None:
+    counts = example("outbox").main(tmp_path)
+    assert counts["entries in the stream"] == counts["orders kept"]
+    assert counts["adds by the relay"] > counts["orders kept"], "it never crashed before the deletion"
+    assert counts["crashes of the relay"] > 0 and counts["orders rolled back"] > 0
