@@ -15,7 +15,7 @@ import redis
 
 import headrace
 from headrace.api.backend import Stop
-from headrace.api.remote.remote_backend import RemoteBackend, is_repeatable, key_of
+from headrace.api.remote_backend import RemoteBackend, is_repeatable, key_of
 from headrace.errors import (
     AccessDenied,
     CommandError,

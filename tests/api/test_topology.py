@@ -10,7 +10,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.api.remote.remote_backend import RemoteBackend
+from headrace.api.remote_backend import RemoteBackend
 from headrace.client.redis_clients import client
 from headrace.errors import CrossSlot, UsageError
 

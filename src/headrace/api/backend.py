@@ -1,7 +1,7 @@
 """The interface between streams or groups and their data: the engine in this process, or a server.
 
     local     api/local/local_engine.py, an engine behind a lock
-    remote    api/remote/remote_backend.py, redis-py
+    remote    api/remote_backend.py, redis-py
 
 Both are thread-safe. A waiting thread sleeps on a Wakeup of its own.
 """

@@ -333,9 +333,7 @@ def connect(
             " for a directory of this machine use headrace.open()"
         )
     return Database(
-        import_module("headrace.api.remote.remote_backend").RemoteBackend(
-            url, reconnect_timeout=reconnect_timeout
-        )
+        import_module("headrace.api.remote_backend").RemoteBackend(url, reconnect_timeout=reconnect_timeout)
     )
 
 

@@ -22,10 +22,10 @@ import stat
 import tomllib
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import click
 
+from headrace.client.url import has_password
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
@@ -115,10 +115,3 @@ def checked_url(path: Path, name: str, profile: Any) -> str:
         warning = f"{path} contains a password and other users can read it; run: chmod 600 {path}"
         click.echo(f"headrace: warning: {one_line(warning)}", err=True)
     return url
-
-
-def has_password(url: str) -> bool:
-    """Return whether a URL contains a password, before the host or in the settings."""
-    login, at, _ = url.partition("://")[2].rpartition("@")
-    settings = parse_qsl(url.partition("?")[2])
-    return bool(at and ":" in login) or any(name.endswith("password") for name, _ in settings)

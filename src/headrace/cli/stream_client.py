@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 
 from headrace.cli.streams import no_stream
 from headrace.client.connection import RawConnection, Words
-from headrace.client.connection_errors import TRANSIENT_ERRORS, ServerUnavailable, reply_text
+from headrace.client.connection_errors import UNAVAILABLE_ERRORS, ServerUnavailable, reply_text
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.console.server_stats import named
@@ -71,7 +71,7 @@ class StreamClient:
             try:
                 for number, reply in zip(left, self._exchange([commands[n] for n in left]), strict=True):
                     replies[number] = reply
-                left = [number for number in left if isinstance(replies[number], TRANSIENT_ERRORS)]
+                left = [number for number in left if isinstance(replies[number], UNAVAILABLE_ERRORS)]
                 if not left:
                     return replies
                 self.servers.raise_if_unavailable(self.name, reply_text(replies[left[0]]))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import click
-from redis.exceptions import RedisClusterException, ResponseError
+from redis.exceptions import ResponseError
 
 from headrace.cli.stream_client import PAGE, RawEntry, StreamClient
 from headrace.client.connection_errors import AUTH_ERRORS, CONNECTION_ERRORS
@@ -51,7 +51,8 @@ def follow(
             if not lost:
                 print_notice(f"connection lost, reconnecting: {error}")
             lost = True
-            follower.disconnect(error)
+            for client in clients:
+                client.close()
             time.sleep(pause)
             pause = min(2 * pause, MAX_DELAY_S)
             continue
@@ -67,16 +68,8 @@ class Follower:
         self.clients = clients
         self.positions = positions
         self.by_key = {client.key: client for client in clients}
-        self.servers = clients[0].servers
-        self.on_one_server = len(clients) == 1 or not self.servers.is_cluster
+        self.on_one_server = len(clients) == 1 or not clients[0].servers.is_cluster
         self.deleted: set[str] = set()  # names of streams
-
-    def disconnect(self, error: Exception) -> None:
-        """Close the connections after an error."""
-        for client in self.clients:
-            client.close()
-        if isinstance(error, RedisClusterException):
-            self.servers.close()  # no known node replies: start again from the nodes of the URL
 
     def read(self) -> list[tuple[str, RawEntry | None]]:
         """Return the entries after the positions; wait for a short time if there are none."""

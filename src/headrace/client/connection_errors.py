@@ -2,7 +2,7 @@
 
 CONNECTION_ERRORS   the server is lost: open a new connection
 AUTH_ERRORS         among them those that no retry can help
-TRANSIENT_ERRORS    error replies that mean another server, or the same one later; nothing was executed
+UNAVAILABLE_ERRORS    error replies that mean another server, or the same one later; nothing was executed
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONNECTION_ERRORS = (
     RedisClusterException,  # no node of a cluster replies, or a slot has no owner at the moment
 )
 AUTH_ERRORS = (AuthenticationError, AuthorizationError)
-TRANSIENT_CODES: dict[type[Exception], str] = {
+UNAVAILABLE_CODES: dict[type[Exception], str] = {
     MovedError: "MOVED",
     AskError: "ASK",
     TryAgainError: "TRYAGAIN",
@@ -49,7 +49,7 @@ TRANSIENT_CODES: dict[type[Exception], str] = {
     ReadOnlyError: "READONLY",
     MasterDownError: "MASTERDOWN",
 }
-TRANSIENT_ERRORS = tuple(TRANSIENT_CODES)
+UNAVAILABLE_ERRORS = tuple(UNAVAILABLE_CODES)
 ERROR_REPLIES = (ResponseError, BusyLoadingError, *AUTH_ERRORS)  # what redis-py raises for an error reply
 
 
@@ -59,7 +59,7 @@ class ServerUnavailable(redis.ConnectionError):
 
 def reply_text(error: Exception) -> str:
     """Return the text of a server's error reply, code first; redis-py's exceptions may lack the code."""
-    code = getattr(error, "status_code", None) or TRANSIENT_CODES.get(type(error))
+    code = getattr(error, "status_code", None) or UNAVAILABLE_CODES.get(type(error))
     return f"{code} {error}" if code else str(error)
 
 

@@ -25,7 +25,7 @@ from redis.retry import Retry
 from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import (
     CONNECTION_ERRORS,
-    TRANSIENT_CODES,
+    UNAVAILABLE_CODES,
     ServerUnavailable,
     explain_connection_errors,
 )
@@ -203,7 +203,7 @@ class Servers:
         follow_ask: the next connection sends single commands, so ASK may be followed; else it is waited for.
         """
         kind, _, rest = error.partition(" ")
-        if kind not in TRANSIENT_CODES.values():
+        if kind not in UNAVAILABLE_CODES.values():
             return
         if kind in ("MOVED", "ASK"):
             self._topology.on_redirect()

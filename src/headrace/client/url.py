@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redis.connection import parse_url
 
@@ -73,6 +73,13 @@ def without_password(url: str) -> str:
     if "@" in rest and "@" not in place:  # a "?" in the password, or an "@" in a setting
         place = "…"
     return f"{scheme}{mark}{place.rpartition('@')[2]}"
+
+
+def has_password(url: str) -> bool:
+    """Return whether a URL contains a password, before the host or in the settings."""
+    login, at, _ = url.partition("://")[2].rpartition("@")
+    settings = parse_qsl(url.partition("?")[2])
+    return bool(at and ":" in login) or any(name.endswith("password") for name, _ in settings)
 
 
 def _parse_multi_host(kind: str, tls: bool, rest: str) -> ServerUrl:

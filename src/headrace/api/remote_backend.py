@@ -25,7 +25,7 @@ from headrace.client.connection import exchange
 from headrace.client.connection_errors import (
     AUTH_ERRORS,
     CONNECTION_ERRORS,
-    TRANSIENT_ERRORS,
+    UNAVAILABLE_ERRORS,
     as_command_error,
 )
 from headrace.client.retry import ReconnectDelay
@@ -190,7 +190,7 @@ class RemoteBackend:
                 if not self._was_connected:
                     self._was_connected = True
                     delay = ReconnectDelay(self.reconnect_timeout)
-                moved = next((reply for reply in replies if isinstance(reply, TRANSIENT_ERRORS)), None)
+                moved = next((reply for reply in replies if isinstance(reply, UNAVAILABLE_ERRORS)), None)
                 if moved is None:
                     return [
                         as_command_error(one) if isinstance(one, redis.RedisError) else one for one in replies
@@ -205,7 +205,7 @@ class RemoteBackend:
                 delay.wait(failure)
             except AUTH_ERRORS as denied:
                 raise as_command_error(denied) from None
-            except CONNECTION_ERRORS + TRANSIENT_ERRORS as given_up:
+            except CONNECTION_ERRORS + UNAVAILABLE_ERRORS as given_up:
                 raise self._lost(requests, given_up, maybe_executed) from given_up
             if asked is None:
                 self.topology.refresh()
@@ -214,7 +214,7 @@ class RemoteBackend:
         """Send those requests again that were redirected to another server; return all replies."""
         found = []
         for words, reply in zip(requests, replies, strict=True):
-            if isinstance(reply, TRANSIENT_ERRORS):
+            if isinstance(reply, UNAVAILABLE_ERRORS):
                 found += self._send_with_retries(key_of(words), [words], is_repeatable(words))
             else:
                 found.append(as_command_error(reply) if isinstance(reply, redis.RedisError) else reply)

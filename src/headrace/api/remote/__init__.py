@@ -1,1 +1,0 @@
-"""The backend elsewhere: a server, Sentinels or a cluster, through redis-py."""
