@@ -155,7 +155,7 @@ def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch:
     monkeypatch.setattr("headrace.server.loop.listeners.is_loopback", lambda address: False)
     refused = server.connect().reply()
     assert isinstance(refused, ReplyError) and str(refused).startswith(
-        "DENIED headrace answers only clients on its own machine"
+        "DENIED headrace accepts only clients on its own machine"
     )
     assert client.request("CONFIG", "SET", "protected-mode", "no") == "OK"
     assert server.connect().request("PING") == "PONG"

@@ -41,10 +41,7 @@ class NoShutdown(CommandError):
 
 
 class ServerHost(ServerInterface):
-    """The host of an engine that serves sockets.
-
-    Event loop and disk objects are created later and set last.
-    """
+    """The server interface of an engine that serves sockets. Server sets the attributes declared here."""
 
     loop: EventLoop
     startup: Startup

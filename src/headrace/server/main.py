@@ -134,10 +134,7 @@ class Server:
         return self.listeners.addresses
 
     def open(self) -> None:
-        """Load the data, listen, and write pidfile and port-file.
-
-        Raises HeadraceError after closing everything.
-        """
+        """Load the data, listen, and write pidfile and port-file. If it raises, everything is closed."""
         try:
             self._open()
         except BaseException:
@@ -200,19 +197,13 @@ class Server:
             self.close()
 
     def request_shutdown(self) -> None:
-        """Shut down, as SHUTDOWN does, after the current turn. Thread-safe.
-
-        May be called by a signal handler.
-        """
+        """Shut down, as SHUTDOWN does, after the current turn. Callable by threads and signal handlers."""
         self.shutdown_requested = True
         self.loop.interrupt()
         self.wake()
 
     def request_reopen(self) -> None:
-        """Reopen the log file of messages after the current turn. Thread-safe.
-
-        May be called by a signal handler.
-        """
+        """Reopen the file of log messages after the current turn, as request_shutdown()."""
         self.reopen_requested = True
         self.loop.interrupt()
         self.wake()

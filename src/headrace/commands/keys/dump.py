@@ -143,7 +143,7 @@ COMMANDS = [
         "readonly",
         keys=(1, 1, 1),
         since="2.6.0",
-        summary="Returns a value as one string that RESTORE takes.",
+        summary="Returns a value as one string, for RESTORE.",
         syntax="key",
         complexity="O(N), N being the bytes of the value",
     ),

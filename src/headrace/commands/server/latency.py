@@ -67,7 +67,7 @@ def run_doctor(call: Call) -> None:
         lines.append("- SLOWLOG GET shows the requests, if slowlog-log-slower-than is set.")
         lines.append("- A range of many entries, or a trim of many, is cheaper in pieces: COUNT and LIMIT.")
     if b"fork" in events:
-        lines.append("- Copying the process takes longer the more memory it holds: save less often.")
+        lines.append("- A fork takes longer the more memory the process has: save less often.")
     call.reply.verbatim("\n".join(lines).encode() + b"\n")
 
 

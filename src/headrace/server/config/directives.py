@@ -364,7 +364,7 @@ DIRECTIVES = [
     ),
     Directive("tls-cert-file", Text(), "", "The server's certificate, and the chain above it."),
     Directive(
-        "tls-ciphers", Text(), "", "Ciphers for TLSv1.2, as openssl ciphers takes them; empty: safe ones."
+        "tls-ciphers", Text(), "", "Ciphers for TLSv1.2, in the syntax of openssl ciphers; empty: safe ones."
     ),
     Directive(
         "tls-ciphersuites",

@@ -31,8 +31,8 @@ NO_PORT = "Unable to listen on this port. Check server logs."
 
 TOO_MANY = b"-ERR max number of clients reached\r\n"
 PROTECTED = (
-    b"-DENIED headrace answers only clients on its own machine while its default user needs no password. To "
-    b"let others in, give him one: --requirepass or ACL SETUSER; or, on a network you trust, say "
+    b"-DENIED headrace accepts only clients on its own machine while its default user needs no password. To "
+    b"accept others, set a password with --requirepass or ACL SETUSER; or, on a network you trust, use "
     b"--protected-mode no.\r\n"
 )
 
@@ -64,9 +64,7 @@ class Listeners:
         self._update_info()
 
     def apply_ports(self) -> bool:
-        """Listen on the ports that CONFIG SET has changed, if open() was called before.
-
-        Return whether any changed.
+        """Listen on the ports that CONFIG SET has changed after open(); return whether any changed.
 
         Connected clients stay. Raises CommandError if a port is not available; then nothing has changed.
         """
@@ -219,11 +217,9 @@ class Listeners:
                 client.close()
 
     def _reject_without_descriptor(self, listener: socket.socket, encrypted: bool) -> bool:
-        """Use the spare descriptor to reject a client.
+        """Use the spare descriptor to reject a client: if it kept waiting, it would wake every turn.
 
-        A client left waiting would wake the event loop forever.
-
-        Returns False if there is no spare one either: another process has taken the system's last.
+        Return False if there is no spare one either: another process has taken the system's last.
         """
         if self.spare_fd < 0:
             return False
@@ -311,10 +307,7 @@ def close_all(listeners: list[socket.socket]) -> None:
 
 
 def reject(client: socket.socket, reason: bytes, encrypted: bool) -> None:
-    """Send the reason if that does not block, and close.
-
-    A TLS client could not read it, so it is only logged.
-    """
+    """Send the reason if that does not block, and close. It is only logged for TLS clients."""
     with client, suppress(OSError):
         if encrypted:
             logging.getLogger("headrace").info("rejecting a TLS client: %s", reason[1:].decode().strip())
@@ -348,7 +341,7 @@ def format_address(address: tuple[str, int]) -> str:
 
 
 def clear_stale_socket(path: str) -> None:
-    """Remove a dead server's socket file. Raises OSError if a server still answers, or if it is no socket."""
+    """Remove the socket file of a dead server. Raises OSError if a server still accepts connections there."""
     if not Path(path).exists() or not stat.S_ISSOCK(os.stat(path).st_mode):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

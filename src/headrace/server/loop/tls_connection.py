@@ -164,7 +164,7 @@ class TlsConnection:
 
     @cython.cfunc
     def _flush(self, fd: cython.int) -> cython.bint:
-        """Write pending bytes as far as the socket takes them; return False if the connection is broken."""
+        """Write pending bytes as far as the socket accepts them; return False if the connection is broken."""
         if self.outgoing.pending:
             self.unsent += self.outgoing.read()
         if not self.unsent:
