@@ -1,1 +1,1 @@
-"""Headrace beside redis-server: the same load, alternating, in one run; ratios, not absolute figures."""
+"""Compare Headrace with redis-server: the same load in alternating order, reported as ratios."""

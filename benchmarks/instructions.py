@@ -1,13 +1,13 @@
-"""make bench-instructions: instructions per command of the hottest paths, compared with those noted before.
+"""make bench-instructions: count instructions per command, compare with stored counts.
 
     python -m benchmarks.instructions [--keep] [--redis] [--only PATH,...] [--profile DIRECTORY]
 
-valgrind's callgrind counts what a server executes in user space, sixteen requests a turn, on one connection.
-Counts hardly move with what else the machine does: a regression is seen without a quiet one. They are kept in
-instructions.json beside this file; --keep writes it anew, --redis counts redis-server, too (over a socket, so
-that its figures waver by a percent or two), --profile leaves callgrind's files for callgrind_annotate.
+valgrind's callgrind counts the instructions of a server in user space, on one connection. The counts hardly
+depend on the load of the machine. They are stored in instructions.json beside this file; --keep updates it.
+--redis also counts redis-server, over TCP, so its counts vary by a percent or two. --profile keeps the files
+of callgrind for callgrind_annotate.
 
-Exit code: 0; 1 when a path costs over two percent more than noted; 2 without valgrind.
+Exit code: 0; 1 if a path costs over two percent more than stored; 2 without valgrind.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.paths import BY_NAME, COUNTED, WARM_UP, words
+from benchmarks.connection import Connection
+from benchmarks.hot_paths import COUNTED, PATHS_BY_NAME, WARM_UP, encode
 from benchmarks.report import COUNTS
 from benchmarks.servers import IN_MEMORY, free_port
-from benchmarks.wire import Wire
 
-MOVED = 0.02  # of a path's instructions: less is chance, such as where the allocator finds room
-TOGGLE = "__pyx_f_*4Turn_once"  # the C function of Turn.once: what is outside of it is not counted
+TOLERANCE = 0.02  # the relative change that is reported; smaller ones are chance
+TOGGLE = "__pyx_f_*9EventLoop_run_once"  # the C function of EventLoop.run_once: only it is counted
 END_SECONDS_MAX = 60
 
 
@@ -39,16 +39,16 @@ def callgrind(out: Path, *options: str) -> list[str]:
     return ["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={out}", *options]
 
 
-def part(out: Path, number: int) -> int:
-    """What callgrind counted between two dumps."""
+def dump_total(out: Path, number: int) -> int:
+    """Return the instructions counted between two dumps."""
     for line in Path(f"{out}.{number}").read_text().splitlines():
         if line.startswith("totals:") and (total := int(line.split()[1])):
             return total
     raise SystemExit(f"{out}.{number} has no total: callgrind counted nothing")
 
 
-def of_headrace(name: str, out: Path) -> float:
-    """Instructions per command of one path of ours."""
+def count_headrace(name: str, out: Path) -> float:
+    """Return the instructions per command of one path of Headrace."""
     subprocess.run(
         [
             *callgrind(out, f"--toggle-collect={TOGGLE}", "--dump-before=getppid"),
@@ -57,15 +57,15 @@ def of_headrace(name: str, out: Path) -> float:
         check=True,
         env=os.environ | {"PYTHONHASHSEED": "0"},
     )
-    return part(out, 2) / COUNTED
+    return dump_total(out, 2) / COUNTED
 
 
-def of_redis(name: str, out: Path) -> float:
-    """Instructions per command of one path of redis-server, all of its process, between two TIMEs."""
+def count_redis(name: str, out: Path) -> float:
+    """Return the instructions per command of one path of redis-server: of its process between two TIMEs."""
     program = os.environ.get("REDIS_SERVER") or shutil.which("redis-server")
     if program is None:
         raise SystemExit("no redis-server to count: install it or name it in REDIS_SERVER=")
-    path, port = BY_NAME[name], free_port()
+    path, port = PATHS_BY_NAME[name], free_port()
     total = WARM_UP + COUNTED
     log = ("--save", "", "--appendonly", "yes", "--appendfsync", "no") if path.logged else IN_MEMORY
     with tempfile.TemporaryDirectory() as scratch:
@@ -75,54 +75,54 @@ def of_redis(name: str, out: Path) -> float:
             stdout=subprocess.DEVNULL,
         )
         try:
-            client = Wire(port)
+            client = Connection(port)
             client.exchange(path.prepare(total))
             requests = [path.request(i, total) for i in range(total)]
             for i in range(0, total, path.depth):
                 if i == WARM_UP:
-                    client.exchange([words("TIME")])
+                    client.exchange([encode("TIME")])
                 client.exchange(requests[i : i + path.depth])
-            client.exchange([words("TIME")])
+            client.exchange([encode("TIME")])
             client.close()
         finally:
             process.terminate()
             process.wait(END_SECONDS_MAX)
-    return part(out, 2) / COUNTED
+    return dump_total(out, 2) / COUNTED
 
 
 def count(names: list[str], with_redis: bool, directory: Path) -> dict[str, dict[str, float]]:
-    """By path, then by server."""
-    asked = [(name, "headrace", of_headrace) for name in names]
-    asked += [(name, "redis", of_redis) for name in names if with_redis]
+    """Return the instructions per command, by path and by server."""
+    runs = [(name, "headrace", count_headrace) for name in names]
+    runs += [(name, "redis", count_redis) for name in names if with_redis]
     counted: dict[str, dict[str, float]] = {name: {} for name in names}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         waiting = [
-            (name, server, pool.submit(run, name, directory / f"{server}-{plain(name)}"))
-            for name, server, run in asked
+            (name, server, pool.submit(run, name, directory / f"{server}-{file_name(name)}"))
+            for name, server, run in runs
         ]
         for name, server, result in waiting:
             counted[name][server] = round(result.result(), 1)
     return counted
 
 
-def plain(name: str) -> str:
-    """The name of a path as a file may be called."""
+def file_name(name: str) -> str:
+    """Return the name of a path as a file name."""
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
-def table(counted: dict[str, dict[str, float]], noted: dict[str, dict[str, float]]) -> Table:
+def table(counted: dict[str, dict[str, float]], stored: dict[str, dict[str, float]]) -> Table:
     shown = Table(title="instructions per command, in user space")
-    for column in ("path", "noted", "now", "moved", "redis-server", "ratio"):
+    for column in ("path", "stored", "now", "change", "redis-server", "ratio"):
         shown.add_column(column, justify="left" if column == "path" else "right", no_wrap=True)
     for name, by in counted.items():
-        now, before = by["headrace"], noted.get(name, {}).get("headrace")
-        theirs = by.get("redis", noted.get(name, {}).get("redis"))
-        moved = f"{now / before - 1:+.1%}" if before else ""
+        now, before = by["headrace"], stored.get(name, {}).get("headrace")
+        theirs = by.get("redis", stored.get(name, {}).get("redis"))
+        change = f"{now / before - 1:+.1%}" if before else ""
         shown.add_row(
             name,
             f"{before:,.0f}" if before else "",
             f"{now:,.0f}",
-            f"[bold]{moved}[/]" if before and abs(now / before - 1) > MOVED else moved,
+            f"[bold]{change}[/]" if before and abs(now / before - 1) > TOLERANCE else change,
             f"{theirs:,.0f}" if theirs else "",
             f"{theirs / now:.2f}" if theirs else "",
         )
@@ -132,35 +132,35 @@ def table(counted: dict[str, dict[str, float]], noted: dict[str, dict[str, float
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--keep", action="store_true", help="note the counts as those to compare with")
-    parser.add_argument("--redis", action="store_true", help="count redis-server, too")
-    parser.add_argument("--only", default="", help="paths, with commas between")
-    parser.add_argument("--profile", type=Path, help="where callgrind's files are to stay")
+    parser.add_argument("--keep", action="store_true", help="store the counts")
+    parser.add_argument("--redis", action="store_true", help="also count redis-server")
+    parser.add_argument("--only", default="", help="paths, separated by commas")
+    parser.add_argument("--profile", type=Path, help="the directory for callgrind's files")
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         print(
             "valgrind is not installed: no instructions counted (apt-get install valgrind)", file=sys.stderr
         )
         raise SystemExit(2)
-    names = options.only.split(",") if options.only else list(BY_NAME)
-    if unknown := sorted(set(names) - set(BY_NAME)):
-        raise SystemExit(f"no such path: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
-    noted = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
+    names = options.only.split(",") if options.only else list(PATHS_BY_NAME)
+    if unknown := sorted(set(names) - set(PATHS_BY_NAME)):
+        raise SystemExit(f"unknown path: {', '.join(unknown)}; expected one of {', '.join(PATHS_BY_NAME)}")
+    stored = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
     with tempfile.TemporaryDirectory() as scratch:
         directory = options.profile or Path(scratch)
         directory.mkdir(parents=True, exist_ok=True)
         counted = count(names, options.redis, directory)
-    Console(width=None if sys.stdout.isatty() else 110).print(table(counted, noted))
+    Console(width=None if sys.stdout.isatty() else 110).print(table(counted, stored))
     if options.keep:
-        merged = {name: noted.get(name, {}) | by for name, by in counted.items()}
-        COUNTS.write_text(json.dumps(noted | merged, indent=1) + "\n")
+        merged = {name: stored.get(name, {}) | by for name, by in counted.items()}
+        COUNTS.write_text(json.dumps(stored | merged, indent=1) + "\n")
     worse = [
-        f"{name} {by['headrace'] / noted[name]['headrace'] - 1:+.1%}"
+        f"{name} {by['headrace'] / stored[name]['headrace'] - 1:+.1%}"
         for name, by in counted.items()
-        if name in noted and by["headrace"] > noted[name]["headrace"] * (1 + MOVED)
+        if name in stored and by["headrace"] > stored[name]["headrace"] * (1 + TOLERANCE)
     ]
     if worse and not options.keep:
-        raise SystemExit(f"costs more than noted: {', '.join(worse)}")
+        raise SystemExit(f"costs more than stored: {', '.join(worse)}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Runs under callgrind, started by instructions.py: drives a path through a server of this process.
+"""Run a hot path through a server in this process, under callgrind; started by instructions.py.
 
-A call of getppid ends a part of callgrind's counting, so it is called before and after what counts:
+Each call of getppid makes callgrind write a dump, so it is called before and after the counted requests:
 
     prepare, warm up | getppid | the counted requests | getppid
 
-The server is the whole one, but for the wait and the real clock: its turns are run one by one, on a time that
-moves by a millisecond a turn. Nothing depends on the real time or on chance, so that two runs count the same.
+The server is complete except for its waits and its clock: its turns are run one by one, and each advances the
+time by a millisecond. Nothing depends on real time or on chance, so two runs have the same count.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from benchmarks.paths import BY_NAME, COUNTED, FIRST_MS, WARM_UP, Path
+from benchmarks.hot_paths import COUNTED, FIRST_MS, PATHS_BY_NAME, WARM_UP, HotPath
 from headrace.engine.clock import SettableClock
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server import main
 from headrace.server.config.config import Config
 
-CHUNK = 1000  # requests of a preparation, sent at once
+CHUNK = 1000  # requests of a preparation that are sent at once
 
 
 class Driver:
-    """A server without sockets of its own, and one connection to it."""
+    """A server without listeners, and one connection to it."""
 
     def __init__(self, directory: str, logged: bool) -> None:
         config = Config()
@@ -46,10 +46,10 @@ class Driver:
         self.parser = ReplyParser()
 
     def exchange(self, requests: Sequence[bytes]) -> None:
-        """Send them all at once and run turns until all are answered; none may be refused."""
-        left = len(requests)
+        """Send the requests and run turns until all replies have come. Raise the first error reply."""
+        awaited = len(requests)
         unsent = memoryview(b"".join(requests))
-        while left:
+        while awaited:
             if unsent:
                 unsent = unsent[self.client.send(unsent[: 1 << 16]) :]
             self.clock.advance(1)
@@ -59,7 +59,7 @@ class Driver:
             except BlockingIOError:
                 continue
             while (reply := self.parser.next()) is not INCOMPLETE:
-                left -= 1
+                awaited -= 1
                 if isinstance(reply, Exception):
                     raise reply
 
@@ -68,8 +68,8 @@ class Driver:
         self.server.close()
 
 
-def run(path: Path) -> None:
-    """Count the requests of a path, after some to warm up."""
+def run(path: HotPath) -> None:
+    """Run the counted requests of a path, after its preparation and warm-up."""
     depth, warm, total = path.depth, WARM_UP, WARM_UP + COUNTED
     requests = [path.request(i, total) for i in range(total)]
     with tempfile.TemporaryDirectory() as directory:
@@ -90,4 +90,4 @@ def run(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(BY_NAME[sys.argv[1]])
+    run(PATHS_BY_NAME[sys.argv[1]])

@@ -1,11 +1,11 @@
-"""The engine inside a program, beside redis-py and a redis-server on the same machine.
+"""Compare the engine inside a program with redis-py and a redis-server on the same machine.
 
     python -m benchmarks.library [--rounds 5] [--entries 100000] [--out docs]
 
-Every row is the same work done twice: by headrace.open() in this process, and by redis-py (with hiredis, if
-it is there) on a redis-server, over TCP. Entries have two fields of a few bytes. What redis-py can do in one
-go it does in one go: pipelines without transactions, of the length that suits it best. The server's turn and
-ours alternate; the figures are medians, for one entry.
+Each row is the same work done by headrace.open() in this process, and by redis-py (with hiredis if it is
+installed) on a redis-server, over TCP. Entries have two fields of a few bytes. Where possible redis-py uses
+pipelines without transactions, of the length that is fastest for it. The two alternate; the figures are
+medians per entry.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from rich.table import Table
 import headrace
 from benchmarks.servers import Server, load_cores
 
-Work = Callable[[int], None]  # do it for so many entries
+Work = Callable[[int], None]  # called with the number of entries
 ENTRY: dict[Any, Any] = {"customer": "ada", "cents": "1999"}
-BATCHES = (100, 1000, 5000)  # of which the best counts
+BATCHES = (100, 1000, 5000)  # the fastest one counts
 LOG = ("--save", "", "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of work: ours, theirs, which share of the entries, and the least ratio that will do."""
+    """One kind of work. `share` is its fraction of the entries, `target` the minimum ratio."""
 
     name: str
-    ours: Callable[[headrace.Database, int], Work]
-    theirs: Callable[[redis.Redis, int], Work]
+    embedded: Callable[[headrace.Database, int], Work]
+    redispy: Callable[[redis.Redis, int], Work]
     share: float = 1.0
-    aim: float = 1.0
+    target: float = 1.0
     durable: bool = False
     batches: tuple[int, ...] = (1,)
 
@@ -92,12 +92,12 @@ def pipeline(client: redis.Redis, batch: int) -> Work:
     return work
 
 
-def bridge(db: headrace.Database, batch: int) -> Work:
+def client_xadd(db: headrace.Database, batch: int) -> Work:
     return xadd(db.client(), batch)
 
 
 def consume(db: headrace.Database, batch: int) -> Work:
-    """The consumer's loop: an entry is acknowledged when the next one is asked for."""
+    """Return the loop over a consumer: an entry is acknowledged when the next one is requested."""
     stream = db.stream("s")
 
     def work(n: int) -> None:
@@ -109,7 +109,7 @@ def consume(db: headrace.Database, batch: int) -> Work:
 
 
 def xreadgroup(client: redis.Redis, batch: int) -> Work:
-    """The loop as people write it, at its best: one XACK for a whole batch."""
+    """Return the usual loop in redis-py, with one XACK per batch."""
 
     def work(n: int) -> None:
         while n > 0:
@@ -122,9 +122,9 @@ def xreadgroup(client: redis.Redis, batch: int) -> Work:
 
 
 ROWS = [
-    Row("stream.add | XADD, one round trip each", add, xadd, 0.2, aim=30),
-    Row("stream.add_many | the best pipeline", add_many, pipeline, aim=10, batches=BATCHES),
-    Row("db.client().xadd | XADD, one round trip each", bridge, xadd, 0.1),
+    Row("stream.add | XADD, one round trip each", add, xadd, 0.2, target=30),
+    Row("stream.add_many | the best pipeline", add_many, pipeline, target=10, batches=BATCHES),
+    Row("db.client().xadd | XADD, one round trip each", client_xadd, xadd, 0.1),
     Row("consumer loop | XREADGROUP, one XACK a batch", consume, xreadgroup, 0.2, batches=(100,)),
     Row("durable add | XADD, appendfsync always", add, xadd, 0.01, durable=True),
     Row("durable add_many of 10 | pipeline of 10", add_many, pipeline, 0.05, durable=True, batches=(10,)),
@@ -135,67 +135,71 @@ ROWS = [
 
 @contextmanager
 def program(durable: bool) -> Iterator[tuple[Any, Callable[..., Any]]]:
-    """A database in this process, and how to ask it anything."""
+    """Open a database in this process; yield it and its `execute`."""
     with tempfile.TemporaryDirectory() as path, headrace.open(path if durable else None) as db:
         yield db, db.execute
 
 
 @contextmanager
 def server(durable: bool) -> Iterator[tuple[Any, Callable[..., Any]]]:
-    """redis-py on a redis-server."""
+    """Start a redis-server; yield a redis-py client and its `execute_command`."""
     with Server.redis(*(LOG if durable else ())) as running, redis.Redis(port=running.port) as client:
         yield client, client.execute_command
 
 
-def seconds(row: Row, batch: int, entries: int, place: Any, ask: Callable[..., Any], ours: bool) -> float:
-    """For one entry."""
-    ask("FLUSHALL")
+def seconds_per_entry(
+    row: Row, batch: int, entries: int, target: Any, execute: Callable[..., Any], is_headrace: bool
+) -> float:
+    """Do the work once and return the seconds per entry."""
+    execute("FLUSHALL")
     n = max(int(entries * row.share) // batch, 1) * batch
-    if row.ours is consume:
-        ask("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
-        (add_many(place, batch) if ours else pipeline(place, batch))(n)
-    work = (row.ours if ours else row.theirs)(place, batch)
-    begun = time.perf_counter()
+    if row.embedded is consume:
+        execute("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+        (add_many(target, batch) if is_headrace else pipeline(target, batch))(n)
+    work = (row.embedded if is_headrace else row.redispy)(target, batch)
+    started = time.perf_counter()
     work(n)
-    return (time.perf_counter() - begun) / n
+    return (time.perf_counter() - started) / n
 
 
 def measure(row: Row, rounds: int, entries: int) -> dict[str, float]:
-    """Medians of both, in seconds for one entry, each with the batch that suits it best."""
+    """Return the medians of both, in microseconds per entry, each with its fastest batch size."""
     taken: dict[tuple[bool, int], list[float]] = {}
-    with program(row.durable) as (db, ask_db), server(row.durable) as (client, ask_client):
+    with program(row.durable) as embedded, server(row.durable) as remote:
         for turn in range(rounds):
-            for ours in (True, False) if turn % 2 else (False, True):
+            for is_headrace in (True, False) if turn % 2 else (False, True):
                 for batch in row.batches:
-                    place, ask = (db, ask_db) if ours else (client, ask_client)
-                    taken.setdefault((ours, batch), []).append(seconds(row, batch, entries, place, ask, ours))
+                    target, execute = embedded if is_headrace else remote
+                    taken.setdefault((is_headrace, batch), []).append(
+                        seconds_per_entry(row, batch, entries, target, execute, is_headrace)
+                    )
     best = {
-        side: min(statistics.median(times) for (ours, _), times in taken.items() if ours == side)
+        side: min(statistics.median(times) for (each, _), times in taken.items() if each == side)
         for side in (True, False)
     }
     return {
         "headrace_us": round(best[True] * 1e6, 3),
         "redis_us": round(best[False] * 1e6, 3),
         "ratio": round(best[False] / best[True], 2),
-        "aim": row.aim,
+        "aim": row.target,
     }
 
 
 def table(rows: dict[str, dict[str, float]]) -> Table:
-    """For people."""
-    drawn = Table(title="headrace in a program beside redis-py and redis-server, µs for one entry")
-    for head in ("headrace | redis-py", "headrace", "redis-py", "ratio", "aim"):
-        drawn.add_column(head, justify="left" if "|" in head else "right")
+    """Return the table for the terminal."""
+    shown = Table(title="headrace in a program beside redis-py and redis-server, µs per entry")
+    for head in ("headrace | redis-py", "headrace", "redis-py", "ratio", "target"):
+        shown.add_column(head, justify="left" if "|" in head else "right")
     for name, row in rows.items():
-        short = row["ratio"] < row["aim"]
-        drawn.add_row(
+        missed = row["ratio"] < row["aim"]
+        shown.add_row(
             name,
             f"{row['headrace_us']:,.2f}",
             f"{row['redis_us']:,.2f}",
             f"{row['ratio']:,.1f}",
-            f"{row['aim']:.0f}{' (short)' if short else ''}",
+            f"{row['aim']:.0f}{' (missed)' if missed else ''}",
         )
-    return drawn
+    return shown
 
 
 def main() -> None:
@@ -203,14 +207,14 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--entries", type=int, default=100_000)
-    parser.add_argument("--only", default="", help="part of the rows' names")
-    parser.add_argument("--out", type=Path, default=Path("docs"), help="where the figures go")
+    parser.add_argument("--only", default="", help="a part of the row names")
+    parser.add_argument("--out", type=Path, default=Path("docs"), help="the directory for the figures")
     options = parser.parse_args()
     os.sched_setaffinity(0, load_cores())  # the server has the other core
     wanted = [row for row in ROWS if options.only in row.name]
     rows = {row.name: measure(row, options.rounds, options.entries) for row in track(wanted, "library")}
     Console(width=None if sys.stdout.isatty() else 120).print(table(rows))
-    said = {
+    figures = {
         "entries": options.entries,
         "rounds": options.rounds,
         "redis_py": redis.__version__,
@@ -218,7 +222,7 @@ def main() -> None:
         "rows": rows,
     }
     if not options.only:
-        (options.out / "library_bench.json").write_text(json.dumps(said, indent=1) + "\n")
+        (options.out / "library_bench.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

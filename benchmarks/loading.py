@@ -1,10 +1,8 @@
-"""Loading and saving: snapshots, packed and plain, and a log of commands, all made by redis-server.
+"""Measure loading and saving of snapshots, compressed and plain, and of a log, all written by redis-server.
 
-load   from the start of the process until the first command is not refused with LOADING, less the
-       same of an empty start
-SAVE   of what was loaded
-stall  the longest wait for an answer while a BGSAVE runs: of a PING, then of sixteen XADDs, sent all
-       the time
+load   the time from the start of the process until it replies, minus the same time of an empty start
+SAVE   of the loaded data
+stall  the longest wait for a reply during a BGSAVE: of one PING, then of sixteen XADDs, sent repeatedly
 """
 
 from __future__ import annotations
@@ -16,96 +14,90 @@ from pathlib import Path
 
 from rich.progress import track
 
-from benchmarks.durable import LOG
-from benchmarks.paths import fields, words
-from benchmarks.rounds import SERVERS, Rows, alternately, medians
+from benchmarks.connection import Connection
+from benchmarks.durability import LOG
+from benchmarks.hot_paths import encode, fields
+from benchmarks.rounds import SERVERS, Rows, medians, sample_rounds
 from benchmarks.servers import IN_MEMORY, Server
-from benchmarks.wire import Wire
 from benchmarks.workloads import XADD
 from headrace.resp.replies import ReplyError
 
-SEEDS = {  # name: what redis-server makes it with, and both start on it with
+SEED_DIRECTIVES = {  # name: the directives with which redis-server writes it, and both servers load it
     "snapshot": ("--save", "", "--appendonly", "no"),
     "plain snapshot": ("--save", "", "--appendonly", "no", "--rdbcompression", "no"),
     "log": (*LOG, "no", "--aof-use-rdb-preamble", "no"),
 }
-LOOKS = 20  # requests between two questions whether the BGSAVE has ended
-PING = [words("PING")]
-ADDS = [words("XADD", "load", "*", *fields(i)) for i in range(16)]
+REQUESTS_PER_CHECK = 20  # batches between two checks whether the BGSAVE has ended
+PING = [encode("PING")]
+ADDS = [encode("XADD", "load", "*", *fields(i)) for i in range(16)]
 
 
 def measure(rounds: int, entries: int) -> Rows:
-    """All rows, of a stream of so many entries."""
+    """Measure all rows with a stream of `entries` entries."""
     rows: Rows = {}
     with tempfile.TemporaryDirectory() as scratch:
         fill(Path(scratch), entries)
-        for name in track(SEEDS, description=f"loading and saving {entries:,}"):
+        for name in track(SEED_DIRECTIVES, description=f"loading and saving {entries:,}"):
             seed = Path(scratch, name)
-            rows[f"load a {name}"] = loading(seed, entries, rounds)
+            rows[f"load a {name}"] = measure_loading(seed, entries, rounds)
             if name != "log":
-                rows |= saving(seed, entries, rounds)
+                rows |= measure_saving(seed, entries, rounds)
     return rows
 
 
 def fill(directory: Path, entries: int) -> None:
-    """Make the directories of SEEDS, of so many entries, by redis-server."""
-    for name, directives in SEEDS.items():
+    """Make a directory for each of SEED_DIRECTIVES with redis-server, of `entries` entries."""
+    for name, directives in SEED_DIRECTIVES.items():
         path = directory / name
         path.mkdir()
         with Server.redis("--dir", str(path), *directives) as server:
-            command = [
-                "redis-benchmark",
-                "-p",
-                str(server.port),
-                "-P",
-                "500",
-                "-n",
-                str(entries),
-                "-q",
-                *XADD,
-            ]
+            command = ["redis-benchmark", "-p", str(server.port), "-P", "500", "-n", str(entries), "-q"]
+            command += XADD
             subprocess.run(command, check=True, capture_output=True)
-            wire = Wire(server.port)
-            assert wire.exchange([words("XLEN", "bench")]) == [entries]
-            if directives is not SEEDS["log"]:
-                wire.exchange([words("SAVE")])
+            connection = Connection(server.port)
+            assert connection.exchange([encode("XLEN", "bench")]) == [entries]
+            if directives is not SEED_DIRECTIVES["log"]:
+                connection.exchange([encode("SAVE")])
 
 
 def start(server: str, directives: tuple[str, ...], seed: Path | None, entries: int) -> tuple[float, float]:
-    """Seconds, and seconds of CPU, until it answers; there must then be so many entries."""
+    """Return the seconds, and the seconds of CPU, until the server has loaded `entries` entries."""
     with SERVERS[server](*directives, seed=seed) as running:
         wait_until_loaded(running, entries)
         return time.monotonic() - running.started, running.cpu_s()
 
 
-def loading(seed: Path, entries: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Entries a second, and µs of CPU for each."""
+def measure_loading(seed: Path, entries: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Return entries per second, and microseconds of CPU per entry."""
     empty = {}
     for server in SERVERS:
         starts = [start(server, IN_MEMORY, None, 0) for _ in range(3)]
         empty[server] = [min(column) for column in zip(*starts, strict=True)]
 
     def sample(server: str) -> dict[str, float]:
-        full = start(server, SEEDS[seed.name], seed, entries)
+        full = start(server, SEED_DIRECTIVES[seed.name], seed, entries)
         seconds, cpu_s = (max(a - b, 0.001) for a, b in zip(full, empty[server], strict=True))
         return {"per_s": entries / seconds, "cpu_us": cpu_s / entries * 1e6}
 
-    return medians(alternately(rounds, sample))
+    return medians(sample_rounds(rounds, sample))
 
 
-def saving(seed: Path, entries: int, rounds: int) -> Rows:
-    """SAVE, and the stalls of BGSAVE."""
+def measure_saving(seed: Path, entries: int, rounds: int) -> Rows:
+    """Return the rows of SAVE, and of the stalls of BGSAVE."""
 
     def sample(server: str) -> dict[str, float]:
-        with SERVERS[server](*SEEDS[seed.name], seed=seed) as running:
-            wire = wait_until_loaded(running, entries)
+        with SERVERS[server](*SEED_DIRECTIVES[seed.name], seed=seed) as running:
+            connection = wait_until_loaded(running, entries)
             started, cpu_s = time.monotonic(), running.cpu_s()
-            wire.exchange([words("SAVE")])
+            connection.exchange([encode("SAVE")])
             seconds, cpu_s = time.monotonic() - started, running.cpu_s() - cpu_s
-            said = {"per_s": entries / seconds, "cpu_us": cpu_s / entries * 1e6}
-            return said | {"ping_ms": longest_ms(wire, PING), "adds_ms": longest_ms(wire, ADDS)}
+            figures = {"per_s": entries / seconds, "cpu_us": cpu_s / entries * 1e6}
+            return figures | {
+                "ping_ms": longest_ms(connection, PING),
+                "adds_ms": longest_ms(connection, ADDS),
+            }
 
-    found = medians(alternately(rounds, sample))
+    found = medians(sample_rounds(rounds, sample))
     save = {s: {figure: by[figure] for figure in ("per_s", "cpu_us")} for s, by in found.items()}
     ping = {s: {"worst_ms": by["ping_ms"]} for s, by in found.items()}
     adds = {s: {"worst_ms": by["adds_ms"]} for s, by in found.items()}
@@ -117,36 +109,36 @@ def saving(seed: Path, entries: int, rounds: int) -> Rows:
     }
 
 
-def longest_ms(wire: Wire, batch: list[bytes]) -> float:
-    """The longest wait for a batch's answers while a BGSAVE runs.
+def longest_ms(connection: Connection, batch: list[bytes]) -> float:
+    """Return the longest wait for the replies to a batch during a BGSAVE, in milliseconds.
 
-    The fork counts, too. It is before BGSAVE is answered, or after that; so whatever is asked is timed.
+    The fork comes before or after the reply to BGSAVE; so the waits for BGSAVE and INFO count too.
     """
-    waits = [timed_s(wire, [words("BGSAVE")])[0]]
-    info = b"rdb_bgsave_in_progress:1"
+    waits = [timed_s(connection, [encode("BGSAVE")])[0]]
+    in_progress = b"rdb_bgsave_in_progress:1"
     while True:
-        wait_s, said = timed_s(wire, [words("INFO", "persistence")])
+        wait_s, replies = timed_s(connection, [encode("INFO", "persistence")])
         waits.append(wait_s)
-        if info not in str(said[0]).encode():
+        if in_progress not in str(replies[0]).encode():
             return max(waits) * 1000
-        waits += [timed_s(wire, batch)[0] for _ in range(LOOKS)]
+        waits += [timed_s(connection, batch)[0] for _ in range(REQUESTS_PER_CHECK)]
 
 
-def timed_s(wire: Wire, batch: list[bytes]) -> tuple[float, list[object]]:
-    """The wait for a batch's answers, and those."""
+def timed_s(connection: Connection, batch: list[bytes]) -> tuple[float, list[object]]:
+    """Return the wait for the replies to a batch, in seconds, and the replies."""
     started = time.perf_counter()
-    answers = wire.exchange(batch)
-    return time.perf_counter() - started, answers
+    replies = connection.exchange(batch)
+    return time.perf_counter() - started, replies
 
 
-def wait_until_loaded(server: Server, entries: int) -> Wire:
-    """A connection to the server, which has loaded so many entries."""
-    wire = Wire(server.port)
+def wait_until_loaded(server: Server, entries: int) -> Connection:
+    """Return a connection to the server, once it has loaded `entries` entries."""
+    connection = Connection(server.port)
     while True:
         try:
-            assert wire.exchange([words("XLEN", "bench")]) == [entries]
-            return wire
-        except ReplyError as wrong:
-            if not str(wrong).startswith("LOADING"):
+            assert connection.exchange([encode("XLEN", "bench")]) == [entries]
+            return connection
+        except ReplyError as error:
+            if not str(error).startswith("LOADING"):
                 raise
             time.sleep(0.002)

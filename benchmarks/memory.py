@@ -1,12 +1,12 @@
-"""Memory: what one more of each thing adds to a server that was started for it alone.
+"""Measure the memory of one more entry, stream or connection, each in a new server.
 
 entry              two small fields, in one stream
-pending entry      of a group with three consumers, beyond the entry itself
-small stream       a key of its own with one entry of one field
+pending entry      of a group with three consumers, without the entry itself
+small stream       a key with one entry of one field
 idle connection    that has sent one PING
 
-It is said twice: by the system (resident set) and by the server (used_memory: of redis-server what it has
-asked its allocator for, of headrace all it has).
+There are two figures: the resident set, and the server's used_memory. That of redis-server is what it has
+requested from its allocator; that of Headrace is all its memory.
 """
 
 from __future__ import annotations
@@ -17,116 +17,117 @@ from dataclasses import dataclass
 
 from rich.progress import track
 
-from benchmarks.paths import entry_id, filled, words
+from benchmarks.connection import Connection
+from benchmarks.hot_paths import encode, entry_id, fill_requests
 from benchmarks.rounds import SERVERS, Figures, Rows
 from benchmarks.servers import Server
-from benchmarks.wire import Wire
 
-FILES_SPARE = 100  # of a process, for what is no connection
+OTHER_FILES = 100  # open files of a process that are not connections
 
 
 @dataclass(frozen=True)
-class Held:
-    """Bytes: what a server holds, or what each thing has added."""
+class MemoryUse:
+    """The memory of a server, or of one item, in bytes."""
 
     resident: float
     used: float
 
     @classmethod
-    def by(cls, server: Server, wire: Wire) -> Held:
-        [info] = wire.exchange([words("INFO", "memory")])
+    def measure(cls, server: Server, connection: Connection) -> MemoryUse:
+        [info] = connection.exchange([encode("INFO", "memory")])
         assert isinstance(info, bytes)
-        said = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
-        return cls(server.resident_bytes(), int(said[b"used_memory"]))
+        fields = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
+        return cls(server.resident_bytes(), int(fields[b"used_memory"]))
 
-    def since(self, before: Held, count: int) -> Held:
-        return Held((self.resident - before.resident) / count, (self.used - before.used) / count)
+    def growth_since(self, before: MemoryUse, count: int) -> MemoryUse:
+        """Return the growth per item."""
+        return MemoryUse((self.resident - before.resident) / count, (self.used - before.used) / count)
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Something of which there are many: how many, as a share of the entries asked for."""
+class MemoryCase:
+    """A kind of item; `share` is the number of items per requested entry."""
 
     name: str
-    held_each: Callable[[Server, int], Held]
+    measure_each: Callable[[Server, int], MemoryUse]
     share: float
-    most: int = 1 << 30
+    maximum: int = 1 << 30
 
 
-def grown(server: Server, requests: Iterator[bytes], count: int) -> Held:
-    """What the requests add, over the count."""
-    wire = Wire(server.port)
-    before = Held.by(server, wire)
-    wire.exchange(requests)
-    added = Held.by(server, wire).since(before, count)
-    wire.close()
+def measure_growth(server: Server, requests: Iterator[bytes], count: int) -> MemoryUse:
+    """Return the memory that the requests add, divided by `count`."""
+    connection = Connection(server.port)
+    before = MemoryUse.measure(server, connection)
+    connection.exchange(requests)
+    added = MemoryUse.measure(server, connection).growth_since(before, count)
+    connection.close()
     return added
 
 
-def entry(server: Server, count: int) -> Held:
-    return grown(server, filled("s", count), count)
+def entry(server: Server, count: int) -> MemoryUse:
+    return measure_growth(server, fill_requests("s", count), count)
 
 
-def pending_entry(server: Server, count: int) -> Held:
-    grown(server, filled("s", count), count)
-    grown(server, iter([words("XGROUP", "CREATE", "s", "g", "0")]), 1)
-    return grown(server, reads(count), count)
+def pending_entry(server: Server, count: int) -> MemoryUse:
+    measure_growth(server, fill_requests("s", count), count)
+    measure_growth(server, iter([encode("XGROUP", "CREATE", "s", "g", "0")]), 1)
+    return measure_growth(server, read_requests(count), count)
 
 
-def reads(count: int) -> Iterator[bytes]:
-    """Each of three consumers is given a hundred entries in turn."""
+def read_requests(count: int) -> Iterator[bytes]:
+    """Yield XREADGROUPs with which three consumers read a hundred entries each in turn."""
     for i in range(0, count, 100):
-        yield words("XREADGROUP", "GROUP", "g", f"c{i // 100 % 3}", "COUNT", 100, "STREAMS", "s", ">")
+        yield encode("XREADGROUP", "GROUP", "g", f"c{i // 100 % 3}", "COUNT", 100, "STREAMS", "s", ">")
 
 
-def small_stream(server: Server, count: int) -> Held:
-    return grown(
-        server, (words("XADD", f"stream:{i:07}", entry_id(i), "temp", i % 90) for i in range(count)), count
+def small_stream(server: Server, count: int) -> MemoryUse:
+    return measure_growth(
+        server, (encode("XADD", f"stream:{i:07}", entry_id(i), "temp", i % 90) for i in range(count)), count
     )
 
 
-def idle_connection(server: Server, count: int) -> Held:
-    first = Wire(server.port)
-    before = Held.by(server, first)
-    wires = [Wire(server.port) for _ in range(count)]
-    for wire in wires:
-        wire.exchange([words("PING")])
-    added = Held.by(server, first).since(before, count)
-    for wire in [first, *wires]:
-        wire.close()
+def idle_connection(server: Server, count: int) -> MemoryUse:
+    first = Connection(server.port)
+    before = MemoryUse.measure(server, first)
+    connections = [Connection(server.port) for _ in range(count)]
+    for connection in connections:
+        connection.exchange([encode("PING")])
+    added = MemoryUse.measure(server, first).growth_since(before, count)
+    for connection in [first, *connections]:
+        connection.close()
     return added
 
 
 def connections_max() -> int:
-    """How many this process may have, after asking for all it can get."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most - FILES_SPARE
+    """Raise the limit of open files, and return the number of connections that it allows."""
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    return hard_limit - OTHER_FILES
 
 
-THINGS = [
-    Thing("entry of two small fields", entry, 1.0),
-    Thing("pending entry", pending_entry, 0.6),
-    Thing("small stream", small_stream, 2.0),
-    Thing("idle connection", idle_connection, 0.01, 9000),
+MEMORY_CASES = [
+    MemoryCase("entry of two small fields", entry, 1.0),
+    MemoryCase("pending entry", pending_entry, 0.6),
+    MemoryCase("small stream", small_stream, 2.0),
+    MemoryCase("idle connection", idle_connection, 0.01, 9000),
 ]
 
 
 def measure(entries: int) -> Rows:
-    """Bytes of each thing, by server. One round: memory does not waver."""
+    """Return the bytes of each item, by server. One round suffices, because memory does not vary."""
     found: Rows = {}
-    for thing in track(THINGS, description="memory"):
-        count = min(int(entries * thing.share), thing.most)
-        if thing.held_each is idle_connection:
+    for case in track(MEMORY_CASES, description="memory"):
+        count = min(int(entries * case.share), case.maximum)
+        if case.measure_each is idle_connection:
             count = min(count, connections_max())
-        by: Figures = {}
-        by_itself: Figures = {}
+        resident: Figures = {}
+        used: Figures = {}
         for name, make in SERVERS.items():
             with make() as server:
-                added = thing.held_each(server, count)
-                by[name] = {"bytes": added.resident}
-                by_itself[name] = {"bytes": added.used}
-        found[thing.name] = by
-        if thing.held_each is not idle_connection:  # what used_memory counts are data
-            found[f"{thing.name}, used_memory"] = by_itself
+                added = case.measure_each(server, count)
+                resident[name] = {"bytes": added.resident}
+                used[name] = {"bytes": added.used}
+        found[case.name] = resident
+        if case.measure_each is not idle_connection:  # used_memory counts only data
+            found[f"{case.name}, used_memory"] = used
     return found

@@ -1,6 +1,6 @@
-"""What was measured, for people: tables, a chart, and what falls short of the aims.
+"""Report the figures as tables, as a chart, and as a list of missed targets.
 
-A ratio is always of redis-server's figure and ours, turned so that above 1 is better than redis-server.
+All ratios are such that above 1 Headrace is better than redis-server.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rich.table import Table
 
 from benchmarks.rounds import Figures, Rows
 
-UPWARD = {"per_s": "throughput"}  # more is better
-DOWNWARD = {
+HIGHER_IS_BETTER = {"per_s": "throughput"}
+LOWER_IS_BETTER = {
     "cpu_us": "server CPU",
     "p50_ms": "p50",
     "p99_ms": "p99",
@@ -23,43 +23,45 @@ DOWNWARD = {
     "worst_ms": "stall",
     "bytes": "memory",
 }
-DRAWN = {"cpu_us": "o", "per_s": "|", "p99_ms": "x", "worst_ms": "D", "bytes": "s"}
-BUSY_ENOUGH = 0.85  # below, the load was too slow to tell the servers' throughput apart
+CHART_MARKERS = {"cpu_us": "o", "per_s": "|", "p99_ms": "x", "worst_ms": "D", "bytes": "s"}
+BUSY_MIN = 0.85  # below it the load was the bottleneck, so the ratio of throughput is doubtful
 COUNTS = Path(__file__).with_name("instructions.json")
-CPU_AIM, APPEND_AIM, BY_HALF_AIM = 1.0, 1.2, 2.0
+CPU_TARGET, APPEND_TARGET, HALF_MEMORY_TARGET = 1.0, 1.2, 2.0
 PAGE = """\
 # Beside redis-server
 
-Written by `make bench`; what the rows are: [performance.md](performance.md#beside-redis-server).
+Written by `make bench`; [performance.md](performance.md#beside-redis-server) explains the rows.
 {servers[headrace]} and {servers[redis]} on {cores} cores; rounds: {rounds};
 requests of the cheaper workloads: {requests}; entries for memory: {entries}, loaded: {loaded}.
 
-{speeds}
-{sizes}
+{rate_cells}
+{size_cells}
 ![the same as a chart](bench.png)
 
-Instructions per command in user space, as `make bench-instructions` noted them:
+Instructions per command in user space, as stored by `make bench-instructions`:
 
 {instructions}
-Short of the aims:
+Missed targets:
 
-{below}"""
+{missed}"""
 
 
 def ratio(by: Figures, figure: str) -> float | None:
-    """Of one figure of one row; None where there is none."""
+    """Return the ratio of one figure of a row; None if it was not measured."""
     ours, theirs = by["headrace"].get(figure), by["redis"].get(figure)
     if not ours or not theirs:
         return None
-    return ours / theirs if figure in UPWARD else theirs / ours
+    return ours / theirs if figure in HIGHER_IS_BETTER else theirs / ours
 
 
-Cells = list[list[str]]  # the first row is the head
+Cells = list[list[str]]  # the first row has the column names
 
 
-def speeds(rows: Rows) -> Cells:
-    """Everything that has a rate."""
-    cells = [["", "per s", "ratio", "CPU, µs", "ratio", "p50", "p99, ms", "p99", "p99.9", "busy"]]
+def rate_cells(rows: Rows) -> Cells:
+    """Return the table of all rows with a rate."""
+    cells = [
+        ["", "per s", "ratio", "CPU, µs", "ratio", "p50", "p99, ms", "p99", "p99.9", "busy", "busy, redis"]
+    ]
     for name, by in rows.items():
         if "per_s" not in by["headrace"]:
             continue
@@ -68,32 +70,34 @@ def speeds(rows: Rows) -> Cells:
         row = [
             name,
             f"{ours['per_s']:,.0f}",
-            said(ratio(by, "per_s"), busy < BUSY_ENOUGH),
+            format_ratio(ratio(by, "per_s"), busy < BUSY_MIN),
             f"{ours['cpu_us']:.2f}" if ours["cpu_us"] >= 0.1 else f"{ours['cpu_us']:.3f}",
-            said(ratio(by, "cpu_us")),
-            said(ratio(by, "p50_ms")),
+            format_ratio(ratio(by, "cpu_us")),
+            format_ratio(ratio(by, "p50_ms")),
             f"{ours['p99_ms']:.2f}" if "p99_ms" in ours else "",
-            said(ratio(by, "p99_ms")),
-            said(ratio(by, "p999_ms")),
-            f"{ours['busy']:.0%} {theirs['busy']:.0%}" if "busy" in ours else "",
+            format_ratio(ratio(by, "p99_ms")),
+            format_ratio(ratio(by, "p999_ms")),
+            *(f"{figures['busy']:.0%}" if "busy" in figures else "" for figures in (ours, theirs)),
         ]
         cells.append(row)
     return cells
 
 
-def sizes(rows: Rows) -> Cells:
-    """Memory, and the longest stalls."""
+def size_cells(rows: Rows) -> Cells:
+    """Return the table of memory and of the longest stalls."""
     cells = [["", "headrace", "redis-server", "ratio"]]
     for name, by in rows.items():
         for figure, unit in (("bytes", "bytes"), ("worst_ms", "ms")):
             if figure in by["headrace"]:
                 ours, theirs = by["headrace"][figure], by["redis"][figure]
-                cells.append([name, f"{ours:,.1f} {unit}", f"{theirs:,.1f} {unit}", said(ratio(by, figure))])
+                cells.append(
+                    [name, f"{ours:,.1f} {unit}", f"{theirs:,.1f} {unit}", format_ratio(ratio(by, figure))]
+                )
     return cells
 
 
-def table(title: str, cells: Cells) -> Table:
-    """For a terminal; what is in ** is bold."""
+def terminal_table(title: str, cells: Cells) -> Table:
+    """Return a table for the terminal; cells in ** are bold."""
     shown = Table(title=title)
     for column in cells[0]:
         shown.add_column(column, justify="right" if column else "left", no_wrap=True)
@@ -102,36 +106,37 @@ def table(title: str, cells: Cells) -> Table:
     return shown
 
 
-def markdown(cells: Cells) -> str:
-    """For a page."""
+def markdown_table(cells: Cells) -> str:
+    """Return a table in Markdown."""
     lines = ["| " + " | ".join(row) + " |" for row in cells]
     return "\n".join([lines[0], "|---|" + "---:|" * (len(cells[0]) - 1), *lines[1:]]) + "\n"
 
 
-def page(figures: dict[str, Any]) -> str:
-    """All figures as Markdown."""
+def render_page(figures: dict[str, Any]) -> str:
+    """Return all figures as Markdown."""
     rows = figures["rows"]
-    below = "".join(f"- {line}\n" for line in short(rows)) or "Nothing.\n"
+    missed = "".join(f"- {line}\n" for line in missed_targets(rows)) or "Nothing.\n"
     return PAGE.format(
-        speeds=markdown(speeds(rows)),
-        sizes=markdown(sizes(rows)),
-        below=below,
-        instructions=markdown(instructions()),
+        rate_cells=markdown_table(rate_cells(rows)),
+        size_cells=markdown_table(size_cells(rows)),
+        missed=missed,
+        instructions=markdown_table(instruction_cells()),
         **{name: f"{n:,}" if isinstance(n, int) else n for name, n in figures.items() if name != "rows"},
     )
 
 
-def instructions() -> Cells:
-    """Those that instructions.py has noted."""
+def instruction_cells() -> Cells:
+    """Return the table of the stored counts of instructions."""
     cells = [["", "headrace", "redis-server", "ratio"]]
     for name, by in json.loads(COUNTS.read_text()).items():
         ours, theirs = by["headrace"], by.get("redis")
-        beside = [f"{theirs:,.0f}", said(theirs / ours)] if theirs else ["", ""]
-        cells.append([name, f"{ours:,.0f}", *beside])
+        compared = [f"{theirs:,.0f}", format_ratio(theirs / ours)] if theirs else ["", ""]
+        cells.append([name, f"{ours:,.0f}", *compared])
     return cells
 
 
-def said(value: float | None, doubtful: bool = False) -> str:
+def format_ratio(value: float | None, doubtful: bool = False) -> str:
+    """Return a ratio as text: in brackets if it is doubtful, bold if redis-server is better."""
     if value is None:
         return ""
     text = f"{value:.2f}"
@@ -140,29 +145,30 @@ def said(value: float | None, doubtful: bool = False) -> str:
     return text if value >= 0.995 else f"**{text}**"
 
 
-def short(rows: Rows) -> Iterator[str]:
-    """What falls short of the aims: CPU, throughput up to depth 16, p99, memory; a line each."""
+def missed_targets(rows: Rows) -> Iterator[str]:
+    """Yield a line for each figure below its target."""
     for name, by in rows.items():
-        for figure, least in aims(name).items():
+        for figure, target in targets(name).items():
             value = ratio(by, figure)
-            if value is not None and value < least - 0.005:
-                yield f"{name}: {(UPWARD | DOWNWARD)[figure]} {value:.2f}, aim {least:.1f}"
+            if value is not None and value < target - 0.005:
+                label = (HIGHER_IS_BETTER | LOWER_IS_BETTER)[figure]
+                yield f"{name}: {label} {value:.2f}, target {target:.1f}"
 
 
-def aims(name: str) -> dict[str, float]:
-    """The least ratio wanted of each figure of a row."""
-    found = {"cpu_us": CPU_AIM, "p99_ms": 1.0, "worst_ms": 1.0, "bytes": 1.0}
+def targets(name: str) -> dict[str, float]:
+    """Return the minimum ratio of each figure of a row."""
+    found = {"cpu_us": CPU_TARGET, "p99_ms": 1.0, "worst_ms": 1.0, "bytes": 1.0}
     if "depth 64" not in name:
         found["per_s"] = 1.0
     if name in ("XADD depth 16", "XADD depth 64"):
-        found["cpu_us"] = APPEND_AIM
+        found["cpu_us"] = APPEND_TARGET
     if name.startswith(("pending entry", "idle connection")):
-        found["bytes"] = BY_HALF_AIM
+        found["bytes"] = HALF_MEMORY_TARGET
     return found
 
 
 def chart(rows: Rows, path: Path) -> None:
-    """One row for everything measured, one mark for each ratio."""
+    """Draw a row for each row of the tables, with a mark for each ratio."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -170,8 +176,12 @@ def chart(rows: Rows, path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(9, 0.24 * len(rows) + 1.5), layout="constrained")
     names = list(rows)[::-1]
-    labels = UPWARD | DOWNWARD | {"cpu_us": "server CPU per command", "p99_ms": "p99 latency", "worst_ms": ""}
-    for which, (field, marker) in enumerate(DRAWN.items()):
+    labels = (
+        HIGHER_IS_BETTER
+        | LOWER_IS_BETTER
+        | {"cpu_us": "server CPU per command", "p99_ms": "p99 latency", "worst_ms": ""}
+    )
+    for which, (field, marker) in enumerate(CHART_MARKERS.items()):
         found = [(ratio(rows[name], field), i) for i, name in enumerate(names)]
         points = [(value, i) for value, i in found if value is not None]
         if points:

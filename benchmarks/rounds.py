@@ -1,4 +1,4 @@
-"""Rounds and medians: each round measures both servers, and the next round does so in the other order."""
+"""Measure both servers in rounds of alternating order, and take medians."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import statistics
 from collections.abc import Callable
 from dataclasses import asdict
 
-from benchmarks.load import Sample
+from benchmarks.redis_benchmark import Sample
 from benchmarks.servers import Server
 
 SERVERS: dict[str, Callable[..., Server]] = {"redis": Server.redis, "headrace": Server.headrace}
-Figures = dict[str, dict[str, float]]  # by server, then by figure: the fields of Sample, bytes, worst_ms
-Rows = dict[str, Figures]  # by what was measured
+Figures = dict[str, dict[str, float]]  # by server and by figure: the fields of Sample, bytes, worst_ms
+Rows = dict[str, Figures]  # by name of the row
 
 
-def alternately(
+def sample_rounds(
     rounds: int, sample: Callable[[str], Sample | dict[str, float]]
 ) -> dict[str, list[dict[str, float]]]:
-    """What sample(server) said, by server."""
+    """Return the samples of all rounds, by server."""
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in SERVERS}
     for turn in range(rounds):
         for name in list(SERVERS)[:: -1 if turn % 2 else 1]:
-            said = sample(name)
-            taken[name].append(asdict(said) if isinstance(said, Sample) else said)
+            figures = sample(name)
+            taken[name].append(asdict(figures) if isinstance(figures, Sample) else figures)
     return taken
 
 
 def medians(taken: dict[str, list[dict[str, float]]]) -> Figures:
-    """The median of each figure, for each server."""
+    """Return the median of each figure, by server."""
     return {
-        server: {figure: statistics.median(said[figure] for said in samples) for figure in samples[0]}
+        server: {figure: statistics.median(sample[figure] for sample in samples) for figure in samples[0]}
         for server, samples in taken.items()
     }

@@ -1,4 +1,4 @@
-"""The two servers under measurement: on a free port, pinned to a core, asked for CPU time and memory."""
+"""Start a server on a free port, pinned to a core, and read its CPU time and memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 def load_cores() -> set[int]:
-    """The cores that are not the server's; its own, too, on a machine that has no other."""
+    """Return the cores for the load: all but the server's, or that one if there is no other."""
     return set(range(os.cpu_count() or 1)) - {SERVER_CORE} or {SERVER_CORE}
 
 
@@ -34,17 +34,17 @@ IN_MEMORY = ("--save", "", "--appendonly", "no")
 
 
 def prepare_process() -> None:
-    """A server has one core to itself, and may open as many files as the system lets it."""
+    """Pin the server to its core, and raise its limit of open files."""
     os.sched_setaffinity(0, {SERVER_CORE})
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 @dataclass
 class Server:
-    """A running server. `with Server.headrace() as s:` stops it at the end.
+    """A server that runs within `with Server.headrace() as server:`.
 
-    Without directives it keeps nothing on disk; with `seed`, a directory, it starts on what is in it.
+    Without directives it stores nothing on disk. It starts with the files of the directory `seed`, if given.
     """
 
     name: str
@@ -63,13 +63,13 @@ class Server:
         port = free_port()
         program = os.environ.get("REDIS_SERVER") or shutil.which("redis-server")
         if program is None:
-            raise SystemExit("no redis-server to compare with: install it or name it in REDIS_SERVER=")
+            raise SystemExit("redis-server was not found: install it, or set REDIS_SERVER to its path")
         return cls("redis", [program, "--port", str(port), *(directives or IN_MEMORY)], port, seed)
 
     def __enter__(self) -> Self:
         self._dir = tempfile.TemporaryDirectory()
         if self.seed is not None:
-            # Linked, not copied: whoever is measured on a seed writes only new files.
+            # Hard links suffice: the server writes only new files.
             shutil.copytree(self.seed, self._dir.name, dirs_exist_ok=True, copy_function=os.link)
         self.started = time.monotonic()
         self._process = subprocess.Popen(
@@ -94,10 +94,8 @@ class Server:
         self._dir.cleanup()
 
     def cpu_s(self) -> float:
-        """User and system time used so far, in seconds, of all threads."""
-        clock = (
-            ~self._process.pid << 3 | 2
-        )  # how Linux numbers the CPU clock of a process: clock_getcpuclockid(3)
+        """Return the user and system time of all threads so far, in seconds."""
+        clock = ~self._process.pid << 3 | 2  # Linux's number of a process's CPU clock: clock_getcpuclockid(3)
         return time.clock_gettime(clock)
 
     def resident_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The Spark source and sink: rates beside the plain way and Spark's ceiling, and latency; medians of one run.
+"""Measure the Spark source and sink: rates, compared with references, and latency; medians of one run.
 
 python -m benchmarks.spark [--entries 2000000] [--rounds 3] [--latencies 60] [--out docs]
 """
@@ -21,9 +21,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--latencies", type=int, default=60, help="entries to measure the latency with")
-    parser.add_argument("--only", choices=["read", "write", "latency"], help="a part of it")
-    parser.add_argument("--out", type=Path, default=Path("docs"), help="where spark_bench.json goes")
+    parser.add_argument("--latencies", type=int, default=60, help="entries for the measurement of latency")
+    parser.add_argument("--only", choices=["read", "write", "latency"], help="measure only this part")
+    parser.add_argument("--out", type=Path, default=Path("docs"), help="the directory for spark_bench.json")
     args = parser.parse_args()
     console = Console() if sys.stdout.isatty() else Console(width=120)
     figures: dict[str, Any] = {"entries": args.entries, "rounds": args.rounds}
@@ -31,32 +31,32 @@ def main() -> None:
     if args.only and path.exists():
         figures = json.loads(path.read_text()) | figures
 
-    def note(part: str, found: object) -> None:
+    def store(part: str, found: object) -> None:
         figures[part] = found
         args.out.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(figures, indent=1) + "\n")
 
     if args.only in (None, "latency"):
         found = {
-            "defaults": spark_latency.in_a_process(args.latencies, tuned=False),
-            "tuned": spark_latency.in_a_process(args.latencies, tuned=True),
+            "defaults": spark_latency.run_in_subprocess(args.latencies, tuned=False),
+            "tuned": spark_latency.run_in_subprocess(args.latencies, tuned=True),
         }
-        note("latency", found)
+        store("latency", found)
         console.print(spark_latency.table(found))
     if args.only == "latency":
         return
     with Server.redis() as redis, Server.headrace() as headrace:
         servers = {"redis": redis, "headrace": headrace}
         for server in servers.values():
-            spark_job.let_loose(server)
+            spark_job.allow_all_cores(server)
         spark = spark_job.session()
         if args.only != "write":
             read = spark_read.measure(spark, servers, args.entries, args.rounds)
-            note("read", read)
+            store("read", read)
             console.print(spark_read.table(read))
         if args.only != "read":
             written = spark_write.measure(spark, servers, args.entries, args.rounds)
-            note("write", written)
+            store("write", written)
             console.print(spark_write.table(written))
         spark.stop()
     console.print(f"figures: {path}")

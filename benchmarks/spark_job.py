@@ -1,4 +1,4 @@
-"""What the Spark benchmarks share: a session, the data, and rounds in which the contestants alternate."""
+"""The common parts of the Spark benchmarks: the session, the data, and rounds of alternating jobs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from benchmarks.servers import Server
 STREAM = "benchmark"
 FIRST_MS = 1_700_000_000_000
 TASKS = 2
-YARDSTICK_SHARE = 4  # the slow yardsticks handle this part of the entries; their rate does not depend on it
+REFERENCE_DIVISOR = 4  # slow references get this fraction of the entries; their rate does not depend on it
 
 
 def session(**settings: str) -> SparkSession:
-    """Two cores, no UI, everything else as Spark has it unless settings say otherwise."""
+    """Start a session on two cores without UI, otherwise with Spark's defaults and the given settings."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # for Spark's workers
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -32,7 +32,7 @@ def session(**settings: str) -> SparkSession:
 
 
 def requests(entries: int) -> Iterator[bytes]:
-    """XADDs of two short fields, an entry a millisecond, in pieces."""
+    """Yield inline XADDs of two short fields, with one millisecond between entries, in blocks."""
     for start in range(0, entries, 10_000):
         yield "".join(
             f"XADD {STREAM} {FIRST_MS + n}-0 device dev{n % 1000:03} temp {n % 10000 / 100:.2f}\r\n"
@@ -41,38 +41,38 @@ def requests(entries: int) -> Iterator[bytes]:
 
 
 def fill(server: Server, entries: int) -> None:
-    """The stream, and nothing else."""
+    """Delete all keys of the server and fill the stream."""
     client = redis.Redis(port=server.port)
     client.flushall()
     command = ["redis-cli", "-p", str(server.port), "--pipe"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as pipe:
         assert pipe.stdin is not None
-        for piece in requests(entries):
-            pipe.stdin.write(piece)
+        for block in requests(entries):
+            pipe.stdin.write(block)
     found = client.xlen(STREAM)
     if found != entries:
-        raise SystemExit(f"{server.name} has {found} entries of {entries}")
+        raise SystemExit(f"{server.name} has {found} entries, expected {entries}")
 
 
 def url(server: Server) -> str:
-    """As the option url takes it."""
+    """Return the server's URL."""
     return f"redis://127.0.0.1:{server.port}"
 
 
-def let_loose(server: Server) -> None:
-    """Let the server run on any core, as it would: JVM and Python workers are not kept off its own."""
+def allow_all_cores(server: Server) -> None:
+    """Let the server run on any core, because the JVM and Python workers use all cores too."""
     pid = redis.Redis(port=server.port).info("server")["process_id"]
     for thread in os.listdir(f"/proc/{pid}/task"):
         os.sched_setaffinity(int(thread), range(os.cpu_count() or 1))
 
 
 def to_noop(frame: DataFrame) -> Callable[[], None]:
-    """A job that reads every column and writes nothing."""
+    """Return a job that reads every column and writes nothing."""
     return lambda: frame.write.format("noop").mode("append").save()
 
 
 def rates(jobs: Mapping[str, tuple[int, Callable[[], None]]], rounds: int) -> dict[str, float]:
-    """Rows a second of each job, by name: (rows, job). Medians over the rounds, after one to warm up."""
+    """Return the median rows per second of each job, after one round of warm-up; jobs: name: (rows, job)."""
     taken: dict[str, list[float]] = {name: [] for name in jobs}
     for turn in range(rounds + 1):
         for name in sorted(jobs, reverse=bool(turn % 2)):

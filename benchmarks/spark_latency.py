@@ -1,10 +1,10 @@
-"""From XADD to the sink: a query copies a stream to another of the same server, entries come one by one.
+"""Measure the latency of a query that copies single entries from one stream to another on the same server.
 
     python -m benchmarks.spark_latency [--tuned] [--entries 60]     prints JSON, by server
 
-The latency of an entry is the time in the ID of its copy less the time in its own: both are of the server's
-clock, so it ends when the copy is there for readers. Afterwards the query idles for some seconds, while the
-server counts the commands it gets. Run in a process of its own, for the settings are partly of the JVM.
+The latency of an entry is the time in the ID of its copy minus the time in its own ID, both from the server's
+clock. Then the query is idle for some seconds, while the server counts its commands. Each measurement is a
+separate process, because some settings are settings of the JVM.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from benchmarks import spark_job as job
 from benchmarks.servers import Server
 
 IDLE_S = 8
-WARM = 10  # entries before the first that counts
+WARM_UP = 10  # entries that are not counted
 GAPS_S = (0.3, 0.7)
-TUNED = {  # for checkpoints on local disks, and a JVM that need not become fast
+TUNED = {  # for checkpoints on a local disk, and a JVM that starts fast
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
     ".checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -43,7 +43,7 @@ Figures = dict[str, float]  # median_ms, p95_ms, polls_per_s, commands_per_s
 
 @contextmanager
 def copying(spark: SparkSession, server: Server) -> Iterator[Any]:
-    """A query from the stream `in` to the stream `out`."""
+    """Run a query that copies the stream `in` to the stream `out` within the block."""
     with tempfile.TemporaryDirectory() as folder:
         rows = spark.readStream.format("headrace").options(url=job.url(server), subscribe="in")
         writer = rows.option("startingOffsets", "earliest").schema("n LONG").load().writeStream
@@ -56,15 +56,15 @@ def copying(spark: SparkSession, server: Server) -> Iterator[Any]:
 
 
 def measure(spark: SparkSession, server: Server, entries: int) -> Figures:
-    """The figures of one server."""
+    """Return the figures of one server."""
     client: Any = redis.Redis(port=server.port)
     chance = random.Random(7)
     client.flushall()
-    job.let_loose(server)
+    job.allow_all_cores(server)
     with copying(spark, server) as query:
-        for n in range(WARM + entries):
+        for n in range(WARM_UP + entries):
             client.xadd("in", {"n": n})
-            if n < WARM or n == WARM + entries - 1:
+            if n < WARM_UP or n == WARM_UP + entries - 1:
                 wait_for_copies(client, query, n + 1)
             time.sleep(chance.uniform(*GAPS_S))
         time.sleep(1)
@@ -72,10 +72,10 @@ def measure(spark: SparkSession, server: Server, entries: int) -> Figures:
         time.sleep(IDLE_S)
         calls = {name: stat["calls"] for name, stat in client.info("commandstats").items()}
     sent = {int(fields[b"n"]): millisecond(i) for i, fields in client.xrange("in")}
-    took = [millisecond(i) - sent[int(fields[b"n"])] for i, fields in client.xrange("out")][WARM:]
+    latencies = [millisecond(i) - sent[int(fields[b"n"])] for i, fields in client.xrange("out")][WARM_UP:]
     return {
-        "median_ms": statistics.median(took),
-        "p95_ms": statistics.quantiles(took, n=20)[18],
+        "median_ms": statistics.median(latencies),
+        "p95_ms": statistics.quantiles(latencies, n=20)[18],
         "polls_per_s": max(calls.values(), default=0) / IDLE_S,
         "commands_per_s": sum(n for name, n in calls.items() if "config" not in name) / IDLE_S,
     }
@@ -84,7 +84,7 @@ def measure(spark: SparkSession, server: Server, entries: int) -> Figures:
 def wait_for_copies(client: Any, query: Any, n: int) -> None:
     while client.xlen("out") < n:
         if not query.isActive:
-            raise SystemExit(f"the query has ended: {query.exception()}")
+            raise SystemExit(f"the query failed: {query.exception()}")
         time.sleep(0.01)
 
 
@@ -92,16 +92,17 @@ def millisecond(entry_id: bytes) -> int:
     return int(entry_id.split(b"-")[0])
 
 
-def in_a_process(entries: int, *, tuned: bool) -> dict[str, Figures]:
-    """By server, out of a process of its own."""
-    words = [sys.executable, "-m", "benchmarks.spark_latency", "--entries", str(entries)]
-    out = subprocess.run([*words, *(["--tuned"] if tuned else [])], check=True, stdout=subprocess.PIPE).stdout
+def run_in_subprocess(entries: int, *, tuned: bool) -> dict[str, Figures]:
+    """Return the figures by server, measured in a subprocess."""
+    command = [sys.executable, "-m", "benchmarks.spark_latency", "--entries", str(entries)]
+    command += ["--tuned"] if tuned else []
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     found: dict[str, Figures] = json.loads(out.splitlines()[-1])
     return found
 
 
 def table(found: Mapping[str, Mapping[str, Figures]]) -> Table:
-    """By settings, by server."""
+    """Return the table of all figures."""
     shown = Table(title="Spark: from XADD to the sink, and an idle query")
     for column in ("", "median ms", "p95 ms", "idle: polls/s", "commands/s"):
         shown.add_column(column, justify="right" if column else "left", no_wrap=True)

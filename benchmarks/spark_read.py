@@ -1,9 +1,9 @@
-"""Rows a second of the Spark source into the noop sink, which takes every column and writes nothing.
+"""Measure rows per second of the Spark source into the noop sink, which reads every column.
 
-Beside it a plain Python source of redis-py rows, with redis-py's own parser, which is what `pip install
-redis` gives, and with hiredis; and one that only yields a record batch made before, which is what Spark
-itself can take. The same entries from redis-server, by XRANGE, and from headrace, by XRANGE and by XARROW.
-Server, JVM and Python workers share the cores.
+The references are a Python source of redis-py rows, with redis-py's own parser and with hiredis, and a source
+that yields prebuilt record batches, which shows the limit of Spark. The same entries are read from
+redis-server by XRANGE, and from Headrace by XRANGE and by XARROW. Server, JVM and Python workers share the
+cores.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from rich.table import Table
 
 from benchmarks import spark_job as job
 from benchmarks.servers import Server
-from benchmarks.spark_yardsticks import TYPED, PrebuiltSource, RowSource
+from benchmarks.spark_references import TYPED, PrebuiltSource, RowSource
 
 SCHEMAS = {"map": "", "typed": TYPED}  # the default schema, and two columns of the entries' fields
-WAYS = {  # name: (server, fetch)
+READERS = {  # name: (server, fetch)
     "headrace, from redis-server": ("redis", "resp"),
     "headrace, from headrace by XRANGE": ("headrace", "resp"),
     "headrace, from headrace by XARROW": ("headrace", "arrow"),
 }
 ROWS, HIREDIS, BATCHES = "redis-py rows", "redis-py rows, hiredis", "prebuilt batches"
-Rates = dict[str, dict[str, float]]  # by schema, by way of reading
+Rates = dict[str, dict[str, float]]  # by schema and by reader
 
 
 def measure(spark: SparkSession, servers: dict[str, Server], entries: int, rounds: int) -> Rates:
-    """Rows a second, medians."""
-    for server in servers.values():
-        job.fill(server, entries)
+    """Return the median rows per second."""
+    for each in servers.values():
+        job.fill(each, entries)
     spark.dataSource.register(RowSource)
     spark.dataSource.register(PrebuiltSource)
-    few = entries // job.YARDSTICK_SHARE
+    few = entries // job.REFERENCE_DIVISOR
+    from_redis = {"url": job.url(servers["redis"]), "entries": str(few)}
 
     def reading(schema: str, kind: str, rows: int, **options: str) -> tuple[int, Callable[[], None]]:
         reader = spark.read.format(kind).options(**options)
@@ -42,23 +43,21 @@ def measure(spark: SparkSession, servers: dict[str, Server], entries: int, round
     found = {}
     for name, schema in SCHEMAS.items():
         jobs = {
-            ROWS: reading(schema, "rows", few, url=job.url(servers["redis"]), entries=str(few)),
-            HIREDIS: reading(
-                schema, "rows", few, url=job.url(servers["redis"]), entries=str(few), hiredis="yes"
-            ),
+            ROWS: reading(schema, "rows", few, **from_redis),
+            HIREDIS: reading(schema, "rows", few, hiredis="yes", **from_redis),
             BATCHES: reading(schema, "prebuilt", entries, entries=str(entries)),
         }
-        for way, (where, fetch) in WAYS.items():
-            place = {"url": job.url(servers[where]), "subscribe": job.STREAM}
-            options = place | {"fetch": fetch, "minPartitions": str(job.TASKS)}
-            jobs[way] = reading(schema, "headrace", entries, **options)
+        for reader, (server, fetch) in READERS.items():
+            source = {"url": job.url(servers[server]), "subscribe": job.STREAM}
+            options = source | {"fetch": fetch, "minPartitions": str(job.TASKS)}
+            jobs[reader] = reading(schema, "headrace", entries, **options)
         found[name] = job.rates(jobs, rounds)
     return found
 
 
 def table(found: Rates) -> Table:
-    """Rates, and their ratios to both yardsticks."""
-    shown = Table(title="Spark source: thousand rows a second into noop")
+    """Return the table of the rates and their ratios to the references."""
+    shown = Table(title="Spark source: thousand rows per second into noop")
     for column in ("", "k rows/s", "of redis-py", "of hiredis", "of prebuilt", "of XRANGE"):
         shown.add_column(column, justify="right" if column else "left", no_wrap=True)
     for schema, by in found.items():

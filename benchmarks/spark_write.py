@@ -1,6 +1,6 @@
-"""Rows a second of the Spark sink, beside a plain Python sink that pipelines an XADD a row by redis-py.
+"""Measure rows per second of the Spark sink, compared with a Python sink that pipelines XADDs by redis-py.
 
-Two columns of text that Spark makes on the way, two tasks, into one stream that is empty at the start.
+Two tasks write two columns of text, which Spark generates, into one empty stream.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from rich.table import Table
 
 from benchmarks import spark_job as job
 from benchmarks.servers import Server
-from benchmarks.spark_yardsticks import RowSource
+from benchmarks.spark_references import RowSource
 
 OUT = "out"
 ROWS = "redis-py pipeline of rows"
 DELIVERIES = ("at-least-once", "exactly-once")
-Rates = dict[str, dict[str, float]]  # by server, by way of writing
+Rates = dict[str, dict[str, float]]  # by server and by sink
 
 
 def measure(spark: SparkSession, servers: dict[str, Server], entries: int, rounds: int) -> Rates:
-    """Rows a second, medians. Every job's entries are counted."""
+    """Return the median rows per second. The entries of each job are counted."""
     spark.dataSource.register(RowSource)
 
     def writing(server: Server, kind: str, rows: int, **options: str) -> tuple[int, Callable[[], None]]:
@@ -35,13 +35,13 @@ def measure(spark: SparkSession, servers: dict[str, Server], entries: int, round
             client.flushall()
             frame.write.format(kind).options(url=job.url(server), **options).mode("append").save()
             if client.xlen(OUT) != rows:
-                raise SystemExit(f"{client.xlen(OUT)} entries of {rows} were written to {server.name}")
+                raise SystemExit(f"{server.name} has {client.xlen(OUT)} entries, expected {rows}")
 
         return rows, work
 
     found = {}
     for name, server in servers.items():
-        jobs = {ROWS: writing(server, "rows", entries // job.YARDSTICK_SHARE)}
+        jobs = {ROWS: writing(server, "rows", entries // job.REFERENCE_DIVISOR)}
         for delivery in DELIVERIES:
             jobs[f"headrace sink, {delivery}"] = writing(
                 server, "headrace", entries, stream=OUT, delivery=delivery
@@ -51,8 +51,8 @@ def measure(spark: SparkSession, servers: dict[str, Server], entries: int, round
 
 
 def table(found: Rates) -> Table:
-    """Rates, and their ratios to the yardstick."""
-    shown = Table(title="Spark sink: thousand rows a second")
+    """Return the table of the rates and their ratios to the reference."""
+    shown = Table(title="Spark sink: thousand rows per second")
     for column in ("", "k rows/s", f"of {ROWS}"):
         shown.add_column(column, justify="right" if column else "left", no_wrap=True)
     for server, by in found.items():

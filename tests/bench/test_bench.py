@@ -1,4 +1,4 @@
-"""The benchmarks do what they say they measure; how long it takes is no test's business."""
+"""The benchmarks send the loads that they claim to measure. No test checks how long they take."""
 
 import json
 import os
@@ -13,10 +13,10 @@ import redis
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import deliveries, load, report  # noqa: E402
-from benchmarks.rounds import alternately, medians  # noqa: E402
+from benchmarks import deliveries, redis_benchmark, report  # noqa: E402
+from benchmarks.rounds import medians, sample_rounds  # noqa: E402
 from benchmarks.servers import Server  # noqa: E402
-from benchmarks.workloads import WORKLOADS, XADD, read_and_acknowledged  # noqa: E402
+from benchmarks.workloads import WORKLOADS, XADD, read_and_acknowledge  # noqa: E402
 
 ROWS = {
     "XADD depth 16": {
@@ -36,7 +36,7 @@ def running() -> Iterator[Server]:
 
 @pytest.fixture
 def server(running: Server) -> Server:
-    load.flush(running)
+    redis_benchmark.flush(running)
     return running
 
 
@@ -44,33 +44,35 @@ def client_of(server: Server) -> redis.Redis:
     return redis.Redis(port=server.port, decode_responses=True)
 
 
-def test_redis_benchmark_sends_what_it_was_asked_to(server: Server) -> None:
-    said = load.run(server, XADD, 16, 3200)
+def test_redis_benchmark_sends_the_requested_commands(server: Server) -> None:
+    sample = redis_benchmark.run(server, XADD, 16, 3200)
     assert client_of(server).xlen("bench") == 3200
-    assert 0 < said.p50_ms <= said.p99_ms <= said.p999_ms
-    assert said.per_s > 0 and said.cpu_us > 0 and said.busy > 0
+    assert 0 < sample.p50_ms <= sample.p99_ms <= sample.p999_ms
+    assert sample.per_s > 0 and sample.cpu_us > 0 and sample.busy > 0
 
 
-def test_percentiles_lie_on_the_line_between_two_rows() -> None:
+def test_percentiles_between_two_rows_are_interpolated() -> None:
     out = "50.000% <= 1.000 milliseconds\n 75.000% <= 2.000 milliseconds\n100.000% <= 4.000 milliseconds"
-    assert [load.percentile(out, p) for p in (50, 60, 75, 100)] == pytest.approx([1.0, 1.4, 2.0, 4.0])
+    assert [redis_benchmark.percentile(out, p) for p in (50, 60, 75, 100)] == pytest.approx(
+        [1.0, 1.4, 2.0, 4.0]
+    )
 
 
-def test_our_own_load_sends_each_request_once(server: Server) -> None:
+def test_the_load_generator_sends_each_request_once(server: Server) -> None:
     deletes = next(w for w in WORKLOADS if w.name.startswith("XDEL"))
-    said = deletes.measure(server, 1600)
+    sample = deletes.measure(server, 1600)
     info = client_of(server).xinfo_stream("s")
     assert (info["length"], info["entries-added"]) == (0, 1600)
-    assert said.p50_ms <= said.p99_ms <= said.p999_ms
+    assert sample.p50_ms <= sample.p99_ms <= sample.p999_ms
 
 
-def test_each_group_is_given_all_entries_and_acknowledges_them(server: Server) -> None:
-    read_and_acknowledged(10, 8)(server, 640)
+def test_each_group_reads_and_acknowledges_all_entries(server: Server) -> None:
+    read_and_acknowledge(10, 8)(server, 640)
     groups = client_of(server).xinfo_groups("s")
     assert [(g["pending"], g["lag"]) for g in groups] == [(0, 0)] * 10
 
 
-def test_deliveries_go_to_consumers_that_are_blocked(server: Server) -> None:
+def test_entries_are_delivered_to_blocked_consumers(server: Server) -> None:
     deliveries.run(server, 200)
     client = client_of(server)
     for i in range(deliveries.PAIRS):
@@ -78,14 +80,14 @@ def test_deliveries_go_to_consumers_that_are_blocked(server: Server) -> None:
         assert (group["pending"], group["entries-read"]) == (0, 5)
 
 
-def test_every_second_round_has_the_other_order() -> None:
+def test_rounds_alternate_the_order_of_servers() -> None:
     order: list[str] = []
 
     def sample(name: str) -> dict[str, float]:
         order.append(name)
         return {"ms": float(len(order))}
 
-    found = medians(alternately(3, sample))
+    found = medians(sample_rounds(3, sample))
     assert order == ["redis", "headrace", "headrace", "redis", "redis", "headrace"]
     assert found == {"redis": {"ms": 4.0}, "headrace": {"ms": 3.0}}
 
@@ -100,15 +102,15 @@ def test_ratios_above_one_are_better_than_redis_server() -> None:
     ]
 
 
-def test_what_is_short_of_an_aim_is_said() -> None:
-    assert list(report.short(ROWS)) == [
-        "XADD depth 16: server CPU 1.10, aim 1.2",
-        "XADD depth 16: p99 0.50, aim 1.0",
-        "pending entry: memory 1.80, aim 2.0",
+def test_figures_below_their_targets_are_listed() -> None:
+    assert list(report.missed_targets(ROWS)) == [
+        "XADD depth 16: server CPU 1.10, target 1.2",
+        "XADD depth 16: p99 0.50, target 1.0",
+        "pending entry: memory 1.80, target 2.0",
     ]
 
 
-def test_without_valgrind_one_line_says_so() -> None:
+def test_missing_valgrind_is_reported_in_one_line() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.instructions"],
         cwd=ROOT,
@@ -121,10 +123,10 @@ def test_without_valgrind_one_line_says_so() -> None:
 
 
 @pytest.mark.whole
-def test_one_row_of_the_whole_program_is_kept_as_json_page_and_chart(tmp_path: Path) -> None:
+def test_a_run_of_one_row_writes_json_a_page_and_a_chart(tmp_path: Path) -> None:
     words = ["--quick", "--requests", "20000", "--only", "XDEL", "--out", str(tmp_path)]
     subprocess.run([sys.executable, "-m", "benchmarks", *words], cwd=ROOT, check=True, capture_output=True)
-    said = json.loads((tmp_path / "bench.json").read_text())
-    assert set(said["rows"]["XDEL at random depth 16"]) == {"redis", "headrace"}
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    assert set(figures["rows"]["XDEL at random depth 16"]) == {"redis", "headrace"}
     assert "| XDEL at random depth 16 |" in (tmp_path / "bench.md").read_text()
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")

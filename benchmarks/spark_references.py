@@ -1,4 +1,4 @@
-"""What the source and the sink are measured against: the plain way in Python, and Spark's own ceiling."""
+"""The references for the Spark source and sink: plain Python with redis-py, and prebuilt record batches."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ MAP = "stream STRING, id STRING, timestamp TIMESTAMP, sequence BIGINT, fields MA
 TYPED = "device STRING, temp DOUBLE"
 
 
-def halves(entries: int) -> list[InputPartition]:
-    """Entry numbers, from and up to."""
+def task_ranges(entries: int) -> list[InputPartition]:
+    """Return a partition for each task: the range [start, stop) of its entries' numbers."""
     cuts = [entries * i // TASKS for i in range(TASKS + 1)]
     return [InputPartition((cuts[i], cuts[i + 1])) for i in range(TASKS)]
 
 
 class RowReader(DataSourceReader):
-    """What one writes without headrace: XRANGE by redis-py, a tuple a row."""
+    """Reads without Headrace: XRANGE by redis-py, a tuple per row."""
 
     def __init__(self, options: Any, typed: bool) -> None:
         self.options = options
         self.typed = typed
 
     def partitions(self) -> list[InputPartition]:
-        return halves(int(self.options["entries"]))
+        return task_ranges(int(self.options["entries"]))
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         first, end = partition.value
@@ -60,14 +60,14 @@ class RowReader(DataSourceReader):
 
 
 class PrebuiltReader(DataSourceReader):
-    """One record batch, made once, over and over: what is left is Spark's own work."""
+    """Yields the same record batch repeatedly, so that only Spark's own work is measured."""
 
     def __init__(self, options: Any, schema: Any) -> None:
         self.entries = int(options["entries"])
         self.schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
-        return halves(self.entries)
+        return task_ranges(self.entries)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = range(BATCH_ROWS)
@@ -89,7 +89,7 @@ class PrebuiltReader(DataSourceReader):
 
 
 class RowWriter(DataSourceWriter):
-    """What one writes without headrace: XADDs in pipelines of redis-py, a row at a time."""
+    """Writes without Headrace: an XADD per row, in pipelines of redis-py."""
 
     def __init__(self, options: Any) -> None:
         self.url = options["url"]
@@ -106,7 +106,7 @@ class RowWriter(DataSourceWriter):
 
 
 class RowSource(DataSource):
-    """format("rows"), read and written."""
+    """The source and sink of format("rows")."""
 
     @classmethod
     def name(cls) -> str:
@@ -123,7 +123,7 @@ class RowSource(DataSource):
 
 
 class PrebuiltSource(DataSource):
-    """format("prebuilt")"""
+    """The source of format("prebuilt")."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""One measurement by redis-benchmark, from another core than the server's."""
+"""Run redis-benchmark on other cores than the server's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import resource
 import subprocess
 from dataclasses import dataclass
 
+from benchmarks.connection import Connection
 from benchmarks.servers import Server, load_cores
-from benchmarks.wire import Wire
 from headrace.resp.request import request
 
 CONNECTIONS = 50
@@ -17,7 +17,7 @@ CONNECTIONS = 50
 
 @dataclass(frozen=True)
 class Sample:
-    """What one round gave. Where `busy` is far below 1 the load was the bottleneck, not the server."""
+    """The figures of one round. If `busy` is far below 1, the load was the bottleneck, not the server."""
 
     per_s: float
     p50_ms: float
@@ -30,12 +30,12 @@ class Sample:
 def run(
     server: Server, command: list[str], depth: int, requests: int, connections: int = CONNECTIONS
 ) -> Sample:
-    """Send `command` so many times at a pipeline depth of `depth`."""
-    words = ["redis-benchmark", "-p", str(server.port), "-c", str(connections), "-P", str(depth)]
-    words += ["-n", str(requests), *command]
+    """Send `command` `requests` times at a pipeline depth of `depth`."""
+    arguments = ["redis-benchmark", "-p", str(server.port), "-c", str(connections), "-P", str(depth)]
+    arguments += ["-n", str(requests), *command]
     before = server.cpu_s()
     out = subprocess.run(
-        words,
+        arguments,
         check=True,
         capture_output=True,
         text=True,
@@ -48,16 +48,16 @@ def run(
 
 
 def prepare_process() -> None:
-    """The load keeps off the server's core, and may open as many files as the system lets it."""
+    """Keep the process off the server's core, and raise its limit of open files."""
     os.sched_setaffinity(0, load_cores())
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def percentile(out: str, percent: float) -> float:
-    """The latency in ms below which so many percent lie, by redis-benchmark's two distributions.
+    """Return a percentile of the latency in milliseconds, from redis-benchmark's output.
 
-    One has rows at ever finer percents, the other at every 0.1 ms; between two rows the line is straight.
+    It prints two distributions, one by percent and one by 0.1 ms; values between two rows are interpolated.
     """
     rows = sorted((float(a), float(b)) for a, b in re.findall(r"([\d.]+)% <= ([\d.]+) milliseconds", out))
     low_percent = low_ms = 0.0
@@ -66,11 +66,11 @@ def percentile(out: str, percent: float) -> float:
             share = (percent - low_percent) / max(high_percent - low_percent, 1e-9)
             return low_ms + (high_ms - low_ms) * share
         low_percent, low_ms = high_percent, high_ms
-    raise ValueError("redis-benchmark told no latencies")
+    raise ValueError("redis-benchmark printed no latencies")
 
 
 def flush(server: Server) -> None:
-    """Empty the server, for the next round."""
-    wire = Wire(server.port)
-    wire.exchange([request(b"FLUSHALL")])
-    wire.close()
+    """Delete all keys of the server."""
+    connection = Connection(server.port)
+    connection.exchange([request(b"FLUSHALL")])
+    connection.close()

@@ -1,4 +1,4 @@
-"""A plain connection to a server under measurement: requests as bytes out, answers in."""
+"""A blocking connection to a measured server: sends encoded requests, parses replies."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from itertools import islice
 
 from headrace.resp.replies import INCOMPLETE, ReplyError, ReplyParser
 
-ANSWER_SECONDS_MAX = 120.0  # also for the slowest: a server that loads, or runs under valgrind
-CHUNK = 1000  # requests of a preparation, sent at once
+REPLY_SECONDS_MAX = 120.0  # enough for a server that is loading, or runs under valgrind
+CHUNK = 1000  # requests sent at once
 
 
-class Wire:
-    """One blocking connection; the server may be about to start."""
+class Connection:
+    """A blocking connection; waits for a server that is starting."""
 
     def __init__(self, port: int) -> None:
-        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        deadline = time.monotonic() + REPLY_SECONDS_MAX
         while True:
             try:
-                self.sock = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX)
+                self.sock = socket.create_connection(("127.0.0.1", port), timeout=REPLY_SECONDS_MAX)
                 break
             except ConnectionRefusedError:
                 if time.monotonic() > deadline:
@@ -28,27 +28,28 @@ class Wire:
                 time.sleep(0.05)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.parser = ReplyParser()
-        self.received = 0  # bytes of all answers so far
+        self.received = 0  # bytes of all replies so far
 
     def exchange(self, requests: Iterable[bytes]) -> list[object]:
-        """Send the requests, a chunk at a time, and return the answers; ReplyError when one is an error."""
-        answers: list[object] = []
+        """Send the requests, CHUNK at a time, and return the replies. ReplyError if one is an error."""
+        replies: list[object] = []
         left = iter(requests)
         while chunk := list(islice(left, CHUNK)):
             self.sock.sendall(b"".join(chunk))
-            answers += [self.answer() for _ in chunk]
-        return answers
+            replies += [self.read_reply() for _ in chunk]
+        return replies
 
-    def answer(self) -> object:
-        while (answer := self.parser.next()) is INCOMPLETE:
+    def read_reply(self) -> object:
+        """Return the next reply. ReplyError if it is an error."""
+        while (reply := self.parser.next()) is INCOMPLETE:
             data = self.sock.recv(1 << 20)
             if not data:
                 raise EOFError("the server closed the connection")
             self.received += len(data)
             self.parser.feed(data)
-        if isinstance(answer, ReplyError):
-            raise answer
-        return answer
+        if isinstance(reply, ReplyError):
+            raise reply
+        return reply
 
     def close(self) -> None:
         self.sock.close()

@@ -1,9 +1,10 @@
-"""What TLS costs: the same requests with it and without, both servers, a certificate for each side.
+"""Measure the cost of TLS: the same requests with it and without, on both servers, with client certificates.
 
-    python -m benchmarks.encrypted [--rounds 5] [--requests 200000]
+    python -m benchmarks.tls [--rounds 5] [--requests 200000]
 
-redis-benchmark, 50 connections, XADD of two fields at depth 1 and 16, and handshakes: a connection for each
-PING. Each round asks both servers, one after the other; medians of server CPU per command and of throughput.
+redis-benchmark sends XADDs of two fields at depths 1 and 16 on 50 connections; for handshakes it opens a
+connection for each PING. Each round measures both servers. The figures are medians of server CPU per command
+and of throughput.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.servers import IN_MEMORY, Server, free_port, load_cores
 
 CONNECTIONS = 50
 XADD = ("XADD", "orders", "*", "item", "pear", "price", "12.50")
-WORKLOADS = {  # name: (encrypted, options, words, share of the requests)
+WORKLOADS = {  # name: (encrypted, options, command, share of the requests)
     "XADD depth 1": (False, ("-P", "1"), XADD, 0.5),
     "XADD depth 1, TLS": (True, ("-P", "1"), XADD, 0.5),
     "XADD depth 16": (False, ("-P", "16"), XADD, 1.0),
@@ -34,7 +35,7 @@ WORKLOADS = {  # name: (encrypted, options, words, share of the requests)
 
 
 def certificates(folder: Path) -> dict[str, str]:
-    """An authority, and a certificate of its that both sides show: the names of the files."""
+    """Make a certificate authority, and a certificate for both sides; return their files by name."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     names = {name: str(folder / name) for name in ("ca.key", "ca.pem", "own.key", "own.csr", "own.pem")}
     new = ["openssl", "req", *key, "-subj"]
@@ -48,57 +49,44 @@ def certificates(folder: Path) -> dict[str, str]:
     return names
 
 
-def sample(
+def measure_once(
     server: Server, tls_port: int, files: dict[str, str], name: str, requests: int
 ) -> tuple[float, float]:
-    """Microseconds of the server's CPU for a command, and commands a second."""
-    encrypted, options, words, share = WORKLOADS[name]
-    asked = max(int(requests * share), CONNECTIONS)
+    """Return the server's CPU per command, in microseconds, and commands per second."""
+    encrypted, options, command, share = WORKLOADS[name]
+    count = max(int(requests * share), CONNECTIONS)
     port = tls_port if encrypted else server.port
-    command = [
-        "redis-benchmark",
-        "-p",
-        str(port),
-        "-c",
-        str(CONNECTIONS),
-        "-n",
-        str(asked),
-        "--csv",
-        *options,
-    ]
+    arguments = ["redis-benchmark", "-p", str(port), "-c", str(CONNECTIONS), "-n", str(count), "--csv"]
+    arguments += options
     if encrypted:
-        command += [
-            "--tls",
-            "--cacert",
-            files["ca.pem"],
-            "--cert",
-            files["own.pem"],
-            "--key",
-            files["own.key"],
-        ]
+        arguments += ["--tls", "--cacert", files["ca.pem"], "--cert", files["own.pem"], "--key"]
+        arguments += [files["own.key"]]
     cores = ",".join(map(str, load_cores()))
     before = server.cpu_s()
     done = subprocess.run(
-        ["taskset", "-c", cores, *command, *words], capture_output=True, text=True, check=True
+        ["taskset", "-c", cores, *arguments, *command], capture_output=True, text=True, check=True
     )
-    cpu_us = (server.cpu_s() - before) / asked * 1e6
+    cpu_us = (server.cpu_s() - before) / count * 1e6
     return cpu_us, float(done.stdout.strip().splitlines()[-1].split(",")[1].strip('"'))
 
 
 def measure(rounds: int, requests: int) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """The samples of each workload and server."""
+    """Return the samples of each workload, by server."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in WORKLOADS}
     kinds: dict[str, Callable[..., Server]] = {"headrace": Server.headrace, "redis": Server.redis}
     with tempfile.TemporaryDirectory() as folder:
         files = certificates(Path(folder))
-        shown = ("--tls-cert-file", files["own.pem"], "--tls-key-file", files["own.key"])
+        tls_files = ["--tls-cert-file", files["own.pem"], "--tls-key-file", files["own.key"]]
+        tls_files += ["--tls-ca-cert-file", files["ca.pem"]]
         for _ in range(rounds):
             for kind, start in kinds.items():
                 port = free_port()
-                words = (*IN_MEMORY, "--tls-port", str(port), *shown, "--tls-ca-cert-file", files["ca.pem"])
-                with start(*words) as server:
+                directives = (*IN_MEMORY, "--tls-port", str(port), *tls_files)
+                with start(*directives) as server:
                     for name in WORKLOADS:
-                        found[name].setdefault(kind, []).append(sample(server, port, files, name, requests))
+                        found[name].setdefault(kind, []).append(
+                            measure_once(server, port, files, name, requests)
+                        )
     return found
 
 
@@ -110,7 +98,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=200_000)
     arguments = parser.parse_args()
-    table = Table("workload", "CPU µs, headrace", "redis", "ratio", "a second, headrace", "redis", "ratio")
+    table = Table("workload", "CPU µs, headrace", "redis", "ratio", "per s, headrace", "redis", "ratio")
     for name, by in measure(arguments.rounds, arguments.requests).items():
         row = [name]
         for figure, better in ((0, -1), (1, 1)):

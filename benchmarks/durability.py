@@ -1,14 +1,14 @@
-"""What durability costs: writes under each appendfsync, both servers with their log on one disk.
+"""Measure writes with each value of appendfsync; both servers have their log on the same disk.
 
-redis-benchmark, 50 connections, XADD of two fields; every sample is of a server of its own.
+redis-benchmark sends XADDs of two fields on 50 connections. Each sample is of a new server.
 """
 
 from __future__ import annotations
 
 from rich.progress import track
 
-from benchmarks import load
-from benchmarks.rounds import SERVERS, Rows, alternately, medians
+from benchmarks import redis_benchmark
+from benchmarks.rounds import SERVERS, Rows, medians, sample_rounds
 from benchmarks.workloads import XADD
 
 LOG = ("--save", "", "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0", "--appendfsync")
@@ -23,14 +23,14 @@ POLICIES = {  # name: (appendfsync, pipeline depth, share of the requests)
 
 
 def measure(rounds: int, requests: int, wanted: list[str]) -> Rows:
-    """The rows whose names are wanted."""
+    """Measure the rows of these names."""
     rows: Rows = {}
     for name in track(wanted, description="durability"):
 
-        def sample(server: str, row: tuple[str, int, float] = POLICIES[name]) -> load.Sample:
+        def sample(server: str, row: tuple[str, int, float] = POLICIES[name]) -> redis_benchmark.Sample:
             policy, depth, share = row
             with SERVERS[server](*LOG, policy) as running:
-                return load.run(running, XADD, depth, int(requests * share))
+                return redis_benchmark.run(running, XADD, depth, int(requests * share))
 
-        rows[name] = medians(alternately(rounds, sample))
+        rows[name] = medians(sample_rounds(rounds, sample))
     return rows
