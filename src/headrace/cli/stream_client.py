@@ -7,7 +7,6 @@ again only if the server replied that it did not execute it (a failover, or a cl
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -18,6 +17,7 @@ from redis.exceptions import ResponseError
 from headrace.cli.streams import no_stream
 from headrace.client.connection import RawConnection, Words
 from headrace.client.connection_errors import UNAVAILABLE_ERRORS, ServerUnavailable, reply_text
+from headrace.client.retry import ReconnectDelay
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.console.server_stats import named
@@ -27,8 +27,7 @@ from headrace.spark.source.offsets import EntryId, format_id, parse_id
 
 RawEntry = tuple[str, list[bytes] | None]  # ID; flat list of names and values, None if deleted
 
-ATTEMPTS = 50  # for a command that the server did not execute
-ATTEMPT_PAUSE_S = 0.1
+UNAVAILABLE_TIMEOUT_S = 5.0  # how long to retry a command that the server did not execute
 PAGE = 500  # entries per reply
 
 
@@ -67,7 +66,8 @@ class StreamClient:
         """
         replies: list[Any] = [None] * len(commands)
         left = list(range(len(commands)))
-        for attempt in range(ATTEMPTS):
+        delay = ReconnectDelay(UNAVAILABLE_TIMEOUT_S)
+        while True:
             try:
                 for number, reply in zip(left, self._exchange([commands[n] for n in left]), strict=True):
                     replies[number] = reply
@@ -75,15 +75,12 @@ class StreamClient:
                 if not left:
                     return replies
                 self.servers.raise_if_unavailable(self.name, reply_text(replies[left[0]]))
-            except ServerUnavailable:
+            except ServerUnavailable as error:
                 self.close()
-                if attempt + 1 == ATTEMPTS:
-                    raise
+                delay.wait(error)
             except BaseException:
                 self.close()  # replies may still be on their way
                 raise
-            time.sleep(ATTEMPT_PAUSE_S if attempt else 0)
-        raise AssertionError("every attempt returns or raises")
 
     def _exchange(self, commands: list[Words]) -> list[Any]:
         if self._connection is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ import click
 from redis.exceptions import ResponseError
 
 from headrace.cli.stream_client import PAGE, RawEntry, StreamClient
-from headrace.client.connection_errors import AUTH_ERRORS, CONNECTION_ERRORS
-from headrace.client.retry import INITIAL_DELAY_S, MAX_DELAY_S
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.retry import ReconnectDelay
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
@@ -35,26 +36,19 @@ def follow(
         HeadraceError: if the server rejects the requests, for example because of a wrong password.
     """
     follower = Follower(clients, positions)
-    pause = INITIAL_DELAY_S
-    lost = False
+    delay = ReconnectDelay(math.inf, lambda error: print_notice(f"connection lost, reconnecting: {error}"))
     while True:
         try:
             found = follower.read()
             if not found:
                 follower.check_streams()
-            if lost:
+            if delay.reported:
                 print_notice("the server is back")
-            lost, pause = False, INITIAL_DELAY_S
-        except AUTH_ERRORS:
-            raise
+            delay.reset()
         except CONNECTION_ERRORS as error:
-            if not lost:
-                print_notice(f"connection lost, reconnecting: {error}")
-            lost = True
             for client in clients:
                 client.close()
-            time.sleep(pause)
-            pause = min(2 * pause, MAX_DELAY_S)
+            delay.wait(error)
             continue
         yield from found
         if found:

@@ -24,16 +24,22 @@ class ReconnectDelay:
 
     Args:
         seconds: how long to retry after the last success.
+        report: called with the error when the first retry has failed, too; the default logs a warning.
+
+    Attributes:
+        reported: whether `report` was called since the last success.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, report: Callable[[Exception], object] | None = None) -> None:
         self._seconds = seconds
+        self._report = report or self._log
         self.reset()
 
     def reset(self) -> None:
         """Record a success: the next failure starts with the shortest delay and the full time again."""
         self._deadline: float | None = None
         self._delay = INITIAL_DELAY_S
+        self.reported = False
 
     def wait(self, failure: Exception) -> None:
         """Sleep before the next attempt.
@@ -47,14 +53,16 @@ class ReconnectDelay:
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._seconds
-        elif (
-            self._delay == 2 * INITIAL_DELAY_S
-        ):  # the first retry usually succeeds and is not worth a log line
-            log.warning("Lost a server, retrying for %g s: %s", self._seconds, failure)
+        elif not self.reported:  # the first retry usually succeeds and is not worth a log line
+            self.reported = True
+            self._report(failure)
         if now >= self._deadline or isinstance(failure, AUTH_ERRORS):
             raise failure
         time.sleep(min(self._delay, self._deadline - now))
         self._delay = min(2 * self._delay, MAX_DELAY_S)
+
+    def _log(self, failure: Exception) -> None:
+        log.warning("Lost a server, retrying for %g s: %s", self._seconds, failure)
 
 
 def retry_while_lost(seconds: float, work: Callable[[], T]) -> T:
@@ -64,9 +72,9 @@ def retry_while_lost(seconds: float, work: Callable[[], T]) -> T:
         seconds: how long to retry.
         work: an idempotent function, because it may run more than once.
     """
-    patience = ReconnectDelay(seconds)
+    delay = ReconnectDelay(seconds)
     while True:
         try:
             return work()
         except CONNECTION_ERRORS as failure:
-            patience.wait(failure)
+            delay.wait(failure)
