@@ -4,7 +4,7 @@ import pytest
 
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from headrace.persistence.aof.reader import CHUNK, LogReader, RewindableSource, replay
+from headrace.persistence.aof.reader import CHUNK, LogReader, RewindableSource
 from headrace.persistence.damage import Damaged
 from speaking import encoded as record
 
@@ -22,6 +22,10 @@ class Bytes:
 
     def close(self):
         self.at = self.size
+
+
+def replay(source, name, execute, snapshot=None, progress=None):
+    return LogReader(source, name, execute, progress).run(snapshot)
 
 
 def read(data, most=1 << 30):

@@ -325,7 +325,7 @@ class DiskDirectory:
         descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._sign(descriptor)
+            self._write_holder(descriptor)
         except BlockingIOError:
             pid, _, holder = os.read(descriptor, 1000).decode(errors="replace").strip().partition(" ")
             os.close(descriptor)
@@ -335,13 +335,13 @@ class DiskDirectory:
             raise
         self.lock_descriptor = descriptor
 
-    def sign(self, holder: str) -> None:
+    def set_holder(self, holder: str) -> None:
         """Store this description of the process that holds the directory. Raises OSError."""
         self.holder = holder
         if self.lock_descriptor >= 0:
-            self._sign(self.lock_descriptor)
+            self._write_holder(self.lock_descriptor)
 
-    def _sign(self, descriptor: int) -> None:
+    def _write_holder(self, descriptor: int) -> None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {self.holder}".strip().encode() + b"\n", 0)
 

@@ -86,11 +86,11 @@ def _compress(
     size: cython.Py_ssize_t
     slot: cython.Py_ssize_t
     out[1] = source[0]
-    mem.put_u32le(table, _slot(window), 0)
+    mem.put_u32le(table, _table_offset(window), 0)
     while place <= last:
         third = source[place + 2]
         window = (window << 8 | third) & 0xFFFFFF
-        slot = _slot(window)
+        slot = _table_offset(window)
         found = mem.u32le(table, slot)
         mem.put_u32le(table, slot, place)
         back = mem.sub_u64(place, found + 1)  # huge for a place of an earlier string that is after this one
@@ -106,27 +106,27 @@ def _compress(
             place += 1
             run += 1
             if run == run_max:
-                used = _close(out, used, run)
+                used = _end_run(out, used, run)
                 run = 0
             continue
         if used - (run == 0) + 4 >= room:
             return 0
-        used = _close(out, used, run) - 1
+        used = _end_run(out, used, run) - 1
         run = 0
-        size = _same(source, found, place, n - place)
+        size = _match_length(source, found, place, n - place)
         used = _put_copy(out, used, place - found - 1, size) + 1
         place += size
         if place + 6 <= n:  # in one load
             ahead = mem.u64be(source, place - 2)
-            mem.put_u32le(table, _slot(ahead >> 40), place - 2)
+            mem.put_u32le(table, _table_offset(ahead >> 40), place - 2)
             window = ahead >> 32 & 0xFFFFFF
-            mem.put_u32le(table, _slot(window), place - 1)
+            mem.put_u32le(table, _table_offset(window), place - 1)
         elif place <= last:
             window = source[place - 2]
             window = (window << 8 | source[place - 1]) << 8 | source[place]
-            mem.put_u32le(table, _slot(window), place - 2)
+            mem.put_u32le(table, _table_offset(window), place - 2)
             window = (window << 8 | source[place + 1]) & 0xFFFFFF
-            mem.put_u32le(table, _slot(window), place - 1)
+            mem.put_u32le(table, _table_offset(window), place - 1)
     if used + 3 > room:
         return 0
     return _put_rest(source, place, n, out, used, run)
@@ -149,15 +149,15 @@ def _put_rest(
         place += 1
         run += 1
         if run == RUN_MAX:
-            used = _close(out, used, run)
+            used = _end_run(out, used, run)
             run = 0
-    return _close(out, used, run) - 1
+    return _end_run(out, used, run) - 1
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _slot(window: cython.uint) -> cython.Py_ssize_t:
+def _table_offset(window: cython.uint) -> cython.Py_ssize_t:
     """Return the offset in the table for these three bytes, the first one highest."""
     high: cython.int = window >> 8
     low: cython.int = window
@@ -167,7 +167,7 @@ def _slot(window: cython.uint) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _close(out: cython.p_uchar, used: cython.Py_ssize_t, run: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _end_run(out: cython.p_uchar, used: cython.Py_ssize_t, run: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Store the length of the open run, if there is one, and reserve a byte for the next; return used."""
     if run == 0:
         return used
@@ -195,7 +195,7 @@ def _put_copy(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _same(
+def _match_length(
     source: cython.p_const_uchar, found: cython.Py_ssize_t, at: cython.Py_ssize_t, left: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Return the number of equal bytes at found and `at`, of which three are known, with `left` to the end.

@@ -282,7 +282,7 @@ class Server:
         if not self.listeners.apply_ports():
             return
         try:
-            self.disk.sign(", ".join(self.addresses))
+            self.disk.set_holder(", ".join(self.addresses))
             if self.config.text("port-file") in self.files_to_remove:
                 self._write("port-file", str(self.host.port))
         except (OSError, HeadraceError) as wrong:

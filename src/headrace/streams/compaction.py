@@ -164,9 +164,9 @@ class Compaction:
     @cython.ccall
     def enqueue(self, sparse_nodes: SparseNodes) -> cython.void:
         """Queue a stream that has nodes to rewrite; it is removed when none are left."""
-        self.queue[weakref.ref(sparse_nodes, self._left)] = None
+        self.queue[weakref.ref(sparse_nodes, self._remove)] = None
 
-    def _left(self, reference: object) -> None:
+    def _remove(self, reference: object) -> None:
         self.queue.pop(reference, None)
 
     def __len__(self) -> int:

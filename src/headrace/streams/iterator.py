@@ -66,7 +66,7 @@ class StreamIterator:
         else:
             node = stream.node_for(from_ms, from_seq) or stream.first_node()
         if node is not None:
-            self._enter(node)
+            self._enter_node(node)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -74,7 +74,7 @@ class StreamIterator:
         """Move to the next live entry between the two IDs; return False if there is none."""
         walk: EntryWalk | None = self.walk
         while self.node is not None and walk is not None:
-            while self._step(walk):
+            while self._next_stored(walk):
                 if walk.deleted:
                     continue
                 if stream_id.before(walk.ms, walk.seq, self.from_ms, self.from_seq):
@@ -91,12 +91,12 @@ class StreamIterator:
                 self.seq = walk.seq
                 self.fields = walk.fields
                 return True
-            self._leave(self.node)
+            self._next_node(self.node)
         return False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _step(self, walk: EntryWalk) -> cython.bint:
+    def _next_stored(self, walk: EntryWalk) -> cython.bint:
         """Move to the next entry of the node; seek for the first one."""
         if self.reverse:
             return walk.previous()
@@ -128,7 +128,7 @@ class StreamIterator:
         return pieces
 
     @cython.cfunc
-    def _leave(self, node: Node) -> cython.void:
+    def _next_node(self, node: Node) -> cython.void:
         """Move from node to the next one in the direction of the iteration."""
         self.node = None
         if node is self.stream.tail and not self.reverse:
@@ -142,10 +142,10 @@ class StreamIterator:
             cursor = self.cursor
             found = cursor.previous() if self.reverse else cursor.next()
         if found:
-            self._enter(node_module.node_at(cursor))
+            self._enter_node(node_module.node_at(cursor))
 
     @cython.cfunc
-    def _enter(self, node: Node) -> cython.void:
+    def _enter_node(self, node: Node) -> cython.void:
         """Position the walk before the first entry of node in the direction of the iteration."""
         self.node = node
         if self.walk is None:

@@ -22,9 +22,9 @@ INT64 = cython.declare(cython.Py_ssize_t, 0xF4)
 FLAGS_MAX = cython.declare(cython.uchar, 3)
 # The common first six bytes of an entry: flags (same fields) and two deltas up to 127, each one byte followed
 # by its trailing length 1. Compared as one word, in which the last two bytes are masked.
-USUAL_HEAD = cython.declare(cython.ulonglong, 0x010001000102)
-USUAL_MASK = cython.declare(cython.ulonglong, 0xFF80FF80FFFE)
-USUAL_BYTES = cython.declare(cython.Py_ssize_t, 6)
+COMMON_HEAD = cython.declare(cython.ulonglong, 0x010001000102)
+COMMON_MASK = cython.declare(cython.ulonglong, 0xFF80FF80FFFE)
+COMMON_BYTES = cython.declare(cython.Py_ssize_t, 6)
 MASK_BYTES = cython.declare(cython.Py_ssize_t, 8)
 # From this size on, other servers write trailing lengths in another form: see listpack_walk.py.
 WIDE = cython.declare(cython.Py_ssize_t, 0x3FFF)
@@ -70,7 +70,7 @@ class NodeCheck:
         self._check_frame()
         live: cython.longlong = self._integer()
         deleted: cython.longlong = self._integer()
-        fields: cython.longlong = self._few()
+        fields: cython.longlong = self._field_count()
         self._skip(fields)
         if self._integer() != 0:
             raise ValueError("the master entry of a node does not end with 0")
@@ -87,7 +87,7 @@ class NodeCheck:
         after: cython.Py_ssize_t
         while self.at < self.end:
             at = self.at
-            after = _usual_entry(p, at, self.end, fields)
+            after = _common_entry_end(p, at, self.end, fields)
             if after > 0:
                 flags = p[at]
                 entry_ms = mem.add_u64(ms, p[at + 2])
@@ -98,7 +98,7 @@ class NodeCheck:
                 flags = self._flags()
                 entry_ms = mem.add_u64(ms, mem.as_unsigned(self._integer()))
                 entry_seq = mem.add_u64(seq, mem.as_unsigned(self._integer()))
-                self._skip_pieces(flags, fields)
+                self._skip_entry_rest(flags, fields)
             if flags & DELETED:
                 tombstones += 1
                 continue
@@ -153,11 +153,11 @@ class NodeCheck:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(-1, check=False)
-    def _skip_pieces(self, flags: cython.longlong, fields: cython.longlong) -> cython.Py_ssize_t:
+    def _skip_entry_rest(self, flags: cython.longlong, fields: cython.longlong) -> cython.Py_ssize_t:
         """Skip the rest of an entry after its deltas; return the offset after it."""
         before: cython.longlong = fields + 3
         if not flags & SAME_FIELDS:
-            fields = 2 * self._few()
+            fields = 2 * self._field_count()
             before = fields + 4
         self._skip(fields)
         if self._integer() != before:
@@ -166,7 +166,7 @@ class NodeCheck:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _few(self) -> cython.longlong:
+    def _field_count(self) -> cython.longlong:
         """Read a number of fields, which cannot exceed the number of bytes."""
         v: cython.longlong = self._integer()
         if not 0 <= v <= self.end:
@@ -217,7 +217,7 @@ class NodeCheck:
         while left > 0:
             if at >= end:
                 raise ValueError("the node ends inside an entry")
-            size = _quick_size(p[at])
+            size = _size_by_first_byte(p[at])
             if size > 0 and end - at > size and p[at + size] == size:
                 at += size + 1
             else:
@@ -241,7 +241,7 @@ class NodeCheck:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _quick_size(first: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _size_by_first_byte(first: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the bytes of encoding and payload of an element by its first byte; 0 if that is not enough."""
     if first < 0x80:
         return 1
@@ -257,19 +257,19 @@ def _quick_size(first: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _usual_entry(
+def _common_entry_end(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, fields: cython.longlong
 ) -> cython.Py_ssize_t:
     """Return the offset after the entry at `at` if it is valid and in the most common form, else 0."""
     size: cython.Py_ssize_t
     left: cython.longlong = fields
-    if end - at < MASK_BYTES or mem.u64le(p, at) & USUAL_MASK != USUAL_HEAD:
+    if end - at < MASK_BYTES or mem.u64le(p, at) & COMMON_MASK != COMMON_HEAD:
         return 0
-    at += USUAL_BYTES
+    at += COMMON_BYTES
     while left > 0:
         if at >= end:
             return 0
-        size = _quick_size(p[at])
+        size = _size_by_first_byte(p[at])
         if size == 0 or end - at <= size or p[at + size] != size:
             return 0
         at += size + 1

@@ -76,13 +76,13 @@ class EntryWalk:
         at: cython.Py_ssize_t = self.piece_at
         left: cython.longlong = self.left
         while left > 0:
-            at = _after(self.p, at)
+            at = _element_end(self.p, at)
             left -= 1
         if at >= self.node.pack.used:
             self.piece_at = at
             self.left = 0
             return False
-        self._read(at)
+        self._read_header(at)
         return True
 
     @cython.ccall
@@ -93,7 +93,7 @@ class EntryWalk:
         at: cython.Py_ssize_t = self.at
         if at <= self.node.entries_at:
             return False
-        self._read(_before(self.p, at))
+        self._read_header(_entry_start(self.p, at))
         return True
 
     @cython.ccall
@@ -113,24 +113,24 @@ class EntryWalk:
         at: cython.Py_ssize_t
         wanted: cython.ulonglong = mem.sub_u64(ms, node.ms) if ms >= node.ms else 0
         self.p = p
-        if last < 0 or _is_below(node, last, ms, seq):
+        if last < 0 or _entry_is_below(node, last, ms, seq):
             self.at = self.piece_at = end
             self.left = 0
             return False
-        if wanted > mem.as_unsigned(listpack_walk.integer(p, _after(p, last))) >> 1:
+        if wanted > mem.as_unsigned(listpack_walk.integer(p, _element_end(p, last))) >> 1:
             at = last
             while at > first:
-                at = _before(p, at)
+                at = _entry_start(p, at)
                 if not _is_deleted(p, at):
-                    if _is_below(node, at, ms, seq):
+                    if _entry_is_below(node, at, ms, seq):
                         break
                     last = at
             at = last
         else:
             at = first
-            while _is_deleted(p, at) or _is_below(node, at, ms, seq):
-                at = self._past(at)
-        self._read(at)
+            while _is_deleted(p, at) or _entry_is_below(node, at, ms, seq):
+                at = self._entry_end(at)
+        self._read_header(at)
         return True
 
     @cython.ccall
@@ -141,11 +141,11 @@ class EntryWalk:
             return False
         if self.same and not self.named:
             self.named = True
-            self.field_at = self._show(self.field_at)
+            self.field_at = self._show_piece(self.field_at)
             return True
         self.named = False
         self.left -= 1
-        self.piece_at = self._show(self.piece_at)
+        self.piece_at = self._show_piece(self.piece_at)
         return True
 
     @cython.ccall
@@ -155,55 +155,55 @@ class EntryWalk:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _past(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _entry_end(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the offset after the entry at `at`."""
         p: cython.p_const_uchar = self.p
         flags: cython.longlong = listpack_walk.integer(p, at)
         left: cython.longlong = self.node.fields + 1
-        at = _after(p, _after(p, _after(p, at)))
+        at = _element_end(p, _element_end(p, _element_end(p, at)))
         if flags & SAME_FIELDS == 0:
             left = 2 * listpack_walk.integer(p, at) + 2
         while left > 0:
-            at = _after(p, at)
+            at = _element_end(p, at)
             left -= 1
         return at
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _read(self, at: cython.Py_ssize_t) -> cython.void:
+    def _read_header(self, at: cython.Py_ssize_t) -> cython.void:
         """Read the header of the entry at `at`, and make it the current one."""
         node: Node = self.node
         self.at = at
         self.piece_at = at
-        flags: cython.longlong = self._take()
+        flags: cython.longlong = self._take_integer()
         self.deleted = flags & DELETED != 0
         self.same = flags & SAME_FIELDS != 0
-        self.ms = mem.add_u64(node.ms, mem.as_unsigned(self._take()))
-        self.seq = mem.add_u64(node.seq, mem.as_unsigned(self._take()))
+        self.ms = mem.add_u64(node.ms, mem.as_unsigned(self._take_integer()))
+        self.seq = mem.add_u64(node.seq, mem.as_unsigned(self._take_integer()))
         self.named = False
         if self.same:
             self.fields = node.fields
             self.field_at = node.fields_at
             self.left = node.fields + 1
         else:
-            self.fields = self._take()
+            self.fields = self._take_integer()
             self.left = 2 * self.fields + 1
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def _take(self) -> cython.longlong:
+    def _take_integer(self) -> cython.longlong:
         """Read the integer at piece_at, and move after it."""
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.piece_at
         if p[at] < 0x80:
             self.piece_at = at + 2
             return p[at]
-        self.piece_at = _after(p, at)
+        self.piece_at = _element_end(p, at)
         return listpack_walk.integer(p, at)
 
     @cython.cfunc
-    def _show(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _show_piece(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Make the element at `at` the current piece; return the offset after it."""
         p: cython.p_const_uchar = self.p
         if 0x80 <= p[at] < 0xC0:  # a short string, the most common case
@@ -222,13 +222,13 @@ class EntryWalk:
             self.text = p
             self.text_at = listpack_walk.text_at(p, at)
             self.size = listpack_walk.text_size(p, at)
-        return _after(p, at)
+        return _element_end(p, at)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _after(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _element_end(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the offset after the element at `at`; for the two most common encodings without a call."""
     if p[at] < 0x80:
         return at + 2
@@ -247,7 +247,7 @@ def _is_deleted(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _before(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _entry_start(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the offset of the entry that ends at `at`."""
     at = listpack_walk.previous_at(p, at)
     left: cython.longlong = listpack_walk.integer(p, at)
@@ -267,7 +267,7 @@ def _last_live(node: Node) -> cython.Py_ssize_t:
     p: cython.p_const_uchar = node.pack.p
     at: cython.Py_ssize_t = node.pack.used
     while at > node.entries_at:
-        at = _before(p, at)
+        at = _entry_start(p, at)
         if not _is_deleted(p, at):
             return at
     return -1
@@ -275,14 +275,16 @@ def _last_live(node: Node) -> cython.Py_ssize_t:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _is_below(node: Node, at: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+def _entry_is_below(
+    node: Node, at: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong
+) -> cython.bint:
     """Return whether the ID of the entry at `at` is below ms-seq."""
     p: cython.p_const_uchar = node.pack.p
-    at = _after(p, at)
+    at = _element_end(p, at)
     its: cython.ulonglong = mem.add_u64(node.ms, mem.as_unsigned(listpack_walk.integer(p, at)))
     if its != ms:
         return its < ms
-    its = mem.add_u64(node.seq, mem.as_unsigned(listpack_walk.integer(p, _after(p, at))))
+    its = mem.add_u64(node.seq, mem.as_unsigned(listpack_walk.integer(p, _element_end(p, at))))
     return its < seq
 
 
@@ -291,4 +293,4 @@ def _is_below(node: Node, at: cython.Py_ssize_t, ms: cython.ulonglong, seq: cyth
 def reaches(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
     """Return whether node has a live entry that is not below ms-seq."""
     last: cython.Py_ssize_t = _last_live(node)
-    return last >= 0 and not _is_below(node, last, ms, seq)
+    return last >= 0 and not _entry_is_below(node, last, ms, seq)

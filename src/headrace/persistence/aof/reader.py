@@ -59,18 +59,6 @@ class Replayed(NamedTuple):
     cut: str  # "record" or "transaction" if the file ends in the middle of one, else ""
 
 
-def replay(
-    source: Source,
-    name: str,
-    execute: Execute,
-    *,
-    snapshot: Snapshot | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Replayed:
-    """Pass every command of a log to execute, in order; see LogReader."""
-    return LogReader(source, name, execute, progress).run(snapshot)
-
-
 class RewindableSource:
     """A Source that can go back within the last piece read, for a reader that has read too much."""
 
@@ -162,10 +150,10 @@ class LogReader(ReadBuffer):
         words: list[bytes] | None
         self._load_head(snapshot)
         while not self.past_end and self._read_more():
-            words = self._record()
+            words = self._next_record()
             while words is not None:
                 self._accept(words)
-                words = self._record()
+                words = self._next_record()
         self.size = max(self.size, self.fed)
         return self.result()
 
@@ -209,12 +197,12 @@ class LogReader(ReadBuffer):
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _here(self) -> cython.longlong:
+    def _offset(self) -> cython.longlong:
         """Return the offset of the next byte."""
         return self.fed - (self.filled - self.at)
 
     @cython.cfunc
-    def _record(self) -> list[bytes] | None:
+    def _next_record(self) -> list[bytes] | None:
         """Return the next record; None if its end is not in the buffer yet."""
         word: bytes | None
         if self.left == 0 and not self._begin_record():
@@ -222,7 +210,7 @@ class LogReader(ReadBuffer):
         words: list[bytes] | None = self.words
         assert words is not None
         while self.left > 0:
-            word = self._word()
+            word = self._next_word()
             if word is None:
                 return None
             words.append(word)
@@ -236,7 +224,7 @@ class LogReader(ReadBuffer):
         p: cython.p_uchar = self.p
         end: cython.Py_ssize_t
         while self.at < self.filled:
-            self.begin = self._here()
+            self.begin = self._offset()
             if p[self.at] == COMMENT:
                 end = mem.find(p, self.at, self.filled, LF)
                 if (end if end >= 0 else self.filled) - self.at > COMMENT_MAX:
@@ -245,7 +233,7 @@ class LogReader(ReadBuffer):
                     return False
                 self.at = end + 1
                 if self.multi_at == NONE:
-                    self.valid = self._here()
+                    self.valid = self._offset()
             elif p[self.at] == ARRAY:
                 count: cython.longlong = self._number()
                 if count == 0:
@@ -254,30 +242,34 @@ class LogReader(ReadBuffer):
                 self.left = max(count, 0)
                 return count != NONE
             else:
-                raise self._damaged(f"expected '*' and the length of a record, found {self._found()}")
+                raise self._damaged(
+                    f"expected '*' and the length of a record, found {self._describe_next_bytes()}"
+                )
         return False
 
     @cython.cfunc
-    def _word(self) -> bytes | None:
+    def _next_word(self) -> bytes | None:
         """Return the next word of the record; None if its end is not in the buffer yet."""
         p: cython.p_uchar = self.p
         start: cython.Py_ssize_t = self.at
         if start >= self.filled:
             return None
         if p[start] != BULK:
-            raise self._damaged(f"expected '$' and the length of a word, found {self._found()}")
+            raise self._damaged(f"expected '$' and the length of a word, found {self._describe_next_bytes()}")
         n: cython.longlong = self._number()
         if n == NONE:
             return None
         at: cython.Py_ssize_t = self.at
         if n + 2 > self.filled - at:
-            self.past_end = n + 2 > max(self.size, self.fed) - self._here()
+            self.past_end = n + 2 > max(self.size, self.fed) - self._offset()
             self.at = start
             return None
         word: bytes = mem.to_bytes(p, at, n)
         self.at = at + n
         if p[at + n] != CR or p[at + n + 1] != LF:
-            raise self._damaged(f"expected \\r\\n after a word of {n} bytes, found {self._found()}")
+            raise self._damaged(
+                f"expected \\r\\n after a word of {n} bytes, found {self._describe_next_bytes()}"
+            )
         self.at += 2
         return word
 
@@ -297,7 +289,7 @@ class LogReader(ReadBuffer):
                 continue
             if digit != CR or at == first or (at + 1 < self.filled and p[at + 1] != LF):
                 self.at = at
-                raise self._damaged(f"expected digits and \\r\\n, found {self._found()}")
+                raise self._damaged(f"expected digits and \\r\\n, found {self._describe_next_bytes()}")
             if at + 1 == self.filled:
                 break
             self.at = at + 2
@@ -320,8 +312,8 @@ class LogReader(ReadBuffer):
         if self.multi_at != NONE:
             self.held.append((self.begin, words))
             return
-        self._play(self.begin, words)
-        self.valid = self._here()
+        self._execute(self.begin, words)
+        self.valid = self._offset()
 
     @cython.cfunc
     def _begin_transaction(self) -> cython.void:
@@ -339,13 +331,13 @@ class LogReader(ReadBuffer):
         if self.multi_at == NONE:
             raise Damaged(self.begin, "an EXEC without a MULTI", self.name, ADVICE)
         for offset, words in self.held:
-            self._play(offset, words)
+            self._execute(offset, words)
         self.held = []
         self.multi_at = NONE
-        self.valid = self._here()
+        self.valid = self._offset()
 
     @cython.cfunc
-    def _play(self, offset: cython.longlong, words: list[bytes]) -> cython.void:
+    def _execute(self, offset: cython.longlong, words: list[bytes]) -> cython.void:
         try:
             error = self.execute(words)
         except CommandError as impossible:
@@ -360,10 +352,10 @@ class LogReader(ReadBuffer):
     @cython.cfunc
     def _damaged(self, what: str) -> Damaged:
         """Return the exception for the byte at `at`."""
-        return Damaged(self._here(), what, self.name, ADVICE)
+        return Damaged(self._offset(), what, self.name, ADVICE)
 
     @cython.cfunc
-    def _found(self) -> str:
+    def _describe_next_bytes(self) -> str:
         """Describe the bytes at `at`; a power cut can leave a long run of zeros."""
         zeros: cython.Py_ssize_t = 0
         p: cython.p_uchar = self.p

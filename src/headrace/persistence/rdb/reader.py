@@ -84,7 +84,7 @@ def read_rdb(
     Raises:
         Damaged: if the file is damaged or contains unsupported types. The keyspace then has a part of it.
     """
-    file = _File(source, keyspace, progress)
+    file = _RdbFile(source, keyspace, progress)
     file.now_ms, file.keep_expired, file.merge = now_ms, keep_expired, merge
     heard = keyspace.settings.notify_keyspace_events
     keyspace.settings.notify_keyspace_events = 0
@@ -95,7 +95,7 @@ def read_rdb(
     return file.loaded
 
 
-class _File:
+class _RdbFile:
     """Reads one file; holds the database and the expiry of the next key."""
 
     now_ms: int
