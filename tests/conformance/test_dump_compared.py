@@ -11,8 +11,7 @@ import random
 
 import pytest
 import seeds
-from peer import Both, now_ms
-from test_groups_compared import fields, value
+from peer import Both, fields, now_ms, value
 
 ROUNDS, STEPS = seeds.chosen((60, 120), (12, 60))
 

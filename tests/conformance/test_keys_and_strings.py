@@ -6,19 +6,17 @@ Moments are given as such (EXAT, PEXPIREAT) and far away, so that no answer depe
 from __future__ import annotations
 
 import pathlib
-import random
 import shlex
 
 import pytest
 import seeds
 from peer import conversations
 
+from command_generator import CommandGenerator, alternatives, read_grammar
 from headrace.engine.engine import Engine
 
 HERE = pathlib.Path(__file__).parent
-I64_MAX, I64_MIN = "9223372036854775807", "-9223372036854775808"
-ODD_NUMBERS = ["", "x", "-0", "+1", "01", "1.5", " 1", "1 ", "1x", "0x1", "-", I64_MAX, I64_MIN]
-ODD_NUMBERS += ["9223372036854775808", "-9223372036854775809", "18446744073709551615", "99999999999999999999"]
+ODD_NUMBERS = [word.decode() for word in alternatives(read_grammar("keys")["odd-number"])]
 LATER = 4_102_444_800  # seconds: the year 2100
 SETUP = ["FLUSHALL", "SET k value", "SET n 10", f"SET e v EXAT {LATER}", "XADD st 1-1 f v"]
 
@@ -123,122 +121,13 @@ def test_a_blocked_reader_is_served_when_a_stream_is_moved_to_its_key(peer, name
     both.close()
 
 
-class Chatter:
-    """Random commands on a few keys in two databases, with small values."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def key(self) -> str:
-        return self.random.choice("abcdefgh")
-
-    def value(self) -> str:
-        r = self.random
-        if r.random() < 0.5:
-            return str(r.randrange(-20, 20))
-        return r.choice(
-            ["", "x", "yes", "2.5", "-1e3", "é", "\0\r\n", I64_MAX, I64_MIN, "z" * r.randrange(60)]
-        )
-
-    def number(self) -> str:
-        r = self.random
-        return r.choice(ODD_NUMBERS) if r.random() < 0.05 else str(r.randrange(-12, 12))
-
-    def moment(self) -> list[str]:
-        r = self.random
-        return r.choice(
-            [["EXAT", str(LATER + r.randrange(5))], ["PXAT", str(LATER * 1000 + r.randrange(3000))]]
-        )
-
-    def some(self, *options: list[str]) -> list[str]:
-        """Some of the options; seldom too many of them."""
-        r = self.random
-        chosen = r.sample(options, min(len(options), r.choice([0, 0, 1, 1, 1, 2, 3])))
-        return [word for option in chosen for word in option]
-
-    def words(self) -> list[str]:
-        kinds = [self.store] * 6 + [self.read] * 4 + [self.count] * 3 + [self.part] * 3 + [self.expire] * 4
-        return self.random.choice([*kinds, self.move, self.move, self.remove, self.several, self.whole])()
-
-    def store(self) -> list[str]:
-        r = self.random
-        key, value = self.key(), self.value()
-        options = self.some(["NX"], ["XX"], ["GET"], ["KEEPTTL"], self.moment(), self.moment())
-        return r.choice(
-            [
-                ["SET", key, value],
-                ["SET", key, value, *options],
-                ["SET", key, value, *options],
-                ["SETNX", key, value],
-                ["GETSET", key, value],
-                ["GETEX", key, *self.some(["PERSIST"], self.moment(), self.moment())],
-                ["GETDEL", key],
-                ["XADD", key, f"{r.randrange(1, 50)}-1", "f", value],
-            ]
-        )
-
-    def read(self) -> list[str]:
-        kinds = [["GET"], ["TYPE"], ["STRLEN"], ["PEXPIRETIME"], ["EXPIRETIME"], ["EXISTS"]]
-        kinds += [["OBJECT", "ENCODING"], ["XLEN"]]  # REFCOUNT: a copied integer is not shared in Redis
-        return [*self.random.choice(kinds), self.key()]
-
-    def count(self) -> list[str]:
-        r = self.random
-        name = r.choice(["INCR", "DECR", "INCRBY", "DECRBY"])
-        return [name, self.key()] if name in ("INCR", "DECR") else [name, self.key(), self.number()]
-
-    def part(self) -> list[str]:
-        name = self.random.choice(["APPEND", "GETRANGE", "GETRANGE", "SETRANGE"])
-        if name == "APPEND":
-            return [name, self.key(), self.value()]
-        offset = self.number() if name == "GETRANGE" else str(self.random.randrange(-1, 30))
-        return [name, self.key(), offset, self.number()]
-
-    def expire(self) -> list[str]:
-        r = self.random
-        if r.random() < 0.3:
-            return ["PERSIST", self.key()]
-        moment = str(LATER * 1000 + r.randrange(5000)) if r.random() < 0.95 else self.number()
-        return ["PEXPIREAT", self.key(), moment, *self.some(["NX"], ["XX"], ["GT"], ["LT"])]
-
-    def move(self) -> list[str]:
-        r = self.random
-        key, other = self.key(), self.key()
-        database = str(r.randrange(2))
-        return r.choice(
-            [
-                ["RENAME", key, other],
-                ["RENAMENX", key, other],
-                ["COPY", key, other, *self.some(["REPLACE"], ["DB", database])],
-                ["COPY", key, other, *self.some(["REPLACE"], ["DB", database])],
-                ["MOVE", key, database],
-                ["SELECT", database],
-            ]
-        )
-
-    def remove(self) -> list[str]:
-        name = self.random.choice(["DEL", "UNLINK", "EXISTS", "TOUCH"])
-        return [name, *[self.key() for _ in range(self.random.randrange(1, 4))]]
-
-    def several(self) -> list[str]:
-        r = self.random
-        name = r.choice(["MSET", "MSETNX", "MGET"])
-        keys = [self.key() for _ in range(r.randrange(1, 4))]
-        return [name, *keys] if name == "MGET" else [name, *[w for key in keys for w in (key, self.value())]]
-
-    def whole(self) -> list[str]:
-        r = self.random
-        return ["DBSIZE"] if r.random() < 0.9 else r.choice([["FLUSHDB"], ["SWAPDB", "0", "1"]])
-
-
 SEEDS, TURNS = seeds.chosen(compiled=(6, 4000), interpreted=(3, 1500))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_commands_are_answered_the_same(ask, seed):
-    chatter = Chatter(seed)
-    for _ in range(TURNS):
-        ask(chatter.words())
+    for argv in CommandGenerator("keys", seed).commands(TURNS):
+        ask(argv)
     for database in "01":
         ask(["SELECT", database])
         for key in "abcdefgh":
@@ -260,13 +149,12 @@ def contents(engine: Engine) -> list[bytes]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_log_of_random_commands_does_again_what_they_did(seed):
-    chatter = Chatter(seed)
     engine, again = Engine(), Engine()
     engine.record_effects(True)
     speaker, reader = engine.session(), again.session()
     now = 1_700_000_000_000
-    for turn in range(TURNS):
-        engine.execute(speaker, [word.encode() for word in chatter.words()], now + turn)
+    for turn, argv in enumerate(CommandGenerator("keys", seed).commands(TURNS)):
+        engine.execute(speaker, argv, now + turn)
     for database, argv in engine.effects.take():
         again.execute(reader, [b"SELECT", b"%d" % database], now)
         assert reader.reply.take() == b"+OK\r\n"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import seeds
-from peer import Connection, now_ms, words
-from test_groups_compared import Chatter, told, value
+from group_commands import group_commands
+from peer import Connection, now_ms, value, words
 
 from headrace.engine.engine import Engine
 from headrace.persistence.aof.records import LogBuffer
@@ -244,7 +244,7 @@ def test_redis_loads_what_we_write(tmp_path, seed, form):
     engine = Engine()
     engine.record_effects(form == "log")
     session = engine.session()
-    for i, argv in enumerate(told(Chatter(seed), TURNS)):
+    for i, argv in enumerate(group_commands(seed, TURNS)):
         if i == 2 * TURNS // 3:
             argv = words(f"SELECT {seed % 3}")
         engine.execute(session, argv, now_ms())

@@ -6,7 +6,7 @@ import json
 import pathlib
 
 import pytest
-from test_stream_vectors import FILES, as_bytes, counters_of, entries_of, expected, groups_of, load
+from stream_vectors import FILES, as_bytes, counters_of, entries_of, expected, groups_of, load
 
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.dump import dump, restore

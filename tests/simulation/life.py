@@ -19,8 +19,8 @@ import contextlib
 from random import Random
 from typing import cast
 
+from batches import Batches
 from disk import Image, SimulatedFile, SimulatedFiles
-from histories import Chatter, Request
 from world import (
     NAMES,
     SNAPSHOT,
@@ -35,6 +35,7 @@ from world import (
     write_keyspace,
 )
 
+from command_generator import Command
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
@@ -61,7 +62,7 @@ class Life:
         self.now = now_ms
         self.files = SimulatedFiles(image, chance)
         self.files.mark = now_ms
-        self.chatter = Chatter(chance)
+        self.batches = Batches(chance)
         self.held = False  # the log is in trouble: nothing new is asked for, nothing answered
         self.syncs: list[LaterSync] = []
         self.rewrite: PendingRewrite | None = None
@@ -76,7 +77,7 @@ class Life:
         self.engine.record_effects(True)
         self.states: list[Portrait] = [self.shown(self.shadow)]
         if self.states[0]:
-            self.chatter.told(known_ids(self.states[0]))
+            self.batches.set_known(known_ids(self.states[0]))
         self.given: list[tuple[int, int]] = []  # (place in the journal, state): possible from there on
         self.promised: list[tuple[int, int]] = [
             (0, 0)
@@ -192,7 +193,7 @@ class Life:
             return
         dice = chance.random()
         if dice < 0.72:
-            self.converse(self.chatter.loop(self.now))
+            self.converse(self.batches.next(self.now))
         elif dice < 0.84 and self.setup.rewrites and self.log is not None:
             if self.rewrite is None:
                 self.begin_rewrite()
@@ -227,7 +228,7 @@ class Life:
             elif what != "short":
                 faults.failing = {what: chance.choice((FAILING[what], 1.0))}
 
-    def converse(self, requests: list[Request]) -> None:
+    def converse(self, requests: list[Command]) -> None:
         """One turn: requests, while another reader may be waiting, then the log."""
         idle = [session for session in self.sessions if session.waiting is None]
         session = self.chance.choice(idle or self.sessions)
@@ -249,7 +250,7 @@ class Life:
             self.repeat(unit)
             self.states.append(self.shown(self.shadow))
         self.compare_engines(items)
-        self.chatter.told(known_ids(self.states[-1]))
+        self.batches.set_known(known_ids(self.states[-1]))
         if self.log is not None:
             self.given.append((place, len(self.states) - 1))
             durable = self.log.commit(items, self.now)
