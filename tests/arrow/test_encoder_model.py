@@ -47,8 +47,8 @@ VALUES += [
 ]
 VALUES += [b"x" * 63, b"x" * 64, b"y" * 4095, b"z" * 4096, b"w\xc3" * 3000, b'"\\\n']
 TEXTS = ("ID", "CORRUPT", "UTF8", "BINARY")
-OF_A_FIELD = [word for word, (kind, _) in column_types.TYPES.items() if kind not in column_types.OF_THE_ENTRY]
-OF_THE_ENTRY = [["ID"], ["TIMESTAMP"], ["SEQUENCE"], ["CORRUPT"], ["FIELDS", "BINARYVALUES", "BINARYFIELDS"]]
+FIELD_TYPES = [word for word, (kind, _) in column_types.TYPES.items() if kind not in column_types.ENTRY_KINDS]
+ENTRY_TYPES = [["ID"], ["TIMESTAMP"], ["SEQUENCE"], ["CORRUPT"], ["FIELDS", "BINARYVALUES", "BINARYFIELDS"]]
 
 
 class Server:
@@ -87,10 +87,10 @@ def random_stream(server: Server, rng: random.Random) -> list[str]:
 
 def random_columns(rng: random.Random) -> list[bytes]:
     """name, type, name, type ..."""
-    words = [(b"*", rng.choice(group)) for group in rng.sample(OF_THE_ENTRY, rng.randrange(5))]
+    words = [(b"*", rng.choice(group)) for group in rng.sample(ENTRY_TYPES, rng.randrange(5))]
     names = [name for name in NAMES if b"\xff" not in name] + [b"%d" % n for n in range(rng.choice([0, 30]))]
     for name in rng.sample(sorted(set(names)), rng.randrange(len(set(names)))):
-        words.append((name, rng.choice(OF_A_FIELD)))
+        words.append((name, rng.choice(FIELD_TYPES)))
     rng.shuffle(words)
     strict = rng.random() < 0.3
     return [w for name, word in words for w in (name, word.encode() + b"!" * (strict and rng.random() < 0.3))]
@@ -99,7 +99,7 @@ def random_columns(rng: random.Random) -> list[bytes]:
 def decoded(reply: bytes, words: list[bytes], mode: str) -> Any:
     """(rows, columns, dropped, misfits of each column) and the error of the client's way."""
     scanner = ReplyPageTokenizer()
-    decoder = ArrowDecoder(scanner, column_types.columns_of(words), "s", mode)
+    decoder = ArrowDecoder(scanner, column_types.parse_columns(words), "s", mode)
     scanner.begin_page(b"")
     scanner.feed(bytearray(reply), len(reply))
     assert scanner.scan()

@@ -174,8 +174,8 @@ def test_numbers_are_times_in_the_format_of_the_option() -> None:
     ("kind", "message"),
     [
         (ArrayType(VariantType()), "VARIANT"),
-        (MapType(DoubleType(), LongType()), "keys"),
-        (StructType([StructField("a", MapType(BooleanType(), LongType()))]), "keys"),
+        (MapType(DoubleType(), LongType()), "keys: use STRING"),
+        (StructType([StructField("a", MapType(BooleanType(), LongType()))]), "keys: use STRING"),
     ],
 )
 def test_a_type_that_json_cannot_hold_is_refused_when_the_read_is_planned(kind: Any, message: str) -> None:

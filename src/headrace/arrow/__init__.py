@@ -1,1 +1,1 @@
-"""Columns in Arrow form: buffers that grow row by row, and a range of a stream as an Arrow IPC message."""
+"""Build Arrow columns row by row, and encode a range of a stream as an Arrow IPC message."""

@@ -1,14 +1,14 @@
-r"""The types of columns that XARROW can be asked for: what a column of each is made of.
+r"""The column types of XARROW, and how the columns are built.
 
     of the entry    ID  TIMESTAMP (of its ID, in µs)  SEQUENCE  FIELDS  BINARYVALUES  BINARYFIELDS  CORRUPT
     of a field      UTF8  BINARY  BOOL  INT8  INT16  INT32  INT64  FLOAT32  FLOAT64
                     EPOCH_MS  EPOCH_S (numbers that become timestamps in µs)
 
 FIELDS is a map of text to text, BINARYVALUES of text to bytes, BINARYFIELDS of bytes to bytes. In the text of
-a map each byte that is not UTF-8 is written as \xNN. `!` behind a type forbids nulls.
+a map, each byte that is not UTF-8 is written as \xNN. `!` after a type forbids nulls.
 
-Dates, decimals and ISO times are not among the types: reading those takes a Python call a value, which is
-better done by many readers than by the one thread of the server.
+There are no types for dates, decimals and ISO times: parsing them takes a Python call for each value. Many
+readers do that better than the one thread of the server.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headrace.arrow.columns import Column
 from headrace.errors import CommandError
 
 COLUMNS_MAX = 1000
-WHOLE = b"*"  # stands for the name of what is no field
-SHOWN_MAX = 60  # bytes of a bad word that an error repeats
+NO_FIELD = b"*"  # the name of a column that is not read from a field
+SHOWN_MAX = 60  # bytes of a wrong argument that an error repeats
 
 
 def _integer(width: int) -> tuple[str, dict[str, Any]]:
@@ -54,32 +54,33 @@ TYPES: dict[str, tuple[str, dict[str, Any]]] = {
     "EPOCH_MS": _time(1000),
     "EPOCH_S": _time(1000000),
 }
-OF_THE_ENTRY = {"id", "timestamp", "sequence", "fields", "corrupt"}
+ENTRY_KINDS = {"id", "timestamp", "sequence", "fields", "corrupt"}
 
 
-def word_of(kind: str, settings: dict[str, Any]) -> bytes | None:
-    """The type that such a column is asked for by; None when the server cannot fill it."""
+def type_argument(kind: str, settings: dict[str, Any]) -> bytes | None:
+    """Return the type argument for such a column; None if the server cannot fill it."""
     plain = {name: value for name, value in settings.items() if name != "nullable"}
-    for word, made_of in TYPES.items():
-        if made_of == (kind, plain):
+    for word, kind_and_settings in TYPES.items():
+        if kind_and_settings == (kind, plain):
             return word.encode() + (b"" if settings.get("nullable", True) else b"!")
     return None
 
 
-def columns_of(words: list[bytes]) -> list[Column]:
-    """Columns for name, type, name, type ...; CommandError says what is wrong with them.
+def parse_columns(words: list[bytes]) -> list[Column]:
+    """Return the columns for the arguments name, type, name, type ... The name of a part of the entry is `*`.
 
-    A field is asked for once, and so is each part of the entry, whose name is *: then no answer is much
-    larger than its entries.
+    Raises:
+        CommandError: for wrong arguments. A field, or a part of the entry, can be requested only once, so no
+            reply is much larger than its entries.
     """
     if len(words) > 2 * COLUMNS_MAX or len(words) % 2:
         raise CommandError(f"ERR COLUMNS takes at most {COLUMNS_MAX} pairs of a name and a type")
     columns = []
     asked = set()
     for name, word in zip(words[::2], words[1::2], strict=True):
-        kind, settings = _made_of(word)
-        whole = kind in OF_THE_ENTRY
-        if whole and name != WHOLE:
+        kind, settings = _column_kind(word)
+        whole = kind in ENTRY_KINDS
+        if whole and name != NO_FIELD:
             raise CommandError(f"ERR a column of type {_shown(word)} is of the whole entry: name it *")
         what = kind if whole else name
         if what in asked:
@@ -89,11 +90,11 @@ def columns_of(words: list[bytes]) -> list[Column]:
     return columns
 
 
-def _made_of(word: bytes) -> tuple[str, dict[str, Any]]:
-    made_of = TYPES.get(word.removesuffix(b"!").decode(errors="replace").upper())
-    if made_of is None:
+def _column_kind(word: bytes) -> tuple[str, dict[str, Any]]:
+    kind_and_settings = TYPES.get(word.removesuffix(b"!").decode(errors="replace").upper())
+    if kind_and_settings is None:
         raise CommandError(f"ERR COLUMNS has no type '{_shown(word)}'")
-    return made_of
+    return kind_and_settings
 
 
 def _shown(word: bytes) -> str:

@@ -1,13 +1,13 @@
-"""Arrow buffers that grow value by value: what the decoder of replies and the encoder of nodes append to.
+"""Arrow buffers that grow value by value: the decoder of replies and the encoder of nodes append to them.
 
     a string column                              a map column
 
-    validity  |1 1 0 ...|   a bit a row          offsets   |0|2|4| ...   i32, counted in pairs
-    offsets   |0|3|6|6|     i32, rows + 1        keys      a string column of one row a pair
-    values    |d12d47| ...  bytes, end to end    items     a string column of one row a pair
+    validity  |1 1 0 ...|   one bit per row      offsets   |0|2|4| ...   i32, in pairs
+    offsets   |0|3|6|6|     i32, rows + 1        keys      a string column, one row per pair
+    values    |d12d47| ...  concatenated bytes   items     a string column, one row per pair
 
-Numbers have values of one width, little-endian, and no offsets; booleans are bits. A column without a null
-has no validity buffer. (Arrow columnar format, "Physical memory layout".)
+Numbers have values of one width, little-endian, and no offsets; booleans are bits. A column without nulls has
+no validity buffer. (Arrow columnar format, "Physical memory layout".)
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PLUS = cython.declare(cython.uchar, 43)
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
 EXPONENT = cython.declare(cython.int, 101)
-DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)  # nineteen digits always fit an u64
+DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)  # nineteen digits always fit a u64
 I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
-TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # more does not fit as microseconds
+TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # the maximum as microseconds
 EXACT_MAX = cython.declare(cython.ulonglong, 9007199254740992)  # 2**53: up to here a double is exact
-POWER_MAX = cython.declare(cython.longlong, 22)  # 10**22 is the last power of ten a double holds exactly
+POWER_MAX = cython.declare(cython.longlong, 22)  # 10**22 is the last power of ten that a double represents
 
-# What a column is made of: the first five of the entry as a whole, the others of one field.
+# The first five kinds are parts of the whole entry; the others are read from one field.
 KINDS = {
     name: kind
     for kind, name in enumerate(
@@ -59,17 +59,18 @@ NOT_FINITE = (b"inf", b"infinity", b"nan")
 @cython.final
 @cython.cclass
 class Column:
-    """The buffers of one column, and the value the entry at hand has for it.
+    """The buffers of one column, and its value in the current entry.
 
-    kind      a key of KINDS
-    name      the field it is read from
-    width     bytes of one value, for numbers and converted values
-    nullable  False: an entry without a good value is an error
-    low high  the range of an integer, after which it is multiplied by scale (times are integers, too)
-    convert   the text to width bytes, or ValueError; for "integer" what is none, for "text" only to check it
-    utf8      whether the names of a map are text; bytes of them that are not UTF-8 are escaped
-    utf8_values  the same of its values
-    misfits   values that were not of the column's type; entries of a map that had to be escaped
+    kind         a key of KINDS
+    name         the field that it is read from
+    width        bytes of one value, for numbers and converted values
+    nullable     whether an entry may have no fitting value
+    low, high    the range of an integer, which is then multiplied by scale (times are integers, too)
+    convert      converts a text to width bytes, or raises ValueError; for "integer" only texts that are not
+                 integers, for "text" only to check them
+    utf8         whether the names of a map are text, in which bytes that are not UTF-8 are escaped
+    utf8_values  the same for its values
+    misfits      how many values did not fit the type; for a map, how many entries had to be escaped
     """
 
     kind: cython.int
@@ -87,14 +88,14 @@ class Column:
     values: GrowableBuffer
     nulls: cython.Py_ssize_t
     misfits: cython.Py_ssize_t
-    found: cython.bint  # whether the entry at hand has a good value, which is then:
-    at: cython.Py_ssize_t  # text: where it lies in the bytes it is read from
+    found: cython.bint  # whether the current entry has a fitting value, which is then:
+    at: cython.Py_ssize_t  # the offset and size of its text
     n: cython.Py_ssize_t
-    stored: cython.bint  # no text lies there: the listpack has it as an integer, which is in number
+    is_integer: cython.bint  # whether the listpack stores an integer, in `number`, instead of a text
     number: cython.longlong  # integers, times, booleans
     real: cython.double
     raw: bytes  # converted values
-    word: cython.Py_ssize_t  # of entries with the same fields: which of their words it is, -1 for none
+    token: cython.Py_ssize_t  # in runs of entries: the number of the value's token; -1 for none
 
     def __init__(
         self,
@@ -129,41 +130,43 @@ class Column:
         self.found = False
         self.at = 0
         self.n = 0
-        self.stored = False
+        self.is_integer = False
         self.number = 0
         self.real = 0
         self.raw = b""
-        self.word = -1
+        self.token = -1
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def named(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
-        """Whether this is the column of the field whose name lies there."""
+    def matches_name(
+        self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Return whether the name is the n bytes at `at`."""
         return len(self.name) == n and mem.compare(self.name, 0, p, at, n) == 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def names(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
-        """The same, of a name that is the element of a listpack at `at`."""
+    def matches_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
+        """Return whether the name is the element of a listpack at `at`."""
         return listpack.equals(p, at, self.name, 0, len(self.name))
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def read_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Find the value in the element of a listpack at `at`; answers where the next element is."""
+        """Locate the value in the element of a listpack at `at`; return the offset of the next element."""
         first: cython.uint = p[at]
         self.found = True
-        self.stored = False
+        self.is_integer = False
         if 0x80 <= first < 0xC0:  # a short string, as most are
             self.at = at + 1
             self.n = first & 0x3F
             return at + 2 + self.n
         if first < 0x80:
-            self.stored = True
+            self.is_integer = True
             self.number = first
             return at + 2
-        self.stored = listpack_walk.is_integer(p, at)
-        if self.stored:
+        self.is_integer = listpack_walk.is_integer(p, at)
+        if self.is_integer:
             self.number = listpack_walk.integer(p, at)
         else:
             self.at = listpack_walk.text_at(p, at)
@@ -173,7 +176,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(check=False)
     def read_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Find the value, a sequence number or a time, in an ID; False when it is too large for that."""
+        """Read the value, a sequence number or a time, from an ID; return False if it is too large."""
         self.found = True
         if self.kind == SEQUENCE:
             if seq > I64_MAX:
@@ -188,9 +191,9 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def parse(self, p: cython.p_const_uchar) -> cython.bint:
-        """Read the value that was found; False when it is not of this column's type."""
-        if self.stored and self.kind != CONVERTED:
-            return self._take_stored()
+        """Parse the located value; return False if it does not fit the type."""
+        if self.is_integer and self.kind != CONVERTED:
+            return self._parse_stored_integer()
         if self.kind == TEXT:
             if self.convert is not None and not self._converts(mem.to_bytes(p, self.at, self.n)):
                 return False
@@ -206,18 +209,18 @@ class Column:
             self.number = 1 if word in TRUE else 0
             return word in TRUE or word in FALSE
         if self.convert is not None and (self.kind == CONVERTED or self.kind == INTEGER):
-            text: bytes = str(self.number).encode() if self.stored else mem.to_bytes(p, self.at, self.n)
+            text: bytes = str(self.number).encode() if self.is_integer else mem.to_bytes(p, self.at, self.n)
             try:
                 self.raw = self.convert(text)
             except (ValueError, ArithmeticError):
                 return False
-            assert len(self.raw) == self.width, "a converted value of another width"
+            assert len(self.raw) == self.width, "a converted value of a wrong width"
             if self.kind == INTEGER:
                 self.number = mem.as_signed(mem.u64le(self.raw, 0))
         return True
 
     def _converts(self, text: bytes) -> bool:
-        """Whether convert takes the text, if there is a convert."""
+        """Return whether `convert` accepts the text."""
         try:
             if self.convert is not None:
                 self.convert(text)
@@ -227,8 +230,8 @@ class Column:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _take_stored(self) -> cython.bint:
-        """The same of a stored integer: what its digits would be read as, and no digit is written."""
+    def _parse_stored_integer(self) -> cython.bint:
+        """Parse an integer of a listpack directly, with the same result as its digits."""
         if self.kind == INTEGER:
             return self._scale()
         if self.kind == REAL:
@@ -240,7 +243,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _scale(self) -> cython.bint:
-        """Multiply the number by scale if it is between low and high."""
+        """Multiply the number by scale; return False if it is not between low and high."""
         if self.number < self.low or self.number > self.high:
             return False
         self.number *= self.scale
@@ -276,7 +279,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _parse_real(self, p: cython.p_const_uchar) -> cython.bint:
-        """Few digits are exact as an integer divided by a power of ten; for all else ask float()."""
+        """Parse few digits as an integer divided by a power of ten, which is exact; else call float()."""
         at: cython.Py_ssize_t = self.at
         end: cython.Py_ssize_t = at + self.n
         negative: cython.bint = at < end and p[at] == MINUS
@@ -300,7 +303,7 @@ class Column:
                 break
             at += 1
         if at < end or digits > DIGITS_MAX or size > EXACT_MAX or decimals > POWER_MAX:
-            return self._parse_hard_real(p)
+            return self._parse_general_real(p)
         if digits == 0:
             return False
         power: cython.double = 1
@@ -315,8 +318,8 @@ class Column:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _parse_hard_real(self, p: cython.p_const_uchar) -> cython.bint:
-        """Exponents, long mantissas, infinities; float() alone would let spaces and underscores pass."""
+    def _parse_general_real(self, p: cython.p_const_uchar) -> cython.bint:
+        """Parse exponents, long mantissas and infinities; unlike float(), reject spaces and underscores."""
         at: cython.Py_ssize_t = self.at
         end: cython.Py_ssize_t = at + self.n
         text: bytes
@@ -337,7 +340,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def write(self, p: cython.p_const_uchar, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Append the value found, or a null."""
+        """Append the value, or a null."""
         self.write_validity(row)
         if self.kind == INTEGER or self.kind == TIMESTAMP or self.kind == SEQUENCE:
             return self._write_integer()
@@ -351,7 +354,7 @@ class Column:
         if self.kind == CORRUPT:
             if self.found:
                 self.values.put(self.raw, 0, len(self.raw))
-        elif self.found and self.stored:
+        elif self.found and self.is_integer:
             self.values.put_decimal(self.number)
         elif self.found:
             self.values.put(p, self.at, self.n)
@@ -360,7 +363,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def write_validity(self, row: cython.Py_ssize_t) -> cython.bint:
-        """Append whether a value was found. The bits begin with the first null: mostly there is none."""
+        """Append whether there is a value. The buffer begins with the first null: most columns have none."""
         i: cython.Py_ssize_t
         if not self.found:
             if self.nulls == 0:
@@ -416,13 +419,13 @@ class Column:
     def append_text(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Append a string that is known to be there and good: the keys and the items of a map."""
+        """Append a string that needs no check: a key or an item of a map."""
         return self.offsets.put_u32(self.values.put(p, at, n))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def append_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The same of the element of a listpack at `at`."""
+        """Append the text of the element of a listpack at `at`, which needs no check."""
         values: GrowableBuffer = self.values
         n: cython.Py_ssize_t
         if 0x80 <= p[at] < 0xC0:
@@ -440,15 +443,15 @@ class Column:
     @cython.cfunc
     @cython.exceptval(check=False)
     def has_offsets(self) -> cython.bint:
-        """Whether its values are of different widths."""
+        """Return whether its values have different sizes."""
         if self.kind == INTEGER or self.kind == REAL or self.kind == BOOLEAN or self.kind == CONVERTED:
             return False
         return self.kind != TIMESTAMP and self.kind != SEQUENCE
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def cut(self, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Take back all values but those of the first rows. Not for booleans, which are bits."""
+    def truncate(self, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Remove all values after the first rows. Not for booleans, which are bits."""
         if self.has_offsets():
             self.offsets.used = 4 * rows + 4
             if self.kind != FIELDS:
@@ -458,7 +461,7 @@ class Column:
         return rows
 
     def take(self) -> tuple[int, bytearray | None, bytearray, bytearray]:
-        """(nulls, validity if there are nulls, offsets, values); the column starts empty."""
+        """Return (nulls, validity if there are nulls, offsets, values), and empty the column."""
         nulls = self.nulls
         validity = self.validity.take()
         buffers = (nulls, validity if nulls else None, self.offsets.take(), self.values.take())
@@ -468,7 +471,7 @@ class Column:
 
     @cython.ccall
     def close(self) -> cython.void:
-        """Give the buffers back: their contents are not needed, and nothing will be appended."""
+        """Return the buffers to the pool. The column must not be used afterwards."""
         growable_buffer.release(self.validity)
         growable_buffer.release(self.offsets)
         growable_buffer.release(self.values)

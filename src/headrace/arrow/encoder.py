@@ -1,17 +1,16 @@
-"""A range of a stream into columns: from the listpacks straight into Arrow buffers.
+"""Encode a range of a stream as columns, from listpacks directly into Arrow buffers.
 
-Entries of a node that have its master entry's fields say nothing of their names. So the columns are bound to
-the fields once a node, and such an entry is read by handing its elements out:
+Entries of a node with its master entry's fields do not repeat the names. So the columns are bound to the
+fields once for each node, and the elements of such an entry are read in order:
 
     master entry   | device | temp | site |            flags  ms  seq  d12  21.5  17  lp-count
     bound          | UTF8   |  -   | INT64|                            UTF8   -   INT64
 
-Such entries one after another are taken together (node_runs).
-An integer of the listpack goes into a column of numbers as it is, never by way of its digits.
+Runs of such entries are appended together (node_run_appender). An integer of the listpack is copied to a
+column of numbers without being formatted and parsed.
 
-The rows are those that spark/decode/arrow_decoder makes of the same entries' XRANGE reply: first every
-column learns where its value is, then reads it; only when all are good, or the mode allows a null, is
-anything appended.
+The rows are the same as those of spark/decode/arrow_decoder for the XRANGE reply: first each column locates
+and parses its value. Only if all values fit, or the mode allows nulls, the values are appended.
 """
 
 from __future__ import annotations
@@ -26,18 +25,20 @@ from headrace.arrow.field_names import FieldNames
 from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MODES
-from headrace.arrow.node_runs import NodeRuns
+from headrace.arrow.node_run_appender import NodeRunAppender
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures import listpack_walk
 
 ROWS_MAX = cython.declare(cython.longlong, 20_000)
-# What one batch may cost, about a nanosecond each: its bytes, and more for what is slow.
+# The maximum cost of a batch, in about nanoseconds: its bytes, and more for slow steps.
 WORK_MAX = cython.declare(cython.Py_ssize_t, 2 << 20)
 CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 CORRUPT_WORK = cython.declare(cython.Py_ssize_t, 4096)
-FEW = cython.declare(cython.Py_ssize_t, 16)  # columns up to here are compared, more are looked up
+FEW_COLUMNS = cython.declare(
+    cython.Py_ssize_t, 16
+)  # up to here names are compared, above looked up in a dict
 
 PERMISSIVE = cython.declare(cython.int, 0)
 DROPMALFORMED = cython.declare(cython.int, 1)
@@ -47,43 +48,41 @@ FAILFAST = cython.declare(cython.int, 2)
 @cython.final
 @cython.cclass
 class RangeEncoder:
-    """Encodes the entries of an iterator, then gives the message. Made for one batch of one stream.
+    """Encodes the entries of an iterator as one batch of one stream: encode(), then message().
 
-    rows, dropped  rows of the batch, and malformed entries that were left out of it
-    seen           entries looked at, and the ID of the last of them
+    rows, dropped          rows of the batch, and malformed entries that were omitted
+    entries_read, ms, seq  entries read, and the ID of the last of them
     """
 
     columns: list[Column]
-    named: list[Column]  # those read from a field
+    field_columns: list[Column]  # those read from a field
     by_name: dict[bytes, Column]
-    ignored: Column  # stands for no column
+    ignored: Column  # for fields without a column
     fields: Column | None  # the map of all fields, its pairs in keys and items
     keys: Column
     items: Column
     corrupt: Column | None
     stream: str
     mode: cython.int
-    # the node whose master entry is at hand
-    node: Node | None
-    bound: list[Column]  # for each of its fields
-    # for the map: the names and the values of the entry at hand
+    node: Node | None  # the node of the bound master entry
+    node_columns: list[Column]  # for each of its fields
+    # for the map: the names and the values of the current entry
     names: FieldNames
     names_of_node: FieldNames
     names_of_entry: FieldNames
-    escape: cython.bint  # whether not all of its words that must be text are UTF-8
-    found_at: GrowableBuffer  # where in the listpack the values are, u32 each
-    runs: NodeRuns
-    # what was done
+    escape: cython.bint  # whether some of its texts are not UTF-8
+    value_offsets: GrowableBuffer  # where in the listpack the values are, u32 each
+    run_appender: NodeRunAppender
     rows: cython.Py_ssize_t
     dropped: cython.Py_ssize_t
-    seen: cython.longlong
+    entries_read: cython.longlong
     work: cython.Py_ssize_t
     ms: cython.ulonglong
     seq: cython.ulonglong
 
     def __init__(self, columns: list[Column], stream: str, mode: str) -> None:
         self.columns = columns
-        self.named = []
+        self.field_columns = []
         self.by_name = {}
         self.ignored = Column("ignored")
         self.fields = None
@@ -95,24 +94,24 @@ class RangeEncoder:
         column: Column
         for column in columns:
             if column.kind >= kinds.TEXT:
-                self.named.append(column)
+                self.field_columns.append(column)
                 self.by_name[column.name] = column
             elif column.kind == kinds.FIELDS:
                 self.fields = column
             elif column.kind == kinds.CORRUPT:
                 self.corrupt = column
         self.node = None
-        self.bound = []
+        self.node_columns = []
         escape: cython.bint = self.fields is not None and self.fields.utf8
         self.names_of_node = FieldNames(escape)
         self.names_of_entry = FieldNames(escape)
         self.names = self.names_of_node
         self.escape = False
-        self.found_at = GrowableBuffer(64)
-        self.runs = NodeRuns(columns, self.keys, self.items)
+        self.value_offsets = GrowableBuffer(64)
+        self.run_appender = NodeRunAppender(columns, self.keys, self.items)
         self.rows = 0
         self.dropped = 0
-        self.seen = 0
+        self.entries_read = 0
         self.work = 0
         self.ms = 0
         self.seq = 0
@@ -120,51 +119,57 @@ class RangeEncoder:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def encode(self, entries: StreamIterator, count: cython.longlong) -> cython.bint:
-        """Take at most count more entries, or as many as one batch may have; False when none is left."""
+        """Encode entries until there are `count`, or the batch is full; return False if none is left."""
         walk: EntryWalk
         if count > ROWS_MAX:
             count = ROWS_MAX
-        while self.seen < count and self.work < WORK_MAX:
+        while self.entries_read < count and self.work < WORK_MAX:
             if not entries.next():
                 return False
             assert entries.walk is not None and entries.node is not None
             walk = entries.walk
             if walk.same and self.node is not entries.node:
                 self._bind(entries.node)
-            if walk.same and self.runs.fits and self._take_run(entries, walk, count):
+            if walk.same and self.run_appender.usable and self._append_run(entries, walk, count):
                 continue
             self.ms = walk.ms
             self.seq = walk.seq
-            self.seen += 1
+            self.entries_read += 1
             self._append(walk, walk.p)
         return True
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _take_run(self, entries: StreamIterator, walk: EntryWalk, count: cython.longlong) -> cython.bint:
-        """Append the entry and those behind it that are like it; False if that is not the way."""
-        runs: NodeRuns = self.runs
+    def _append_run(self, entries: StreamIterator, walk: EntryWalk, count: cython.longlong) -> cython.bint:
+        """Append the run that begins with the current entry; return False if there is none."""
+        appender: NodeRunAppender = self.run_appender
         node: Node = walk.node
-        rows: cython.Py_ssize_t = runs.append(
-            node, walk.at, self.rows, count - self.seen, WORK_MAX - self.work, entries.to_ms, entries.to_seq
+        rows: cython.Py_ssize_t = appender.append(
+            node,
+            walk.at,
+            self.rows,
+            count - self.entries_read,
+            WORK_MAX - self.work,
+            entries.to_ms,
+            entries.to_seq,
         )
         if rows == 0:
             return False
         self.rows += rows
-        self.seen += rows
-        self.work += runs.work
-        self.ms = runs.ms
-        self.seq = runs.seq
-        walk.piece_at = runs.end
+        self.entries_read += rows
+        self.work += appender.work
+        self.ms = appender.ms
+        self.seq = appender.seq
+        walk.piece_at = appender.end
         walk.left = 0
         return True
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def pass_anchor(
+    def skip_anchor(
         self, entries: StreamIterator, ms: cython.ulonglong, seq: cython.ulonglong
     ) -> cython.bint:
-        """Take the next entry if it is not ms-seq, which is left out. Whether it was ms-seq."""
+        """Skip the next entry if its ID is ms-seq, else encode it; return whether it was skipped."""
         if not entries.next():
             return False
         if entries.ms == ms and entries.seq == seq:
@@ -172,7 +177,7 @@ class RangeEncoder:
         assert entries.walk is not None and entries.node is not None
         self.ms = entries.ms
         self.seq = entries.seq
-        self.seen += 1
+        self.entries_read += 1
         if entries.walk.same:
             self._bind(entries.node)
         self._append(entries.walk, entries.walk.p)
@@ -180,7 +185,7 @@ class RangeEncoder:
 
     @cython.ccall
     def message(self) -> BatchMessage:
-        """The rows as an Arrow IPC message, which holds until close()."""
+        """Return the rows as an Arrow IPC message, which is valid until close()."""
         message: BatchMessage = BatchMessage()
         column: Column
         for column in self.columns:
@@ -191,13 +196,13 @@ class RangeEncoder:
         return message
 
     def misfits(self) -> list[int]:
-        """For each column how many values were not of its type; nothing if all were."""
+        """Return for each column how many values did not fit its type; an empty list if all fitted."""
         counts = [column.misfits for column in self.columns]
         return counts if any(counts) else []
 
     @cython.ccall
     def close(self) -> cython.void:
-        """The message is where it should be: what was made for it is of no more use."""
+        """Return all buffers to the pool, after the message was copied."""
         column: Column
         for column in self.columns:
             column.close()
@@ -209,109 +214,109 @@ class RangeEncoder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _bind(self, node: Node) -> cython.Py_ssize_t:
-        """Find the columns of the master entry's fields."""
+        """Set the columns of the master entry's fields."""
         p: cython.p_const_uchar = node.pack.p
         at: cython.Py_ssize_t = node.fields_at
         _: cython.longlong
         names: FieldNames = self.names_of_node
         self.node = node
-        self.bound.clear()
-        names.places.used = 0
+        self.node_columns.clear()
+        names.offsets_in_pack.used = 0
         for _ in range(node.fields):
-            self.bound.append(self._column_of(p, at))
-            names.places.put_u32(at)
+            self.node_columns.append(self._column_of(p, at))
+            names.offsets_in_pack.put_u32(at)
             at = listpack_walk.next_at(p, at)
         if self.fields is not None:
             names.examine(p)
-        self.runs.bind(self.bound, names.texts, names.are_text)
+        self.run_appender.bind(self.node_columns, names.texts, names.are_utf8)
         self.work += at - node.fields_at
         return at
 
     @cython.cfunc
     def _column_of(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> Column:
-        """The column read from the field whose name is the element at `at`, or the one that is ignored."""
+        """Return the column of the field whose name is the element at `at`, or the ignored one."""
         column: Column
-        if len(self.named) > FEW:
-            return self.by_name.get(field_names.text(p, at), self.ignored)
-        for column in self.named:
-            if column.names(p, at):
+        if len(self.field_columns) > FEW_COLUMNS:
+            return self.by_name.get(field_names.element_text(p, at), self.ignored)
+        for column in self.field_columns:
+            if column.matches_element(p, at):
                 return column
         return self.ignored
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _append(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.bint:
-        """Append the row of an entry: find and read all its values first, then write."""
+        """Append the row of an entry: locate and parse all its values, then write them."""
         column: Column
         good: cython.bint = True
         start: cython.Py_ssize_t = walk.piece_at
-        end: cython.Py_ssize_t = self._find(walk, p)
+        end: cython.Py_ssize_t = self._locate_values(walk, p)
         for column in self.columns:
             if column.kind >= kinds.TEXT:
                 if column.found and not column.parse(p):
                     column.misfits += 1
-                    good = self._malformed(column)
+                    good = self._handle_malformed(column)
             elif column.kind == kinds.FIELDS:
                 column.found = True
-                self.escape = column.utf8 and not self._all_text(p, column)
+                self.escape = column.utf8 and not self._is_utf8(p, column)
                 if self.escape:
-                    good = self._not_text(column, end - start)
+                    good = self._handle_not_utf8(column, end - start)
             elif column.kind != kinds.CORRUPT and not column.read_id(self.ms, self.seq):
                 part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
-                raise malformed.too_large(self.stream, self._id(), part)
+                raise malformed.too_large(self.stream, self._entry_id(), part)
             if not column.found and not column.nullable:
-                good = self._malformed(column)
+                good = self._handle_malformed(column)
         self.work += end - start + CELL_WORK * len(self.columns)
-        if walk.same:  # its names are not among its bytes, but in each row's map, if there is one
+        if walk.same:  # its bytes do not contain the names, but a map does
             self.work += self.names_of_node.texts.values.used
         if not good and self.mode == DROPMALFORMED:
             self.dropped += 1
         else:
             if not good and self.corrupt is not None:
-                self._keep_corrupt(walk, self.corrupt)
+                self._store_corrupt(walk, self.corrupt)
             self._write(p)
-        walk.piece_at = end  # so that the walk need not step over the elements again
+        walk.piece_at = end  # the walk continues there
         walk.left = 1
         return good
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _find(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.Py_ssize_t:
-        """Tell the columns where their values are; answers where the entry's last element is."""
+    def _locate_values(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.Py_ssize_t:
+        """Locate the values of the columns; return the offset of the entry's last element."""
         at: cython.Py_ssize_t = walk.piece_at
         i: cython.longlong
         column: Column
         for column in self.columns:
             column.found = False
         if not walk.same:
-            return self._find_named(walk, p)
+            return self._locate_named_values(walk, p)
         if self.fields is not None:
             self.names = self.names_of_node
-            self.found_at.used = 0
+            self.value_offsets.used = 0
             for i in range(walk.fields):
-                self.found_at.put_u32(at)
-                column = self.bound[i]
+                self.value_offsets.put_u32(at)
+                column = self.node_columns[i]
                 at = column.read_element(p, at)
         else:
-            for column in self.bound:  # of a field named twice the last value counts
+            for column in self.node_columns:  # the last value of a repeated field counts
                 at = column.read_element(p, at)
         return at
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _find_named(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.Py_ssize_t:
-        """The same of an entry that says its fields' names."""
+    def _locate_named_values(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.Py_ssize_t:
+        """Locate the values of an entry that contains its fields' names."""
         at: cython.Py_ssize_t = walk.piece_at
         _: cython.longlong
         column: Column
         names: FieldNames = self.names_of_entry
-        names.places.used = 0
-        self.found_at.used = 0
+        names.offsets_in_pack.used = 0
+        self.value_offsets.used = 0
         for _ in range(walk.fields):
-            names.places.put_u32(at)
-            column = self._column_of(p, at) if self.named else self.ignored
+            names.offsets_in_pack.put_u32(at)
+            column = self._column_of(p, at) if self.field_columns else self.ignored
             at = listpack_walk.next_at(p, at)
-            self.found_at.put_u32(at)
+            self.value_offsets.put_u32(at)
             at = column.read_element(p, at)
         if self.fields is not None:
             self.names = names
@@ -320,53 +325,53 @@ class RangeEncoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _all_text(self, p: cython.p_const_uchar, column: Column) -> cython.bint:
-        """Whether all names and, if they have to be, all values are UTF-8."""
-        check: cython.bint = self.names.are_text and column.utf8_values
-        i: cython.Py_ssize_t = self.found_at.used // 4 if check else 0
-        while i > 0 and field_names.is_text(p, mem.u32le(self.found_at.p, 4 * i - 4)):
+    def _is_utf8(self, p: cython.p_const_uchar, column: Column) -> cython.bint:
+        """Return whether all names are UTF-8, and all values if required."""
+        check: cython.bint = self.names.are_utf8 and column.utf8_values
+        i: cython.Py_ssize_t = self.value_offsets.used // 4 if check else 0
+        while i > 0 and field_names.is_utf8_element(p, mem.u32le(self.value_offsets.p, 4 * i - 4)):
             i -= 1
-        return i == 0 and self.names.are_text
+        return i == 0 and self.names.are_utf8
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _not_text(self, column: Column, size: cython.Py_ssize_t) -> cython.bint:
-        """Raise, or allow the map to be written with escapes. Answers False: the entry is malformed."""
+    def _handle_not_utf8(self, column: Column, size: cython.Py_ssize_t) -> cython.bint:
+        """Raise, or let the map be written with escapes. Return False: the entry is malformed."""
         column.misfits += 1
         if self.mode == FAILFAST:
-            raise malformed.not_text(self.stream, self._id())
+            raise malformed.not_utf8(self.stream, self._entry_id())
         self.work += 4 * (size + self.names.size)
         if size + self.names.size > field_names.ESCAPED_BYTES_MAX:
-            self._malformed(column)
+            self._handle_malformed(column)
         return False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _malformed(self, column: Column) -> cython.bint:
-        """The entry has no good value for the column: raise, or make it null. Answers False."""
+    def _handle_malformed(self, column: Column) -> cython.bint:
+        """Raise, or make the value null, for an entry without a fitting value. Return False."""
         column.found = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
-            raise malformed.missing(self.stream, self._id(), column.name)
+            raise malformed.missing_value(self.stream, self._entry_id(), column.name)
         return False
 
     @cython.cfunc
-    def _id(self) -> str:
+    def _entry_id(self) -> str:
         return f"{self.ms}-{self.seq}"
 
     @cython.cfunc
-    def _keep_corrupt(self, walk: EntryWalk, column: Column) -> cython.void:
-        """Put the whole entry into the column of corrupt records."""
+    def _store_corrupt(self, walk: EntryWalk, column: Column) -> cython.void:
+        """Store the whole entry in the column of corrupt records."""
         words: list[bytes] = []
         while walk.next_piece():
             words.append(walk.piece())
-        column.raw = malformed.as_json(self._id(), words)
+        column.raw = malformed.entry_json(self._entry_id(), words)
         column.found = True
         self.work += CORRUPT_WORK + len(column.raw)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _write(self, p: cython.p_const_uchar) -> cython.Py_ssize_t:
-        """Append what was found."""
+        """Append the values of all columns."""
         column: Column
         for column in self.columns:
             if column.kind == kinds.ID:
@@ -381,7 +386,7 @@ class RangeEncoder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _write_pairs(self, p: cython.p_const_uchar, column: Column) -> cython.Py_ssize_t:
-        """Append all pairs as one map; of a field named twice the last value."""
+        """Append all pairs as one map; the last value of a repeated field counts."""
         i: cython.Py_ssize_t
         names: FieldNames = self.names
         keys: Column = self.keys
@@ -390,9 +395,9 @@ class RangeEncoder:
             keys.values.put(names.texts.values.p, 0, names.texts.values.used)
             for i in range(1, names.texts.offsets.used // 4):
                 keys.offsets.put_u32(before + mem.u32le(names.texts.offsets.p, 4 * i))
-            for i in range(self.found_at.used // 4):
+            for i in range(self.value_offsets.used // 4):
                 if not names.repeated.p[i] and self.escape and column.utf8_values:
-                    field_names.append_escaped(self.items, p, mem.u32le(self.found_at.p, 4 * i))
+                    field_names.append_escaped(self.items, p, mem.u32le(self.value_offsets.p, 4 * i))
                 elif not names.repeated.p[i]:
-                    self.items.append_element(p, mem.u32le(self.found_at.p, 4 * i))
+                    self.items.append_element(p, mem.u32le(self.value_offsets.p, 4 * i))
         return column.offsets.put_u32(keys.offsets.used // 4 - 1)

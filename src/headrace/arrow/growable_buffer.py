@@ -1,4 +1,4 @@
-"""Bytes that grow at their end: what the buffers of a column are while rows are added."""
+"""Growable byte buffers, used for columns while rows are appended, and a pool of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from headrace import mem
 
 HYPHEN = cython.declare(cython.uchar, 45)
 ZERO = cython.declare(cython.uint, 48)
-DECIMAL_MAX = cython.declare(cython.Py_ssize_t, 20)  # the digits of an u64, or a sign and those of an i64
+DECIMAL_MAX = cython.declare(cython.Py_ssize_t, 20)  # the digits of a u64, or a sign and those of an i64
 ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
-# A server makes batch after batch: the buffers of one are kept for the next, as memory fresh from the kernel
-# costs more than what is written to it. So much is kept at most:
-SPARE_MAX = cython.declare(cython.Py_ssize_t, 16)
-SPARE_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 19)
-SPARE: list[GrowableBuffer] = cython.declare(list, [])
+# A server reuses the buffers of a batch for the next one, because new memory from the kernel costs more than
+# writing to it. Limits of the pool:
+POOL_MAX = cython.declare(cython.Py_ssize_t, 16)
+POOL_BUFFER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 19)
+POOL: list[GrowableBuffer] = cython.declare(list, [])
 
 BACKSLASH = cython.declare(cython.uchar, 92)
 LETTER_X = cython.declare(cython.uchar, 120)
@@ -25,13 +25,13 @@ ESCAPE_BYTES = cython.declare(cython.Py_ssize_t, 4)  # of `\xNN`
 @cython.final
 @cython.cclass
 class GrowableBuffer:
-    """Bytes that are appended to, and then given away whole."""
+    """Bytes that are appended to, and then taken as a bytearray."""
 
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t
-    # of the last ID: where it begins, how many digits its time has before the last three, and what they say
+    # of the last ID: where it begins, how many digits its time has before the last three, and their value
     id_at: cython.Py_ssize_t
     id_digits: cython.Py_ssize_t
     id_thousands: cython.ulonglong
@@ -48,7 +48,7 @@ class GrowableBuffer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def grow(self, extra: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Make room for extra bytes; p is borrowed again."""
+        """Make space for extra bytes; p is borrowed again."""
         cap: cython.Py_ssize_t = self.cap
         while cap < self.used + extra:
             cap *= 2
@@ -62,7 +62,7 @@ class GrowableBuffer:
     def put(
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Append n bytes of source; return how many bytes there are now."""
+        """Append n bytes of source; return the total size."""
         if self.used + n > self.cap:
             self.grow(n)
         mem.copy(self.p, self.used, source, at, n)
@@ -74,9 +74,9 @@ class GrowableBuffer:
     def put_escaped(
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Append n bytes of source as UTF-8; return how many bytes there are now.
+        """Append n bytes of source as UTF-8; return the total size.
 
-        Each byte that is not part of a UTF-8 sequence becomes `\\xNN`, as Python's backslashreplace has it.
+        Each byte that is not part of a UTF-8 sequence becomes `\\xNN`, like Python's backslashreplace.
         """
         end: cython.Py_ssize_t = at + n
         start: cython.Py_ssize_t
@@ -125,7 +125,7 @@ class GrowableBuffer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def put_bit(self, row: cython.Py_ssize_t, on: cython.bint) -> cython.Py_ssize_t:
-        """Append the bit of a row; rows come in order, without a gap."""
+        """Append the bit of a row; rows are in order, without gaps."""
         if row & 7 == 0:
             if self.used + 1 > self.cap:
                 self.grow(1)
@@ -152,7 +152,7 @@ class GrowableBuffer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def put_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """Append the text of an ID: all but the last three digits of its time are mostly those before."""
+        """Append the text of an ID. Most digits of its time are copied from the previous ID if they agree."""
         if self.used + ID_MAX > self.cap:
             self.grow(ID_MAX)
         p: cython.p_uchar = self.p
@@ -179,9 +179,9 @@ class GrowableBuffer:
 
     @cython.cfunc
     def take(self) -> bytearray:
-        """The bytes, which are the caller's from now on."""
+        """Return the bytes, and empty the buffer."""
         full: bytearray = self.buf
-        self.buf = bytearray(self.cap)  # as large as last time: batches resemble each other
+        self.buf = bytearray(self.cap)  # the same capacity: batches have similar sizes
         self.p = self.buf
         mem.resize(full, self.used)
         self.used = 0
@@ -191,7 +191,7 @@ class GrowableBuffer:
 
 @cython.ccall
 def escaped(data: bytes) -> bytes:
-    """The bytes as UTF-8, each that is not UTF-8 as `\\xNN`."""
+    """Return the bytes as UTF-8, each byte that is not UTF-8 as `\\xNN`."""
     out: GrowableBuffer = GrowableBuffer(64)
     out.put_escaped(data, 0, len(data))
     return mem.to_bytes(out.p, 0, out.used)
@@ -199,17 +199,17 @@ def escaped(data: bytes) -> bytes:
 
 @cython.ccall
 def acquire() -> GrowableBuffer:
-    """One that was given back, or else a new one."""
-    if SPARE:
-        found: GrowableBuffer = SPARE.pop()
+    """Return a buffer from the pool, or a new one."""
+    if POOL:
+        found: GrowableBuffer = POOL.pop()
         return found
     return GrowableBuffer(64)
 
 
 @cython.ccall
-def release(used_up: GrowableBuffer) -> cython.void:
-    """It is not needed any more."""
-    if len(SPARE) < SPARE_MAX and used_up.cap <= SPARE_BYTES_MAX:
-        used_up.used = 0
-        used_up.id_digits = 0
-        SPARE.append(used_up)
+def release(buffer: GrowableBuffer) -> cython.void:
+    """Return a buffer to the pool, unless it is full or the buffer is too large."""
+    if len(POOL) < POOL_MAX and buffer.cap <= POOL_BUFFER_BYTES_MAX:
+        buffer.used = 0
+        buffer.id_digits = 0
+        POOL.append(buffer)

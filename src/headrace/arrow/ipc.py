@@ -1,10 +1,11 @@
-r"""A record batch as one Arrow IPC message, written by hand.
+r"""Write a record batch as an Arrow IPC message, without a library.
 
-    | FF FF FF FF | size i32 | metadata ... | body ...          size: the metadata's, padding included
-    | continuation |                        | at a multiple of 64 bytes, as is every buffer in it
+    | FF FF FF FF | size i32 | metadata ... | body ...          size: of the metadata, with padding
+    | continuation |                        | at a multiple of 64 bytes, like every buffer in it
 
-The metadata is a flatbuffer of always the same shape, so every offset but two is a constant. A table begins
-with the distance back to its vtable, which says where its fields are; references count from where they stand:
+The metadata is a flatbuffer that always has the same structure, so all offsets but two are constants. A table
+begins with the distance back to its vtable, which has the offsets of its fields. References are relative to
+their own offset:
 
       0  u32  16                           the Message is at 16
       4  u16  12, 20, 4, 6, 16, 8          its vtable: two sizes; version, kind, header, length
@@ -20,14 +21,14 @@ with the distance back to its vtable, which says where its fields are; reference
      64  u32  12 + 16 n                    buffers: the vector is at 76 + 16 n
      68  u32  n                            nodes
      72  i64 rows, i64 nulls               n times, a column before its children
-         u32  0                            so that the vector begins at 4 modulo 8
+         u32  0                            padding: the vector begins at 4 modulo 8
          u32  m                            buffers
          i64 offset, i64 bytes             m times; offset from the start of the body
 
 Buffers of a string: validity, offsets, values; of a number: validity, values; of a map: validity, offsets,
-the (absent) validity of its pairs, its keys, its items. A column without a null has a validity of 0 bytes.
-Who reads it must know the schema, for no schema message comes before. (Arrow columnar format, "Serialization
-and interprocess communication", and the schemas Message.fbs and Schema.fbs.)
+the (absent) validity of its pairs, its keys, its items. A column without nulls has a validity of 0 bytes. The
+reader must know the schema: there is no schema message. (Arrow columnar format, "Serialization and
+interprocess communication", and the schemas Message.fbs and Schema.fbs.)
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ NODES = cython.declare(cython.Py_ssize_t, 68)
 @cython.final
 @cython.cclass
 class BatchMessage:
-    """Takes the columns of a batch in order, then gives the message; till then they stay as they are."""
+    """Builds the message from the columns of a batch, which must not change until it is written."""
 
     nodes: GrowableBuffer  # (rows, nulls) i64 each
     spans: GrowableBuffer  # (offset, bytes) i64 each
-    pieces: list[GrowableBuffer]  # what goes into the body; an empty buffer is in spans only
+    pieces: list[GrowableBuffer]  # the buffers of the body; empty ones are only in spans
     size: cython.Py_ssize_t  # of the body
 
     def __init__(self) -> None:
@@ -69,27 +70,27 @@ class BatchMessage:
     @cython.ccall
     def add(self, column: Column, rows: cython.Py_ssize_t) -> cython.void:
         """Add a column that is not a map, or the keys or items of one."""
-        self._node(rows, column.nulls)
-        self._buffer(column.validity if column.nulls else None)
+        self._add_node(rows, column.nulls)
+        self._add_buffer(column.validity if column.nulls else None)
         if column.has_offsets():
-            self._buffer(column.offsets)
-        self._buffer(column.values)
+            self._add_buffer(column.offsets)
+        self._add_buffer(column.values)
 
     @cython.ccall
     def add_map(self, column: Column, rows: cython.Py_ssize_t, keys: Column, items: Column) -> cython.void:
         """Add a map and its pairs."""
         pairs: cython.Py_ssize_t = keys.offsets.used // 4 - 1
-        self._node(rows, column.nulls)
-        self._buffer(column.validity if column.nulls else None)
-        self._buffer(column.offsets)
-        self._node(pairs, 0)
-        self._buffer(None)
+        self._add_node(rows, column.nulls)
+        self._add_buffer(column.validity if column.nulls else None)
+        self._add_buffer(column.offsets)
+        self._add_node(pairs, 0)
+        self._add_buffer(None)
         self.add(keys, pairs)
         self.add(items, pairs)
 
     @cython.ccall
     def head(self, rows: cython.Py_ssize_t) -> bytearray:
-        """All before the body."""
+        """Return everything before the body."""
         metadata: cython.Py_ssize_t = NODES + 12 + self.nodes.used + self.spans.used
         size: cython.Py_ssize_t = padded(PREFIX + metadata)
         head: bytearray = bytearray(size)
@@ -106,7 +107,7 @@ class BatchMessage:
         return head
 
     def to_bytes(self, rows: int) -> bytes:
-        """The whole message: its head and its pieces, each padded."""
+        """Return the whole message: its head and its pieces, each padded."""
         parts = [bytes(self.head(rows))]
         piece: GrowableBuffer
         for piece in self.pieces:
@@ -117,7 +118,7 @@ class BatchMessage:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _put_head(self, p: cython.p_uchar, rows: cython.Py_ssize_t) -> cython.void:
-        """Write all of the metadata that stands before the vectors; p is the message, of zeros."""
+        """Write the metadata before the vectors; p is the message, filled with zeros."""
         message: cython.Py_ssize_t = PREFIX + MESSAGE
         batch: cython.Py_ssize_t = PREFIX + BATCH
         mem.put_u32le(p, PREFIX, MESSAGE)
@@ -136,12 +137,12 @@ class BatchMessage:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _node(self, rows: cython.Py_ssize_t, nulls: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _add_node(self, rows: cython.Py_ssize_t, nulls: cython.Py_ssize_t) -> cython.Py_ssize_t:
         return _put_pair(self.nodes, rows, nulls)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _buffer(self, piece: GrowableBuffer | None) -> cython.Py_ssize_t:
+    def _add_buffer(self, piece: GrowableBuffer | None) -> cython.Py_ssize_t:
         """Add a buffer to the body; None for a validity that is not needed."""
         if piece is None or piece.used == 0:
             return _put_pair(self.spans, self.size, 0)
@@ -154,7 +155,7 @@ class BatchMessage:
 @cython.cfunc
 @cython.exceptval(check=False)
 def padded(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """n, or the next multiple of ALIGNMENT."""
+    """Round n up to a multiple of ALIGNMENT."""
     return (n + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
@@ -168,7 +169,7 @@ def _put_vtable(
     second: cython.uint,
     third: cython.uint,
 ) -> cython.void:
-    """Write a vtable of that size for a table of 20 bytes, whose first three fields are there."""
+    """Write a vtable of that size for a table of 20 bytes, with its first three fields at these offsets."""
     mem.put_u16le(p, at, size)
     mem.put_u16le(p, at + 2, 20)
     mem.put_u16le(p, at + 4, first)

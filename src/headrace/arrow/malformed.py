@@ -1,4 +1,4 @@
-"""Entries that do not fit a schema: what is said of them, alike wherever they are read."""
+"""Errors and JSON texts for entries that do not fit a schema, the same for all readers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from headrace.arrow import growable_buffer
 from headrace.errors import HeadraceError
 
-# What is to be done with a value that does not fit its column.
+# The modes for a value that does not fit its column.
 MODES = {"PERMISSIVE": 0, "DROPMALFORMED": 1, "FAILFAST": 2}
 
-# Of an entry with more bytes than this the column of corrupt records has the ID only.
+# For an entry with more bytes than this, the column of corrupt records has only the ID.
 CORRUPT_BYTES_MAX = 16 << 20
 
-# What to do about a part of an ID that no column can hold; the archive job says something else instead.
+# What to do about a part of an ID that is too large for any column. The archive job replaces this sentence.
 READ_WITHOUT = "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
 
 
@@ -21,8 +21,8 @@ class MalformedEntry(HeadraceError):
     """An entry that does not fit the schema, where the mode or a NOT NULL column forbids a null."""
 
 
-def missing(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
-    """The entry has no good value for the column read from the field of that name; b"" for no field."""
+def missing_value(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
+    """Return the error for an entry without a fitting value for the field of that name; b"" for no field."""
     what = f"field {name.decode(errors='replace')!r}" if name else "a field"
     return MalformedEntry(
         f"stream {stream!r}, entry {entry_id}: {what} is missing or does not fit its column. "
@@ -31,15 +31,15 @@ def missing(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
 
 
 def too_large(stream: str, entry_id: str, part: str) -> MalformedEntry:
-    """A part of the ID, "sequence" or "time", is too large for its column."""
+    """Return the error for a part of an ID, "sequence" or "time", that is too large for its column."""
     kind = "LONG" if part == "sequence" else "TIMESTAMP"
     return MalformedEntry(
         f"stream {stream!r}, entry {entry_id}: its {part} does not fit a {kind}. {READ_WITHOUT}"
     )
 
 
-def not_text(stream: str, entry_id: str) -> MalformedEntry:
-    """The entry has a name or a value that is not UTF-8, and no map of text holds it exactly."""
+def not_utf8(stream: str, entry_id: str) -> MalformedEntry:
+    """Return the error for an entry with a name or value that is not UTF-8, for a map of text."""
     return MalformedEntry(
         f"stream {stream!r}, entry {entry_id}: a name or value is not UTF-8, "
         "and a map of strings cannot hold it. Set the option fieldsType to binary, or mode to PERMISSIVE to "
@@ -47,8 +47,8 @@ def not_text(stream: str, entry_id: str) -> MalformedEntry:
     )
 
 
-def as_json(entry_id: str, words: list[bytes]) -> bytes:
-    """The whole entry, for the column of corrupt records; bytes that are no text as \\x escapes."""
+def entry_json(entry_id: str, words: list[bytes]) -> bytes:
+    """Return the whole entry for the column of corrupt records; bytes that are not UTF-8 as \\x escapes."""
     whole: dict[str, object] = {"id": entry_id}
     if sum(map(len, words)) <= CORRUPT_BYTES_MAX:
         texts = [growable_buffer.escaped(word).decode() for word in words]

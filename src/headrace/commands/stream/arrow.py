@@ -70,7 +70,7 @@ class XArrowRequest:
         pairs: cython.longlong = words.next_integer()
         if not 0 <= pairs <= words.remaining() or words.remaining() != 2 * pairs:
             raise CommandError("ERR COLUMNS does not match the columns that follow")
-        self.columns = column_types.columns_of(words.take_rest())
+        self.columns = column_types.parse_columns(words.take_rest())
 
 
 def run_arrow(call: Call) -> None:
@@ -93,14 +93,14 @@ def run_arrow(call: Call) -> None:
         if stream is not None:
             entries = StreamIterator(stream, first.ms, first.seq, last.ms, last.seq, False)
             if request.anchor:
-                lost = not encoder.pass_anchor(entries, first.ms, first.seq)
+                lost = not encoder.skip_anchor(entries, first.ms, first.seq)
             more = encoder.encode(entries, request.count)
     except MalformedEntry as refused:
         raise CommandError(f"MALFORMED {refused}") from None
     misfits: list[int] = encoder.misfits() if request.mode == "PERMISSIVE" else []
     count: cython.longlong
     call.reply.array(7 if misfits else 6)
-    if encoder.seen > 0:
+    if encoder.entries_read > 0:
         call.reply.stream_id(encoder.ms, encoder.seq)
     else:
         call.reply.null()

@@ -1,9 +1,8 @@
-"""XRANGE replies into Arrow buffers, with no Python object per field.
+"""Decode XRANGE replies into Arrow buffers, without a Python object for each field.
 
-page_scanner notes where the words of an entry lie in the received bytes; here they become a row: first every
-column learns where its value is, then reads it, and only when all are good, or the mode allows a null, is
-anything appended. So a row never has to be taken back. Entries that resemble their neighbours go a quicker
-way (runs); this is the way of all others.
+page_scanner indexes the tokens of an entry in the received bytes. Here they become a row: first each column
+locates and parses its value. Only if all values fit, or the mode allows nulls, the values are appended. So a
+row never has to be removed. Entries like their neighbours are decoded faster, by entry_run_appender.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from headrace.arrow.columns import Column
 from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.arrow.malformed import MODES
 from headrace.errors import ProtocolError
-from headrace.spark.decode.batch_runs import EntryRuns
+from headrace.spark.decode.entry_run_appender import EntryRunAppender
 from headrace.spark.decode.exact_rows import ExactColumnBuilder
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.sink.encoder import ArrowCells
@@ -37,25 +36,25 @@ FAILFAST = cython.declare(cython.int, 2)
 @cython.final
 @cython.cclass
 class ArrowDecoder:
-    """Notes of one stream's entries in, column buffers out.
+    """Decodes the indexed entries of one stream into column buffers.
 
-    After every scan, decode() until it says nothing is left, calling take() whenever enough rows are there.
+    After every scan call decode() until it returns True, and take() whenever it returns False.
 
-    rows, size  what the columns hold: rows, and about how many bytes
-    dropped     malformed entries left out so far
+    rows, size  the rows in the columns, and about how many bytes they have
+    dropped     malformed entries that were omitted so far
     """
 
     tokenizer: ReplyPageTokenizer
-    token_index: GrowableBuffer  # the scanner's
+    token_index: GrowableBuffer  # the tokenizer's
     columns: list[Column]
     fields: Column | None  # the map of all fields, its pairs in keys and items
     keys: Column
     items: Column
     corrupt: Column | None
-    runs: EntryRuns
-    tracks_rows: cython.bint  # whether to note which entry each row is of, for exact_rows()
-    row_records: GrowableBuffer  # where the note of each row's entry is, u32 each
-    escape: cython.bint  # whether a map of text must be escaped, of the entry at hand
+    run_appender: EntryRunAppender
+    tracks_rows: cython.bint  # whether to record the entry of each row, for exact_rows()
+    row_records: GrowableBuffer  # where the record of each row's entry is, u32 each
+    escape: cython.bint  # whether the current entry's map of text must be escaped
     reads_fields: cython.bint  # whether any column is read from a field
     reads_id: cython.bint  # whether any column is a part of the ID, which is then:
     ms: cython.ulonglong
@@ -100,7 +99,7 @@ class ArrowDecoder:
                 self.reads_fields = True
             else:
                 self.reads_id = True
-        self.runs = EntryRuns(self.token_index, columns, self.keys, self.items)
+        self.run_appender = EntryRunAppender(self.token_index, columns, self.keys, self.items)
         self.field_order = []
         self.last_pair = {}
         self.stream = stream
@@ -111,91 +110,91 @@ class ArrowDecoder:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _token_offset(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Where word i of a noted entry lies; word 0 is the ID."""
-        return mem.u32le(self.token_index.p, note + 4 + 8 * i)
+    def _token_offset(self, record: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Return the offset of token i of an entry; token 0 is the ID."""
+        return mem.u32le(self.token_index.p, record + 4 + 8 * i)
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _token_size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """How long word i of a noted entry is."""
-        return mem.u32le(self.token_index.p, note + 8 + 8 * i)
+    def _token_size(self, record: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Return the size of token i of an entry."""
+        return mem.u32le(self.token_index.p, record + 8 + 8 * i)
 
     @cython.cfunc
-    def _token(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> bytes:
-        """Word i of a noted entry, for messages and other rare needs."""
-        return mem.to_bytes(p, self._token_offset(note, i), self._token_size(note, i))
+    def _token(self, p: cython.p_const_uchar, record: cython.Py_ssize_t, i: cython.Py_ssize_t) -> bytes:
+        """Return token i of an entry, for messages and other rare needs."""
+        return mem.to_bytes(p, self._token_offset(record, i), self._token_size(record, i))
 
     @cython.ccall
     def decode(self, rows_max: cython.Py_ssize_t, size_max: cython.Py_ssize_t) -> cython.bint:
-        """Turn noted entries into rows, up to rows_max or size_max bytes; True when no note is left."""
+        """Decode indexed entries, up to rows_max rows or size_max bytes; return True if no record is left."""
         scanner: ReplyPageTokenizer = self.tokenizer
         p: cython.p_const_uchar = scanner.buffer.buf
         end: cython.Py_ssize_t = self.token_index.used
-        note: cython.Py_ssize_t = scanner.next_record
+        record: cython.Py_ssize_t = scanner.next_record
         words: cython.Py_ssize_t
-        runs: EntryRuns = self.runs
+        appender: EntryRunAppender = self.run_appender
         rows: cython.Py_ssize_t
-        while note < end and self.rows < rows_max and self.size < size_max:
-            if runs.possible:
-                rows = runs.append(p, note, self.rows, rows_max - self.rows, size_max - self.size)
+        while record < end and self.rows < rows_max and self.size < size_max:
+            if appender.supported:
+                rows = appender.append(p, record, self.rows, rows_max - self.rows, size_max - self.size)
                 if rows:
                     if self.tracks_rows:
-                        self._record_run(note, rows)
+                        self._record_run(record, rows)
                     self.rows += rows
-                    self.size += runs.size
-                    note += rows * runs.record_bytes
-                    scanner.next_record = note
+                    self.size += appender.size
+                    record += rows * appender.record_bytes
+                    scanner.next_record = record
                     continue
-            words = mem.u32le(self.token_index.p, note)
-            if self._append(p, note, words // 2) and self.tracks_rows:
-                self.row_records.put_u32(note)
+            words = mem.u32le(self.token_index.p, record)
+            if self._append(p, record, words // 2) and self.tracks_rows:
+                self.row_records.put_u32(record)
             self.size += (
-                self._token_offset(note, words - 1)
-                + self._token_size(note, words - 1)
-                - self._token_offset(note, 0)
+                self._token_offset(record, words - 1)
+                + self._token_size(record, words - 1)
+                - self._token_offset(record, 0)
             )
-            note += 4 + 8 * words
-            scanner.next_record = note
-        return note == end
+            record += 4 + 8 * words
+            scanner.next_record = record
+        return record == end
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _append(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, pairs: cython.Py_ssize_t
     ) -> cython.bint:
-        """Append the row of one entry: find and read all its values first, then write."""
+        """Append the row of one entry: locate and parse all its values, then write them."""
         column: Column
         good: cython.bint = True
         for column in self.columns:
             column.found = False
         if self.reads_id:
-            self._read_id(p, note)
+            self._read_id(p, record)
         if self.reads_fields:
-            self._locate_values(p, note, pairs)
+            self._locate_values(p, record, pairs)
         for column in self.columns:
             if column.kind >= kinds.TEXT:
                 if column.found and not column.parse(p):
                     column.misfits += 1
-                    good = self._handle_malformed(p, note, column)
+                    good = self._handle_malformed(p, record, column)
             elif column.kind == kinds.FIELDS:
                 column.found = True
-                self.escape = column.utf8 and not self._is_utf8(p, note, pairs, column.utf8_values)
+                self.escape = column.utf8 and not self._is_utf8(p, record, pairs, column.utf8_values)
                 if self.escape:
-                    good = self._handle_not_utf8(p, note, pairs, column)
+                    good = self._handle_not_utf8(p, record, pairs, column)
             elif column.kind != kinds.CORRUPT:
-                self._assign_id(p, note, column)
+                self._assign_id(p, record, column)
             if not column.found and not column.nullable:
-                good = self._handle_malformed(p, note, column)
+                good = self._handle_malformed(p, record, column)
         if not good and self.mode == DROPMALFORMED:
             self.dropped += 1
             return False
         if not good and self.corrupt is not None:
-            self.corrupt.raw = self._entry_json(p, note, pairs)
+            self.corrupt.raw = self._entry_json(p, record, pairs)
             self.corrupt.found = True
         for column in self.columns:
             if column.kind == kinds.FIELDS:
-                self._write_pairs(p, note, pairs, column)
+                self._write_pairs(p, record, pairs, column)
             else:
                 column.write(p, self.rows)
         self.rows += 1
@@ -203,69 +202,69 @@ class ArrowDecoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _record_run(self, note: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Note which entries the rows of a run are of."""
+    def _record_run(self, record: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Record the entries of a run's rows."""
         _: cython.Py_ssize_t
         for _ in range(rows):
-            self.row_records.put_u32(note)
-            note += self.runs.record_bytes
-        return note
+            self.row_records.put_u32(record)
+            record += self.run_appender.record_bytes
+        return record
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _locate_values(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, pairs: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Tell the columns where their values lie. Entries repeat their fields in order: try that first."""
+        """Locate the values of the columns. Try the order of the last entry's fields first."""
         i: cython.Py_ssize_t
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         known: cython.Py_ssize_t = len(self.field_order)
         column: Column
         for i in range(pairs):
-            at = self._token_offset(note, 1 + 2 * i)
-            n = self._token_size(note, 1 + 2 * i)
+            at = self._token_offset(record, 1 + 2 * i)
+            n = self._token_size(record, 1 + 2 * i)
             if i < known:
                 column = self.field_order[i]
-                if not column.named(p, at, n):
+                if not column.matches_name(p, at, n):
                     column = self._column_of_field(p, at, n)
                     self.field_order[i] = column
             else:
                 column = self._column_of_field(p, at, n)
                 self.field_order.append(column)
-            column.found = True  # of a field named twice the last value counts
-            column.at = self._token_offset(note, 2 + 2 * i)
-            column.n = self._token_size(note, 2 + 2 * i)
+            column.found = True  # the last value of a repeated field counts
+            column.at = self._token_offset(record, 2 + 2 * i)
+            column.n = self._token_size(record, 2 + 2 * i)
         return pairs
 
     @cython.cfunc
     def _column_of_field(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> Column:
-        """The column read from this field; one that is never written if the schema has none."""
+        """Return the column of this field; one that is never written if the schema has none."""
         column: Column
         for column in self.columns:
-            if column.kind >= kinds.TEXT and column.named(p, at, n):
+            if column.kind >= kinds.TEXT and column.matches_name(p, at, n):
                 return column
         return Column("ignored", mem.to_bytes(p, at, n))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _handle_malformed(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, column: Column
     ) -> cython.bint:
-        """The entry has no good value for the column: raise, or make it null. Answers False."""
+        """Raise, or make the value null, for an entry without a fitting value. Return False."""
         column.found = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
-            raise malformed.missing(self.stream, self._token(p, note, 0).decode(), column.name)
+            raise malformed.missing_value(self.stream, self._token(p, record, 0).decode(), column.name)
         return False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _read_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> cython.bint:
+    def _read_id(self, p: cython.p_const_uchar, record: cython.Py_ssize_t) -> cython.bint:
         """Read the two numbers of the ID."""
-        at: cython.Py_ssize_t = self._token_offset(note, 0)
-        end: cython.Py_ssize_t = at + self._token_size(note, 0)
+        at: cython.Py_ssize_t = self._token_offset(record, 0)
+        end: cython.Py_ssize_t = at + self._token_size(record, 0)
         dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
         if dash < 0:
             raise ProtocolError(f"{mem.to_bytes(p, at, end - at)!r} is not an entry ID")
@@ -275,14 +274,14 @@ class ArrowDecoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _assign_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
-        """Give the column the part of the ID that it wants."""
+    def _assign_id(self, p: cython.p_const_uchar, record: cython.Py_ssize_t, column: Column) -> cython.bint:
+        """Set the column's value to its part of the ID."""
         if not column.read_id(self.ms, self.seq):
             part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
-            raise malformed.too_large(self.stream, self._token(p, note, 0).decode(), part)
+            raise malformed.too_large(self.stream, self._token(p, record, 0).decode(), part)
         if column.kind == kinds.ID:
-            column.at = self._token_offset(note, 0)
-            column.n = self._token_size(note, 0)
+            column.at = self._token_offset(record, 0)
+            column.n = self._token_size(record, 0)
         return True
 
     @cython.cfunc
@@ -290,14 +289,14 @@ class ArrowDecoder:
     def _parse_u64(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.ulonglong:
-        """The u64 that the digits of p[at:end] say."""
+        """Return the u64 with the digits p[at:end]."""
         number: cython.ulonglong = 0
         digit: cython.uint
         if not 0 < end - at <= ID_DIGITS_MAX:
-            raise ProtocolError("an entry ID that is no pair of numbers")
+            raise ProtocolError("an entry ID that is not a pair of numbers")
         while at < end:
             if not 48 <= p[at] <= 57:
-                raise ProtocolError("an entry ID that is no pair of numbers")
+                raise ProtocolError("an entry ID that is not a pair of numbers")
             digit = p[at] - 48
             if number > U64_TENTH or (number == U64_TENTH and digit > 5):
                 raise ProtocolError("an entry ID past 64 bits")
@@ -310,14 +309,14 @@ class ArrowDecoder:
     def _is_utf8(
         self,
         p: cython.p_const_uchar,
-        note: cython.Py_ssize_t,
+        record: cython.Py_ssize_t,
         pairs: cython.Py_ssize_t,
         with_values: cython.bint,
     ) -> cython.bint:
-        """Whether every name of the entry is UTF-8, and every value with_values."""
+        """Return whether all names of the entry, and with with_values all values, are UTF-8."""
         step: cython.Py_ssize_t = 1 if with_values else 2
         i: cython.Py_ssize_t = 2 * pairs if with_values else 2 * pairs - 1
-        while i > 0 and mem.is_utf8(p, self._token_offset(note, i), self._token_size(note, i)):
+        while i > 0 and mem.is_utf8(p, self._token_offset(record, i), self._token_size(record, i)):
             i -= step
         return i <= 0
 
@@ -326,73 +325,77 @@ class ArrowDecoder:
     def _handle_not_utf8(
         self,
         p: cython.p_const_uchar,
-        note: cython.Py_ssize_t,
+        record: cython.Py_ssize_t,
         pairs: cython.Py_ssize_t,
         column: Column,
     ) -> cython.bint:
-        """Raise, or allow the map to be written with escapes. Answers False: the entry is malformed."""
+        """Raise, or let the map be written with escapes. Return False: the entry is malformed."""
         size: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         column.misfits += 1
         if self.mode == FAILFAST:
-            raise malformed.not_text(self.stream, self._token(p, note, 0).decode())
+            raise malformed.not_utf8(self.stream, self._token(p, record, 0).decode())
         for i in range(1, 2 * pairs + 1):
-            size += self._token_size(note, i)
+            size += self._token_size(record, i)
         if size > field_names.ESCAPED_BYTES_MAX:
-            self._handle_malformed(p, note, column)
+            self._handle_malformed(p, record, column)
         return False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _write_pairs(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append all pairs as one map; of a field named twice the last value, for a map has each key once."""
+        """Append all pairs as one map, which has each key once: the last value of a repeated field counts."""
         keys: GrowableBuffer = self.keys.offsets
         i: cython.Py_ssize_t
         if not column.write_validity(self.rows):
             pairs = 0
         escape: cython.bint = self.escape and column.utf8_values
-        if self.escape and not self._is_utf8(p, note, pairs, False):
-            return self._write_escaped(p, note, pairs, column)
+        if self.escape and not self._is_utf8(p, record, pairs, False):
+            return self._write_escaped(p, record, pairs, column)
         if pairs > FEW_PAIRS:
             self.last_pair.clear()
             for i in range(pairs):
-                self.last_pair[self._token(p, note, 1 + 2 * i)] = i
+                self.last_pair[self._token(p, record, 1 + 2 * i)] = i
         for i in range(pairs):
-            if not self._is_repeated(p, note, i, pairs):
+            if not self._is_repeated(p, record, i, pairs):
                 self.keys.append_text(
-                    p, self._token_offset(note, 1 + 2 * i), self._token_size(note, 1 + 2 * i)
+                    p, self._token_offset(record, 1 + 2 * i), self._token_size(record, 1 + 2 * i)
                 )
                 if escape:
                     self.items.values.put_escaped(
-                        p, self._token_offset(note, 2 + 2 * i), self._token_size(note, 2 + 2 * i)
+                        p, self._token_offset(record, 2 + 2 * i), self._token_size(record, 2 + 2 * i)
                     )
                     self.items.offsets.put_u32(self.items.values.used)
                 else:
                     self.items.append_text(
-                        p, self._token_offset(note, 2 + 2 * i), self._token_size(note, 2 + 2 * i)
+                        p, self._token_offset(record, 2 + 2 * i), self._token_size(record, 2 + 2 * i)
                     )
         return column.offsets.put_u32(keys.used // 4 - 1)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _write_escaped(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """The same if not all names are UTF-8: those that are the same when they are escaped are one key."""
+        """Append all pairs if some names are not UTF-8. Names with the same escaped text are one key."""
         items: GrowableBuffer = self.items.values
         i: cython.Py_ssize_t
-        names: list[bytes] = [growable_buffer.escaped(self._token(p, note, 1 + 2 * i)) for i in range(pairs)]
+        names: list[bytes] = [
+            growable_buffer.escaped(self._token(p, record, 1 + 2 * i)) for i in range(pairs)
+        ]
         self.last_pair = {name: i for i, name in enumerate(names)}
         for i in range(pairs):
             if self.last_pair[names[i]] != i:
                 continue
             self.keys.append_text(names[i], 0, len(names[i]))
             if column.utf8_values:
-                items.put_escaped(p, self._token_offset(note, 2 + 2 * i), self._token_size(note, 2 + 2 * i))
+                items.put_escaped(
+                    p, self._token_offset(record, 2 + 2 * i), self._token_size(record, 2 + 2 * i)
+                )
             else:
-                items.put(p, self._token_offset(note, 2 + 2 * i), self._token_size(note, 2 + 2 * i))
+                items.put(p, self._token_offset(record, 2 + 2 * i), self._token_size(record, 2 + 2 * i))
             self.items.offsets.put_u32(items.used)
         return column.offsets.put_u32(self.keys.offsets.used // 4 - 1)
 
@@ -401,40 +404,40 @@ class ArrowDecoder:
     def _is_repeated(
         self,
         p: cython.p_const_uchar,
-        note: cython.Py_ssize_t,
+        record: cython.Py_ssize_t,
         i: cython.Py_ssize_t,
         pairs: cython.Py_ssize_t,
     ) -> cython.bint:
-        """Whether a later pair has the name of pair i."""
+        """Return whether a later pair has the name of pair i."""
         if pairs > FEW_PAIRS:
-            return self.last_pair[self._token(p, note, 1 + 2 * i)] != i
-        at: cython.Py_ssize_t = self._token_offset(note, 1 + 2 * i)
-        n: cython.Py_ssize_t = self._token_size(note, 1 + 2 * i)
+            return self.last_pair[self._token(p, record, 1 + 2 * i)] != i
+        at: cython.Py_ssize_t = self._token_offset(record, 1 + 2 * i)
+        n: cython.Py_ssize_t = self._token_size(record, 1 + 2 * i)
         j: cython.Py_ssize_t
         for j in range(i + 1, pairs):
             if (
-                self._token_size(note, 1 + 2 * j) == n
-                and mem.compare(p, at, p, self._token_offset(note, 1 + 2 * j), n) == 0
+                self._token_size(record, 1 + 2 * j) == n
+                and mem.compare(p, at, p, self._token_offset(record, 1 + 2 * j), n) == 0
             ):
                 return True
         return False
 
     @cython.cfunc
     def _entry_json(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, pairs: cython.Py_ssize_t
     ) -> bytes:
-        """The whole entry, for the column of corrupt records."""
+        """Return the whole entry, for the column of corrupt records."""
         i: cython.Py_ssize_t
         words: list[bytes] = []
         for i in range(2 * pairs):
-            words.append(self._token(p, note, 1 + i))
-        return malformed.as_json(self._token(p, note, 0).decode(), words)
+            words.append(self._token(p, record, 1 + i))
+        return malformed.entry_json(self._token(p, record, 0).decode(), words)
 
     def exact_rows(self, cells: list[ArrowCells]) -> tuple[Buffers, Buffers, Buffers]:
-        """The column `_exact` of the rows that take() gave last. Their replies must not be used up yet.
+        """Return the column `_exact` for the rows of the last take(), whose replies must still be buffered.
 
         Args:
-            cells: the columns of these rows that become fields again.
+            cells: the columns of these rows that the sink writes as fields.
         """
         found: ExactColumnBuilder = ExactColumnBuilder()
         found.compare(self.tokenizer.buffer, self.token_index, self.row_records, cells)
@@ -442,13 +445,15 @@ class ArrowDecoder:
         return found.take()
 
     def misfits(self) -> list[int]:
-        """For each column how many values were not of its type so far."""
+        """Return for each column how many values have not fitted its type so far."""
         return [column.misfits for column in self.columns]
 
     def take(self) -> tuple[int, list[tuple[int, bytearray | None, bytearray, bytearray]]]:
-        """The rows, and for each column (nulls, validity, offsets, values); the columns start empty.
+        """Return the number of rows and the buffers, and empty the columns.
 
-        After the columns come, if there is a map, its keys and its items.
+        Returns:
+            For each column (nulls, validity, offsets, values). If there is a map, its keys and its items
+            follow the columns.
         """
         buffers = [column.take() for column in self.columns]
         if self.fields is not None:

@@ -1,11 +1,11 @@
-"""What tasks tell of values that their columns cannot hold: a warning in the log, and a file for a job.
+"""Report values that do not fit their columns: by a warning in the log, and by a file for a job.
 
-Spark gives a data source no accumulators. So a job that wants the counts names a directory in the environment
-before it starts its Spark; each task leaves one small file there when it has read its range:
+Spark gives a data source no accumulators. So a job that needs the counts sets a directory in the environment
+before it starts Spark. Each task writes one small file there after it has read its range:
 
     <digest of the range and its columns>.json    {"stream": "orders", "counts": {"price": 3}}
 
-A task that is tried again, or a range that a query reads twice, writes the same file: it is counted once.
+A repeated task, or a range that a query reads twice, writes the same file, so it is counted once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.arrow.malformed import READ_WITHOUT as READ_WITHOUT
 from headrace.spark.decode.schema import ColumnLayout
 
 DIRECTORY_VARIABLE = "HEADRACE_MISFITS"  # the environment variable
-MAP = "fields"  # what the map of all fields is called in the counts
+MAP = "fields"  # the name of the map of all fields in the counts
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +30,14 @@ MisfitCounts = dict[tuple[str, str], int]
 
 
 def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[int], mode: str) -> None:
-    """Log, and leave for the job, how many values of each column did not fit.
+    """Log how many values of each column did not fit, and write them to the job's directory.
 
     Args:
         stream: the stream that was read.
-        where: which part of it, so that the same part is known again.
+        where: which part of it was read; identifies repeated reads.
         layout: the columns.
-        counts: a number for each column that the decoder makes.
-        mode: what became of such values; unless PERMISSIVE, their entries are reported elsewhere.
+        counts: the number for each column that the decoder makes.
+        mode: the mode of the read. Only PERMISSIVE is reported here.
     """
     specs = layout.decoded_specs()
     found = {
@@ -59,7 +59,7 @@ def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[i
 
 
 def describe_misfits(stream: str, column: str, count: int) -> str:
-    """What is said of so many values of a column."""
+    """Return the warning about so many values of a column."""
     if column == MAP:
         entries = "entry has" if count == 1 else "entries have"
         return (
@@ -72,7 +72,7 @@ def describe_misfits(stream: str, column: str, count: int) -> str:
 
 @contextmanager
 def collecting_misfits(directory: Path) -> Iterator[None]:
-    """Within, a Spark that is started leaves its counts in the directory."""
+    """Set the directory for the counts of a Spark that is started within this context."""
     before = os.environ.get(DIRECTORY_VARIABLE)
     os.environ[DIRECTORY_VARIABLE] = str(directory)
     try:
@@ -85,7 +85,7 @@ def collecting_misfits(directory: Path) -> Iterator[None]:
 
 
 def collected_misfits(directory: Path) -> MisfitCounts:
-    """The counts that are in the directory, by stream and column."""
+    """Return the counts in the directory, by stream and column."""
     counts: MisfitCounts = {}
     for path in sorted(directory.glob("*.json")):
         found = json.loads(path.read_text())

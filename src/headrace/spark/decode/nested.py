@@ -1,12 +1,12 @@
-"""Arrays, maps and structs out of fields that hold JSON, as Spark's from_json would read them, but strictly.
+"""Convert fields that contain JSON to arrays, maps and structs, like Spark's from_json, but strictly.
 
     ARRAY<INT>                     [1, 2]
     MAP<STRING, DOUBLE>            {"a": 1.5}
     STRUCT<at: DATE, n: LONG>      {"at": "2024-01-01", "more": true}     n is missing, more is ignored
 
-A text that is no JSON, or has a value of another type somewhere, is malformed as a whole. Times are in ISO
-8601 or numbers of the option timestampFormat, dates in ISO 8601, decimals may be texts, and a STRING takes
-any value as its JSON: so what the sink writes of such columns is read again.
+A text that is not JSON, or contains a value of another type, is malformed as a whole. Times are in ISO 8601,
+or numbers in the unit of timestampFormat. Dates are in ISO 8601. Decimals may be texts. A STRING accepts any
+value as its JSON. So the source can read what the sink writes for such columns.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ PER_SECOND = {"epoch_ms": 1000, "epoch_s": 1}
 
 @dataclass(frozen=True)
 class NestedConverter:
-    """Reads texts as one type; picklable."""
+    """Converts texts to values of one type; picklable."""
 
     kind: kinds.DataType
     timestamp_format: str
     nullable: bool = True
 
     def __call__(self, text: str | bytes) -> Any:
-        """What Arrow makes a value of the type from. ValueError or ArithmeticError: the text is malformed."""
+        """Return a value that Arrow converts to the type. Malformed: ValueError or ArithmeticError."""
         try:
             return self._read(json.loads(text, parse_float=decimal.Decimal), self.kind, self.nullable)
         except RecursionError:
@@ -93,7 +93,7 @@ class NestedConverter:
 
 
 def check_nested_type(name: str, kind: kinds.DataType) -> None:
-    """UsageError if a part of the type cannot be read from JSON."""
+    """Raise UsageError if a part of the type cannot be read from JSON."""
     if isinstance(kind, kinds.ArrayType):
         check_nested_type(name, kind.elementType)
     elif isinstance(kind, kinds.StructType):
@@ -101,10 +101,15 @@ def check_nested_type(name: str, kind: kinds.DataType) -> None:
             check_nested_type(name, field.dataType)
     elif isinstance(kind, kinds.MapType):
         if type(kind.keyType) not in (kinds.StringType, *INTEGERS):
-            raise UsageError(f"The column {name} has a map whose keys are neither STRING nor whole numbers.")
+            raise UsageError(
+                f"The column {name} has a map with {kind.keyType.simpleString().upper()} keys: use STRING."
+            )
         check_nested_type(name, kind.valueType)
     elif type(kind) not in (kinds.StringType, *SCALAR_TYPES):
-        raise UsageError(f"The column {name} contains {kind.simpleString().upper()}, which JSON cannot hold.")
+        raise UsageError(
+            f"The column {name} contains {kind.simpleString().upper()}, which cannot be read from JSON: read "
+            "it as a STRING and convert it in Spark."
+        )
 
 
 def _expect(value: Any, kind: type) -> None:
@@ -126,9 +131,9 @@ def _integer(value: Any, bits: int) -> int:
 
 
 def _text(value: Any) -> str:
-    """A text as it is; anything else as its JSON."""
+    """Return a text unchanged; anything else as its JSON."""
     text = value if isinstance(value, str) else json.dumps(value, default=_number, ensure_ascii=False)
-    text.encode()  # half of a surrogate pair is no text
+    text.encode()  # raises for half of a surrogate pair
     return text
 
 
@@ -160,10 +165,10 @@ def _exactly(precision: int) -> decimal.Context:
 
 
 def _decimal(value: Any, kind: kinds.DecimalType) -> decimal.Decimal:
-    """The number exactly: what would have to be rounded, or does not fit, is malformed."""
+    """Return the exact number. It is malformed if it would have to be rounded, or does not fit."""
     if isinstance(value, bool | list | dict | float):
         raise ValueError("no number")
     number = decimal.Decimal(value)
-    if not number.is_finite():  # "NaN" is a number to Python, but no value of the type
+    if not number.is_finite():  # Python accepts "NaN", which is not a value of the type
         raise ValueError("no number")
     return number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_exactly(kind.precision))

@@ -1,7 +1,7 @@
-"""The JSON text of nested values, one spelling for every way into a stream: JSON lines, Parquet, Spark.
+"""Format nested values as JSON text, the same for all inputs of a stream: JSON lines, Parquet, Spark.
 
-No spaces, keys in their order, null kept, non-ASCII text as it is. Values inside are spelled as they would be
-at the top: doubles as repr() writes them, decimals with all their digits, times in ISO 8601.
+The text has no spaces. Keys keep their order, nulls are kept, and non-ASCII text is not escaped. Inner values
+are formatted like fields: doubles like repr(), decimals with all their digits, times in ISO 8601.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def nested_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str | Non
 
     Args:
         column: a list, struct or map column.
-        plain: what the values inside are written as, if they are neither nested nor JSON's own.
+        format_leaf: formats inner values that are neither nested nor types of JSON.
     """
     valid = column.is_valid().to_pylist()
     return [text if there else None for text, there in zip(_texts(column, format_leaf), valid, strict=True)]
@@ -54,12 +54,12 @@ def _quoted(text: str) -> str:
 
 
 def _float(value: float) -> str:
-    # JSON has no number for these.
+    # JSON has no infinities and no NaN.
     return float_text(value) if math.isfinite(value) else _quoted(float_text(value))
 
 
 def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
-    """Return the JSON text of each value, `null` among them."""
+    """Return the JSON text of each value; `null` for nulls."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -100,9 +100,9 @@ def _list_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
 
 
 def _spans(column: pa.Array) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return which elements a list or map column uses, and [start, stop) among them for each of its values.
+    """Return the range of elements that a list or map column uses, and [start, stop) in it for each value.
 
-    A slice of a column has all elements of the whole.
+    A slice of a column still has all elements of the whole column.
     """
     offsets = column.offsets.to_pylist()
     first = offsets[0] if offsets else 0

@@ -1,20 +1,20 @@
-r"""Pages of an XRANGE reply: where each word lies, before anything is made of it.
+r"""Tokenize pages of an XRANGE reply: find the offset and size of each bulk string, without decoding it.
 
     *2\r\n              a page of two entries
     *2\r\n              an entry:
     $3\r\n5-1\r\n         its ID
-    *4\r\n                its words, field and value in turn:
+    *4\r\n                its fields and values in turn:
     $3\r\ndev\r\n
     $3\r\nd12\r\n
     ...
 
-scan() finds the whole entries among the bytes that have arrived and takes a note of each:
+scan() finds the complete entries among the received bytes, and appends an index record for each:
 
-    | words u32 | at u32  n u32 | at u32  n u32 | ...     little-endian; the places are those in the inbox
-      ID included   the ID        its words
+    | tokens u32 | at u32  n u32 | at u32  n u32 | ...     little-endian; offsets in the buffer
+      with the ID  the ID          fields and values
 
-So an entry is never half decoded, and the reader knows the last ID of a page, and can ask for the next
-page, before this one is decoded.
+So an entry is never half decoded. The reader also knows the last ID of a page, and can request the next page,
+before this one is decoded.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
 DASH = cython.declare(cython.uchar, 45)
 TWO = cython.declare(cython.uchar, 50)
-SHORT_RECORD_BYTES = cython.declare(cython.Py_ssize_t, 4 + 8 * 100)  # the note of a hundred words
-INCOMPLETE = cython.declare(cython.longlong, -2)  # the bytes end before the line does
-UNKNOWN = cython.declare(cython.longlong, -1)  # the page's head has not arrived
+SHORT_RECORD_BYTES = cython.declare(cython.Py_ssize_t, 4 + 8 * 100)  # the record of a hundred tokens
+INCOMPLETE = cython.declare(cython.longlong, -2)  # the line is not complete
+UNKNOWN = cython.declare(cython.longlong, -1)  # the page's header has not arrived
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 10)  # of a length or a count
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
-INBOX_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX + (1 << 28))  # an entry and the lines between
+BUFFER_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX + (1 << 28))  # an entry and its length lines
 COUNT_MAX = cython.declare(cython.longlong, REQUEST_ARGUMENTS_MAX)
 
 
 @cython.final
 @cython.cclass
 class ReplyPageTokenizer:
-    """Bytes of pages in, notes of entries out.
+    """Makes an index of the tokens of received pages.
 
-    For each page: page(anchor), then feed() or receive(), and scan(), until that says the page is whole.
-    Sooner or later a decoder must use up the notes, or skip(). Hostile bytes raise ProtocolError, an error
-    that the server answers is raised as CommandError.
+    For each page call begin_page(anchor), then feed() or receive(), and scan(), until scan() returns True.
+    A decoder must consume the index records, or the caller skip_records(). Malformed bytes raise
+    ProtocolError; an error reply is raised as CommandError.
 
-    entries      how many the page has, once its head is there
-    anchor_lost  the page should have begun with the anchor and did not, but with:
-    first_id     the ID it begins with, if it has an entry
-    last_id      of the last entry noted
+    entry_count  the number of entries of the page, after its header was received
+    anchor_lost  whether the page does not begin with the anchor
+    first_id     the ID that such a page begins with; empty if it has no entry
+    last_id      the ID of the last indexed entry
     """
 
-    buffer: GrowableBuffer  # bytes received; those before `at` are noted
-    scanned: cython.Py_ssize_t
+    buffer: GrowableBuffer  # received bytes
+    scanned: cython.Py_ssize_t  # how many of them are indexed
     cursor: cython.Py_ssize_t
     token_index: GrowableBuffer
-    next_record: cython.Py_ssize_t  # notes before this one are used up
-    entries_left: cython.longlong  # entries of the page yet to come
+    next_record: cython.Py_ssize_t  # the records before this one are consumed
+    entries_left: cython.longlong  # remaining entries of the page
     entry_count: cython.longlong
     anchor: bytes
     anchor_lost: cython.bint
-    first_id: bytes  # noted only when the anchor is lost
+    first_id: bytes  # set only if the anchor is lost
     last_id: bytes
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class ReplyPageTokenizer:
 
     @cython.ccall
     def begin_page(self, anchor: bytes) -> cython.void:
-        """A new page follows. Its first entry is to be the anchor, and is left out; b"" for no anchor."""
+        """Begin a new page. Its first entry should be the anchor, which is omitted; b"" for no anchor."""
         self.anchor = anchor
         self.anchor_lost = False
         self.first_id = b""
@@ -88,7 +88,7 @@ class ReplyPageTokenizer:
 
     @cython.ccall
     def reset(self) -> cython.void:
-        """The connection is a new one: forget what the old one left."""
+        """Discard all bytes and records, for a new connection."""
         self.buffer.used = 0
         self.token_index.used = 0
         self.scanned = 0
@@ -98,32 +98,32 @@ class ReplyPageTokenizer:
 
     @cython.ccall
     def feed(self, data: bytearray, n: cython.Py_ssize_t) -> cython.void:
-        """Take the first n bytes of data."""
-        assert 0 <= n <= len(data), "more bytes than there are"
+        """Append the first n bytes of data."""
+        assert 0 <= n <= len(data), "more bytes than data has"
         self._compact()
         self.buffer.put(data, 0, n)
 
     def receive(self, into: Callable[[memoryview], int], n: int) -> int:
-        """The same without a copy: hand a place for n bytes to `into`, which answers how many it has put."""
+        """Append bytes without a copy: call `into` with a view of n bytes; it returns how many it filled."""
         self._compact()
         used: cython.Py_ssize_t = self.buffer.used
         if used + n > self.buffer.cap:
             self.buffer.grow(n)
-        with memoryview(self.buffer.buf) as whole, whole[used : used + n] as place:
-            came = into(place)
-        assert 0 <= came <= n, "more bytes than there is room for"
-        self.buffer.used = used + came
-        return came
+        with memoryview(self.buffer.buf) as whole, whole[used : used + n] as space:
+            received = into(space)
+        assert 0 <= received <= n, "more bytes than the buffer has space for"
+        self.buffer.used = used + received
+        return received
 
     @cython.cfunc
     def _compact(self) -> cython.void:
-        """Notes point into the bytes. When they are used up, so are the bytes that they were taken of."""
-        inbox: GrowableBuffer = self.buffer
+        """Remove the indexed bytes if all records, which point into them, are consumed."""
+        buffer: GrowableBuffer = self.buffer
         if self.next_record < self.token_index.used:
             return
         if self.scanned:
-            mem.move(inbox.p, 0, self.scanned, inbox.used - self.scanned)
-            inbox.used -= self.scanned
+            mem.move(buffer.p, 0, self.scanned, buffer.used - self.scanned)
+            buffer.used -= self.scanned
             self.scanned = 0
         self.token_index.used = 0
         self.next_record = 0
@@ -131,12 +131,12 @@ class ReplyPageTokenizer:
     @cython.ccall
     @cython.exceptval(check=False)
     def buffered_bytes(self) -> cython.Py_ssize_t:
-        """How many bytes are here: of notes that are not used up, and those that no note was taken of yet."""
+        """Return the size of the received bytes that are not decoded yet."""
         return self.buffer.used
 
     @cython.ccall
     def scan(self) -> cython.bint:
-        """Note the whole entries that have arrived; True when they end the page."""
+        """Index the complete entries that were received; return whether the page is complete."""
         p: cython.p_const_uchar = self.buffer.buf
         end: cython.Py_ssize_t = self.buffer.used
         size: cython.longlong
@@ -155,7 +155,7 @@ class ReplyPageTokenizer:
             start: cython.Py_ssize_t = self.token_index.used
             if not self._index_short_entry(p, end) and not self._index_entry(p, end):
                 self.token_index.used = start
-                if end - self.scanned > INBOX_MAX:
+                if end - self.scanned > BUFFER_MAX:
                     raise ProtocolError("an entry larger than any server stores")
                 break
             last = start
@@ -169,37 +169,40 @@ class ReplyPageTokenizer:
 
     @cython.cfunc
     def _raise_error_reply(self) -> cython.bint:
-        """The server answers an error: raise it when its line is whole."""
+        """Raise an error reply if its line is complete."""
         text: bytes = mem.to_bytes(self.buffer.buf, self.scanned + 1, self.buffer.used - self.scanned - 1)
         if b"\r\n" in text:
             raise CommandError(text.partition(b"\r\n")[0].decode(errors="replace"))
         if len(text) > ENTRY_MAX:
-            raise ProtocolError("an endless error")
+            raise ProtocolError("an error reply that is too long")
         return False
 
     @cython.cfunc
-    def _drop_anchor(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The page's first entry is noted: leave it out if it is the anchor. Answers whose ID is the last."""
+    def _drop_anchor(self, p: cython.p_const_uchar, record: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Remove the record of the page's first entry if it is the anchor.
+
+        Returns the record with the last ID; -1 if the entry was removed.
+        """
         anchor: bytes = self.anchor
         self.anchor = b""
-        first: bytes = self._record_id(p, note)
+        first: bytes = self._record_id(p, record)
         if first == anchor:
-            self.token_index.used = note
+            self.token_index.used = record
             return -1
         self.anchor_lost = True
         self.first_id = first
-        return note
+        return record
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _index_short_entry(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
-        """Note an entry of less than 100 words of less than 100 bytes; False, nothing done, if another."""
-        notes: GrowableBuffer = self.token_index
-        if notes.used + SHORT_RECORD_BYTES > notes.cap:
-            notes.grow(SHORT_RECORD_BYTES)
+        """Index an entry of fewer than 100 tokens of fewer than 100 bytes; return False for another one."""
+        index: GrowableBuffer = self.token_index
+        if index.used + SHORT_RECORD_BYTES > index.cap:
+            index.grow(SHORT_RECORD_BYTES)
         at: cython.Py_ssize_t = self.scanned
-        note: cython.Py_ssize_t = notes.used + 4
-        words: cython.int = 0  # yet to come
+        record: cython.Py_ssize_t = index.used + 4
+        words: cython.int = 0  # remaining
         count: cython.int = 0
         size: cython.int
         second: cython.int
@@ -219,9 +222,9 @@ class ReplyPageTokenizer:
             at += 4
             if end - at < size + 2 or p[at - 2] != CR or p[at - 1] != LF:
                 return False
-            mem.put_u32le(notes.p, note, at)
-            mem.put_u32le(notes.p, note + 4, size)
-            note += 8
+            mem.put_u32le(index.p, record, at)
+            mem.put_u32le(index.p, record + 4, size)
+            record += 8
             at += size + 2
             if p[at - 2] != CR or p[at - 1] != LF:
                 return False
@@ -240,22 +243,22 @@ class ReplyPageTokenizer:
                 at += 4
                 if end < at or p[at - 2] != CR or p[at - 1] != LF or words & 1:
                     return False
-        mem.put_u32le(notes.p, notes.used, count)
-        notes.used = note
+        mem.put_u32le(index.p, index.used, count)
+        index.used = record
         self.cursor = at
         return True
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _index_entry(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
-        """Note the entry at `at`, with cursor behind it; False when its end has not arrived."""
+        """Index the entry at `scanned`, and move the cursor after it; return False if it is incomplete."""
         start: cython.Py_ssize_t = self.token_index.used
         words: cython.longlong = self._read_length(p, self.scanned, end, ARRAY)
         if words == INCOMPLETE:
             return False
         if words != 2:
             raise ProtocolError(f"an entry of {words} parts, not an ID and its fields")
-        self.token_index.put_u32(0)  # the count, known in a moment
+        self.token_index.put_u32(0)  # the count, which is set below
         if not self._index_token(p, end):
             return False
         words = self._read_length(p, self.cursor, end, ARRAY)
@@ -273,7 +276,7 @@ class ReplyPageTokenizer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _index_token(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
-        """Note the bulk string at the cursor and step over it; False when its end has not arrived."""
+        """Index the bulk string at the cursor, and move the cursor after it; False if it is incomplete."""
         size: cython.longlong = self._read_length(p, self.cursor, end, BULK)
         if size == INCOMPLETE:
             return False
@@ -285,12 +288,12 @@ class ReplyPageTokenizer:
         self.cursor = at + size + 2
         if p[at + size] != CR or p[at + size + 1] != LF:
             raise ProtocolError("a word longer than its length says")
-        notes: GrowableBuffer = self.token_index
-        if notes.used + 8 > notes.cap:
-            notes.grow(8)
-        mem.put_u32le(notes.p, notes.used, at)
-        mem.put_u32le(notes.p, notes.used + 4, size)
-        notes.used += 8
+        index: GrowableBuffer = self.token_index
+        if index.used + 8 > index.cap:
+            index.grow(8)
+        mem.put_u32le(index.p, index.used, at)
+        mem.put_u32le(index.p, index.used + 4, size)
+        index.used += 8
         return True
 
     @cython.cfunc
@@ -298,7 +301,10 @@ class ReplyPageTokenizer:
     def _read_length(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, kind: cython.uchar
     ) -> cython.longlong:
-        """The number of the `<kind><digits>` line at `at`, cursor behind it; CUT if it is not whole."""
+        """Return the number of the `<kind><digits>` line at `at`, and move the cursor after it.
+
+        INCOMPLETE if the line is incomplete.
+        """
         if at >= end:
             return INCOMPLETE
         if p[at] != kind:
@@ -325,13 +331,13 @@ class ReplyPageTokenizer:
         raise ProtocolError(f"invalid length {mem.to_bytes(p, start, at - start + 1)!r}")
 
     @cython.cfunc
-    def _record_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> bytes:
-        """The ID of a noted entry."""
+    def _record_id(self, p: cython.p_const_uchar, record: cython.Py_ssize_t) -> bytes:
+        """Return the ID of an indexed entry."""
         return mem.to_bytes(
-            p, mem.u32le(self.token_index.p, note + 4), mem.u32le(self.token_index.p, note + 8)
+            p, mem.u32le(self.token_index.p, record + 4), mem.u32le(self.token_index.p, record + 8)
         )
 
     @cython.ccall
     def skip_records(self) -> cython.void:
-        """The notes are of no interest: only IDs and counts are."""
+        """Mark all records as consumed, if only IDs and counts are needed."""
         self.next_record = self.token_index.used

@@ -1,4 +1,4 @@
-r"""Rows: which column of a Spark schema is read from what, and Arrow batches of exactly that schema.
+r"""Map the columns of a Spark schema to parts of entries, and build Arrow batches of exactly that schema.
 
 Without a schema a row is
 
@@ -6,19 +6,19 @@ Without a schema a row is
 
 or, with the option fieldsType=binary, fields MAP<STRING, BINARY>.
 
-With a schema of the user's every column is the field of the same name (case matters), but for seven reserved
-names, which start with an underscore so that they are never in the way of a field:
+With a schema of the user, each column is read from the field of the same name (case matters). Seven reserved
+names, which start with an underscore to avoid conflicts with fields, are parts of the entry:
 
     _stream STRING    _id STRING    _timestamp TIMESTAMP    _sequence LONG
     _fields MAP<STRING, STRING>, MAP<STRING, BINARY> or MAP<BINARY, BINARY>
     _corrupt_record STRING
     _exact ARRAY<STRUCT<name: BINARY, value: BINARY>>
 
-`_exact` holds the fields of the entry as they are, where the other columns do not give them back byte for
-byte. In a map of strings each byte that is not UTF-8 is written as \xNN.
+`_exact` contains the exact fields of an entry that the other columns do not represent byte for byte; else it
+is null. In a map of strings, each byte that is not UTF-8 is written as \xNN.
 
 So `.schema("id STRING, price DOUBLE")` reads two fields called id and price, and
-`.schema("_id STRING, price DOUBLE")` the entry's ID and one field. A field that an entry lacks is null.
+`.schema("_id STRING, price DOUBLE")` the entry's ID and one field. A missing field is null.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-# By the option fieldsType: the schema of a read that names none.
+# The default schemas by the option fieldsType.
 DEFAULT_SCHEMAS = {
     kind: f"stream STRING, id STRING, timestamp TIMESTAMP, sequence LONG, fields MAP<STRING, {kind.upper()}>"
     for kind in ("string", "binary")
@@ -78,9 +78,11 @@ EXACT_CONTEXT = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decim
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """How one column is made. kind: one of arrow.columns.Column, "nested", "stream" or "exact"; its settings.
+    """How one column is made.
 
-    What is nested is JSON in texts, until the batch is made. time_format: how times are spelled.
+    kind         a kind of arrow.columns.Column, or "nested" (decoded as JSON texts), "stream" or "exact"
+    settings     further arguments of that Column
+    time_format  the format of times
     """
 
     kind: str
@@ -89,13 +91,13 @@ class ColumnSpec:
     time_format: str = "epoch_ms"
 
     def column(self) -> Column:
-        """Fresh buffers for the decoder."""
+        """Return a new column for a decoder."""
         kind = "text" if self.kind == "nested" else self.kind
         return Column(kind, self.name.encode(), **self.settings)
 
 
 class ColumnLayout:
-    """The columns of one read. Picklable; made on the driver, so a bad schema fails before any task runs."""
+    """The columns of one read; picklable. The driver makes it: a wrong schema fails before any task runs."""
 
     def __init__(self, schema: StructType, timestamp_format: str) -> None:
         self.schema = schema
@@ -115,14 +117,14 @@ class ColumnLayout:
         names = [spec.name for spec in self.specs if spec.name]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise UsageError(f"The schema names {', '.join(sorted(twice))} twice.")
+            raise UsageError(f"The schema has the column {', '.join(sorted(twice))} twice: remove one.")
 
     def columns(self) -> list[Column]:
-        """Fresh columns for a decoder."""
+        """Return new columns for a decoder."""
         return [spec.column() for spec in self.decoded_specs()]
 
     def decoded_specs(self) -> list[ColumnSpec]:
-        """The specs of the columns that a decoder makes, in its order."""
+        """Return the specs of the columns that a decoder makes, in its order."""
         return [spec for spec in self.specs if spec.kind not in NOT_DECODED]
 
     @property
@@ -131,12 +133,12 @@ class ColumnLayout:
         return any(spec.kind == "exact" for spec in self.specs)
 
     def decoder(self, tokenizer: ReplyPageTokenizer, stream: str, mode: str) -> ArrowDecoder:
-        """A decoder of replies for these columns."""
+        """Return a decoder of replies for these columns."""
         return ArrowDecoder(tokenizer, self.columns(), stream, mode, self.has_exact)
 
 
 class BatchBuilder:
-    """Makes the record batches of one stream out of what its decoder gives."""
+    """Makes record batches of one stream from the buffers of its decoder."""
 
     def __init__(self, layout: ColumnLayout, stream: str) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -146,12 +148,12 @@ class BatchBuilder:
         self._schema = to_arrow_schema(layout.schema, timezone="UTC")
 
     def take(self, decoder: ArrowDecoder) -> pa.RecordBatch:
-        """What a decoder has made, as one batch. With `_exact`, its replies must not be used up yet."""
+        """Return the decoder's rows as one batch. With `_exact`, their replies must still be buffered."""
         rows, buffers = decoder.take()
         return self.batch(rows, buffers, decoder)
 
     def batch(self, rows: int, buffers: list[Buffers], decoder: ArrowDecoder | None = None) -> pa.RecordBatch:
-        """The rows as one batch, on the decoder's own memory. The decoder is needed for `_exact` alone."""
+        """Return a batch that uses the memory of the buffers. The decoder is needed only for `_exact`."""
         import pyarrow as pa
 
         rest = iter(buffers)
@@ -169,14 +171,14 @@ class BatchBuilder:
             else:
                 arrays.append(_array(field.type, rows, next(rest)))
         if decoder is not None and decoder.tracks_rows:
-            made = decoder.exact_rows(self._field_columns(arrays))
-            for place, spec in enumerate(self._layout.specs):
+            exact = decoder.exact_rows(self._field_columns(arrays))
+            for i, spec in enumerate(self._layout.specs):
                 if spec.kind == "exact":
-                    arrays[place] = _exact_array(self._schema.field(place).type, rows, *made)
+                    arrays[i] = _exact_array(self._schema.field(i).type, rows, *exact)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _field_columns(self, arrays: list[pa.Array]) -> list[ArrowCells]:
-        """The columns that become fields again: the map of all fields, or else each that is read from one."""
+        """Return the columns that the sink writes as fields: the map of all fields, or else each field's."""
         found = list(zip(self._layout.specs, arrays, strict=True))
         maps = [map_cells(array) for spec, array in found if spec.kind == "fields"]
         if maps:
@@ -224,7 +226,7 @@ def _exact_array(kind: pa.ListType, rows: int, entries: Buffers, names: Buffers,
 
 
 def _nested_array(kind: pa.DataType, rows: int, buffers: Buffers, read: Callable[[str], Any]) -> pa.Array:
-    """The texts were read once already, to see whether they are malformed."""
+    """Convert the texts a second time: the decoder only checked them."""
     import pyarrow as pa
 
     texts = _array(pa.string(), rows, buffers).to_pylist()
@@ -238,7 +240,7 @@ def _reserved_spec(name: str, kind: DataType, nullable: bool) -> ColumnSpec:
             f"The column {name} must be {' or '.join(types).upper()}, not {kind.simpleString().upper()}."
         )
     if role in ("corrupt", "exact") and not nullable:
-        raise UsageError(f"The column {name} must be nullable: good entries have none.")
+        raise UsageError(f"The column {name} must be nullable: it is null for most entries.")
     settings: dict[str, Any] = {"nullable": nullable}
     if role == "fields":
         settings |= MAP_SETTINGS[kind.simpleString()]
@@ -247,31 +249,31 @@ def _reserved_spec(name: str, kind: DataType, nullable: bool) -> ColumnSpec:
 
 def _field_spec(name: str, kind: DataType, nullable: bool, timestamp_format: str) -> ColumnSpec:
     settings: dict[str, Any] = {"nullable": nullable}
-    said = kind.simpleString()
-    if said in ("string", "binary"):
-        return ColumnSpec("text" if said == "string" else "binary", name, settings)
-    if said in INTEGER_WIDTHS:
-        bits = 8 * INTEGER_WIDTHS[said] - 1
-        settings |= {"width": INTEGER_WIDTHS[said], "low": -(1 << bits), "high": (1 << bits) - 1}
+    type_name = kind.simpleString()
+    if type_name in ("string", "binary"):
+        return ColumnSpec("text" if type_name == "string" else "binary", name, settings)
+    if type_name in INTEGER_WIDTHS:
+        bits = 8 * INTEGER_WIDTHS[type_name] - 1
+        settings |= {"width": INTEGER_WIDTHS[type_name], "low": -(1 << bits), "high": (1 << bits) - 1}
         return ColumnSpec("integer", name, settings)
-    if said in REAL_WIDTHS:
-        return ColumnSpec("real", name, settings | {"width": REAL_WIDTHS[said]})
-    if said == "boolean":
+    if type_name in REAL_WIDTHS:
+        return ColumnSpec("real", name, settings | {"width": REAL_WIDTHS[type_name]})
+    if type_name == "boolean":
         return ColumnSpec("boolean", name, settings)
-    if said in ("timestamp", "timestamp_ntz") and timestamp_format in TIME_SCALES:
+    if type_name in ("timestamp", "timestamp_ntz") and timestamp_format in TIME_SCALES:
         scale = TIME_SCALES[timestamp_format]
         limit = ((1 << 63) - 1) // scale
         settings |= {"scale": scale, "low": -limit, "high": limit}
         if timestamp_format == "auto":
             settings["convert"] = _iso_timestamp
         return ColumnSpec("integer", name, settings)
-    if said in ("timestamp", "timestamp_ntz"):
+    if type_name in ("timestamp", "timestamp_ntz"):
         return ColumnSpec("converted", name, settings | {"width": 8, "convert": _iso_timestamp})
-    if said == "date":
+    if type_name == "date":
         return ColumnSpec("converted", name, settings | {"width": 4, "convert": _iso_date})
-    if said.startswith("decimal("):
+    if type_name.startswith("decimal("):
         return ColumnSpec("converted", name, settings | {"width": 16, "convert": _decimal(kind)})
-    if said.startswith(("array<", "map<", "struct<")):
+    if type_name.startswith(("array<", "map<", "struct<")):
         from headrace.spark.decode import nested
 
         nested.check_nested_type(name, kind)
@@ -279,13 +281,13 @@ def _field_spec(name: str, kind: DataType, nullable: bool, timestamp_format: str
             "nested", name, settings | {"convert": nested.NestedConverter(kind, timestamp_format, nullable)}
         )
     raise UsageError(
-        f"The column {name} is {said.upper()}, which headrace cannot read from a field. Read it as a STRING "
+        f"The column {name} is {type_name.upper()}, which cannot be read from a field. Read it as a STRING "
         "and convert it in Spark."
     )
 
 
 def _iso_timestamp(text: bytes) -> bytes:
-    """ISO 8601 as microseconds since 1970; UTC when it names no zone."""
+    """Convert ISO 8601 to microseconds since 1970, as UTC if it has no zone."""
     time = datetime.datetime.fromisoformat(text.decode("ascii"))
     if time.tzinfo is None:
         time = time.replace(tzinfo=datetime.UTC)
@@ -293,7 +295,7 @@ def _iso_timestamp(text: bytes) -> bytes:
 
 
 def _iso_date(text: bytes) -> bytes:
-    """YYYY-MM-DD as days since 1970."""
+    """Convert YYYY-MM-DD to days since 1970."""
     day = datetime.date.fromisoformat(text.decode("ascii"))
     return (day - EPOCH.date()).days.to_bytes(4, "little", signed=True)
 
@@ -304,7 +306,7 @@ class _DecimalConverter:
     scale: int
 
     def __call__(self, text: bytes) -> bytes:
-        """Exactly the number that stands there: what would have to be rounded is malformed."""
+        """Convert a number exactly. It is malformed if it would have to be rounded."""
         if text.strip(b"0123456789+-.eE"):
             raise ValueError("no number")
         number = decimal.Decimal(text.decode("ascii"))

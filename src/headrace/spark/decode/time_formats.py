@@ -1,12 +1,12 @@
-"""How times are spelled in fields: the values of the option timestampFormat, and one for a single column.
+"""Formats of times in fields: the values of the option timestampFormat, and a further one for one column.
 
     epoch_ms, epoch_s     1772366400000, 1772366400
     iso8601               2026-03-01T12:00:00Z, and any other text of ISO 8601 when it is read
-    iso8601:T3Z           the same to read; written as 2026-03-01T12:00:00.000Z: the letter between date and
+    iso8601:T3Z           reads the same; writes 2026-03-01T12:00:00.000Z: the letter between date and
                           time, the digits of the fraction (0, 3 or 6), the zone (nothing, Z or +01:00)
-    auto                  read: epoch_ms or iso8601, whichever the text is; written: epoch_ms
+    auto                  reads epoch_ms and iso8601; writes epoch_ms
 
-A column of a schema has a format of its own if that is its comment: `at TIMESTAMP COMMENT 'iso8601:T3Z'`.
+A comment in the schema sets the format of one column: `at TIMESTAMP COMMENT 'iso8601:T3Z'`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ STYLE_FORM = re.compile(r"iso8601:(?P<between>[T ])(?P<digits>[036])(?P<zone>Z|[
 ISO_STYLED = re.compile(
     rb"\d{4}-\d\d-\d\d(?P<between>[T ])\d\d:\d\d:\d\d(\.(?P<digits>\d{3}|\d{6}))?(?P<zone>Z|[+-]\d\d:\d\d)?"
 )
-# What a column of times is inferred from: microseconds are the finest that a TIMESTAMP has.
+# Texts from which a column of times is inferred. A TIMESTAMP has microseconds.
 ISO_LOSSLESS = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
 UNITS = {"0": "s", "3": "ms", "6": "us"}
 
 
 @dataclass(frozen=True)
 class IsoStyle:
-    """One spelling of ISO 8601. unit: of Arrow, with as many digits; shift: of the zone from UTC."""
+    """One style of ISO 8601. unit: of Arrow, with as many digits; shift: of the zone from UTC."""
 
     pattern: str
     unit: str
@@ -40,7 +40,7 @@ class IsoStyle:
 
 
 def parse_style(text: str) -> IsoStyle | None:
-    """The spelling that a format names; None if it names none."""
+    """Parse a format of the form iso8601:T3Z; None for another one."""
     found = STYLE_FORM.fullmatch(text)
     if found is None:
         return None
@@ -53,7 +53,7 @@ def parse_style(text: str) -> IsoStyle | None:
 
 
 def infer_style(text: bytes) -> str:
-    """The format by which a time in ISO 8601 is written as it stands there; plain iso8601 if none does."""
+    """Return the format that writes a time exactly like this text; iso8601 if no format does."""
     found = ISO_STYLED.fullmatch(text)
     if found is None:
         return "iso8601"
@@ -62,7 +62,7 @@ def infer_style(text: bytes) -> str:
 
 
 def is_iso(text: bytes) -> bool:
-    """Whether a text is a time in ISO 8601 that a TIMESTAMP holds without loss."""
+    """Return whether a text is a time in ISO 8601 that a TIMESTAMP represents without loss."""
     if not ISO_LOSSLESS.fullmatch(text):
         return False
     try:
@@ -73,11 +73,11 @@ def is_iso(text: bytes) -> bool:
 
 
 def is_iso_format(text: str) -> bool:
-    """Whether a format is ISO 8601, of any spelling."""
+    """Return whether a format is ISO 8601, of any style."""
     return text == "iso8601" or parse_style(text) is not None
 
 
 def column_time_format(field: StructField, default: str) -> str:
-    """The format of a column: the one that its comment names, or else the default."""
+    """Return the format in a column's comment, or else the default."""
     comment = (field.metadata or {}).get("comment", "")
     return comment if comment in TIME_FORMATS or STYLE_FORM.fullmatch(comment) else default

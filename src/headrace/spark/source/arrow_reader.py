@@ -76,11 +76,11 @@ def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
     for spec in layout.specs:
         if spec.kind == "stream":
             continue
-        type_name = column_types.word_of(spec.kind, spec.settings)
+        type_name = column_types.type_argument(spec.kind, spec.settings)
         if type_name is None:
             return None
         arguments += [
-            column_types.WHOLE if spec.kind in column_types.OF_THE_ENTRY else spec.name.encode(),
+            column_types.NO_FIELD if spec.kind in column_types.ENTRY_KINDS else spec.name.encode(),
             type_name,
         ]
     return arguments if len(arguments) <= 2 * column_types.COLUMNS_MAX else None

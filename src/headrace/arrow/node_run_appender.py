@@ -1,14 +1,14 @@
-"""Runs: entries of a node one after another that have its master entry's fields, encoded column by column.
+"""Encode runs, consecutive entries of a node with its master entry's fields, one column at a time.
 
-Most streams hold little else. Where the values of each entry of a run are is noted first; then each column
-takes its value of every entry in one loop:
+Most streams consist of runs. First the offsets of the values of each entry are recorded. Then one loop for
+each column appends its value of every entry:
 
     offsets   | at | device | temp | site | after |     u32 each: entry, values, end of entry
               | at | device | temp | site | after |
     columns          '-> text, 2 rows '-> real, 2 rows
 
-A value that is not of its column's type ends the run before its entry, and all columns are cut back to there:
-such an entry, and any of other fields or deleted, is for RangeEncoder, who knows what is to be done.
+A value that does not fit its column ends the run before its entry, and all columns are truncated to there.
+RangeEncoder encodes such an entry, and skips deleted entries and handles those with other fields.
 """
 
 from __future__ import annotations
@@ -16,44 +16,45 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.arrow import column_runs
 from headrace.arrow import columns as kinds
-from headrace.arrow.column_runs import ColumnRuns
+from headrace.arrow import run_appender
 from headrace.arrow.columns import Column
 from headrace.arrow.growable_buffer import GrowableBuffer
+from headrace.arrow.run_appender import RunAppender
 from headrace.streams.node import Node
 from headrace.structures import listpack_walk, stream_id
 
-SAME_FIELDS = cython.declare(cython.longlong, 2)  # all flags of an entry of a run: it is not deleted
-RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # fewer are not worth it
+SAME_FIELDS = cython.declare(cython.longlong, 2)  # the flags of an entry of a run, which is not deleted
+RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # shorter runs are encoded entry by entry
 CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 
 
 @cython.final
 @cython.cclass
-class NodeRuns(ColumnRuns):
+class NodeRunAppender(RunAppender):
     """Appends runs to the columns of an encoder.
 
-    fits      whether entries with the fields of the node at hand can be a run; set by bind()
-    end       after append(): where the last entry taken ends, its ID, and what the run has cost
+    usable             whether entries with the fields of the current node can be a run; set by bind()
+    end, ms, seq       after append(): where the last entry of the run ends, and its ID
+    work               after append(): the cost of the run
     """
 
-    key_bytes: GrowableBuffer  # the names of the node's fields, end to end; none without a map to put them in
-    key_ends: GrowableBuffer  # 0, and where each ends
+    key_bytes: GrowableBuffer  # the names of the node's fields, concatenated; empty without a map
+    key_ends: GrowableBuffer  # 0, and where each name ends
     value_offsets: GrowableBuffer
     pairs: cython.Py_ssize_t  # fields of an entry
-    fits: cython.bint
+    usable: cython.bint
     end: cython.Py_ssize_t
     ms: cython.ulonglong
     seq: cython.ulonglong
     work: cython.Py_ssize_t
 
     def __init__(self, columns: list[Column], keys: Column, items: Column) -> None:
-        ColumnRuns.__init__(self, columns, keys, items)
+        RunAppender.__init__(self, columns, keys, items)
         self.key_bytes = self.key_ends = keys.values
         self.value_offsets = GrowableBuffer(64)
         self.pairs = 0
-        self.fits = False
+        self.usable = False
         self.end = 0
         self.ms = 0
         self.seq = 0
@@ -61,27 +62,27 @@ class NodeRuns(ColumnRuns):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def bind(self, bound: list[Column], texts: Column, are_text: cython.bint) -> cython.bint:
-        """The entries to come have fields that belong to these columns, and these names."""
+    def bind(self, bound: list[Column], texts: Column, are_utf8: cython.bint) -> cython.bint:
+        """Set the columns and names of the fields of the entries to come."""
         i: cython.Py_ssize_t
         column: Column
         self.pairs = len(bound)
         self.key_bytes = texts.values
         self.key_ends = texts.offsets
-        self.fits = self.possible
+        self.usable = self.supported
         for column in self.columns:
-            column.word = 0 if column.kind < kinds.CORRUPT else -1
+            column.token = 0 if column.kind < kinds.CORRUPT else -1
         for i in range(self.pairs):  # of a field named twice the last value counts
             column = bound[i]
-            column.word = i
+            column.token = i
         for column in self.columns:
-            if column.word < 0 and not column.nullable:
-                self.fits = False
+            if column.token < 0 and not column.nullable:
+                self.usable = False
             elif column.kind == kinds.FIELDS:
                 once: cython.bint = texts.offsets.used // 4 - 1 == self.pairs
-                if not once or (column.utf8 and not are_text):
-                    self.fits = False
-        return self.fits
+                if not once or (column.utf8 and not are_utf8):
+                    self.usable = False
+        return self.usable
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -95,26 +96,29 @@ class NodeRuns(ColumnRuns):
         to_ms: cython.ulonglong,
         to_seq: cython.ulonglong,
     ) -> cython.Py_ssize_t:
-        """Append the entries of the node from `at` on, as long as they are a run, good, and not after `to`.
+        """Append the run of the node's entries that begins at `at`, up to the ID `to`, after `row` rows.
 
-        Answers how many rows, at most rows_max, there are more than `row` now; 0 when the entry at hand is to
-        be encoded by itself.
+        Returns how many rows, at most rows_max, were appended; 0 if the entry must be encoded by itself.
         """
-        if self.most < RUN_MIN:
-            self.most *= 2
+        if self.max_entries < RUN_MIN:
+            self.max_entries *= 2
             return 0
         p: cython.p_const_uchar = node.pack.p
-        most: cython.Py_ssize_t = min(self.most, rows_max)
-        count: cython.Py_ssize_t = self._find_values(node, p, at, most, work_max, to_ms, to_seq)
+        max_entries: cython.Py_ssize_t = min(self.max_entries, rows_max)
+        count: cython.Py_ssize_t = self._find_values(node, p, at, max_entries, work_max, to_ms, to_seq)
         good: cython.Py_ssize_t = count
         if count < RUN_MIN:
             return 0
         column: Column
         for column in self.columns:
-            if good > 0 and column.word >= 0:
+            if good > 0 and column.token >= 0:
                 good = self._append_values(p, good, column)
         self.finish(row, row + good)
-        self.most = min(2 * self.most, column_runs.RUN_MAX) if good == count else max(self.most // 4, 1)
+        self.max_entries = (
+            min(2 * self.max_entries, run_appender.RUN_MAX)
+            if good == count
+            else max(self.max_entries // 4, 1)
+        )
         if good > 0:
             self.end = self._value_offset(good - 1, self.pairs + 1)
             self.ms = mem.u64le(self.ids.p, 16 * good - 16)
@@ -125,7 +129,7 @@ class NodeRuns(ColumnRuns):
     @cython.cfunc
     @cython.exceptval(check=False)
     def _row_work(self) -> cython.Py_ssize_t:
-        """What a row costs beside its entry's bytes; a map has the names in it, which the entry has not."""
+        """Return the cost of a row in addition to its entry's bytes. A map repeats the names in each row."""
         return CELL_WORK * len(self.columns) + self.key_bytes.used
 
     @cython.cfunc
@@ -140,12 +144,12 @@ class NodeRuns(ColumnRuns):
         node: Node,
         p: cython.p_const_uchar,
         at: cython.Py_ssize_t,
-        most: cython.Py_ssize_t,
+        max_entries: cython.Py_ssize_t,
         work_max: cython.Py_ssize_t,
         to_ms: cython.ulonglong,
         to_seq: cython.ulonglong,
     ) -> cython.Py_ssize_t:
-        """Note where the values of each entry are, and its ID; how many entries the run has."""
+        """Record the offsets of each entry's values, and its ID; return how many entries the run has."""
         value_offsets: GrowableBuffer = self.value_offsets
         ids: GrowableBuffer = self.ids
         stop: cython.Py_ssize_t = node.pack.used
@@ -153,31 +157,31 @@ class NodeRuns(ColumnRuns):
         row_work: cython.Py_ssize_t = self._row_work()
         begin: cython.Py_ssize_t = at
         count: cython.Py_ssize_t = 0
-        mark: cython.Py_ssize_t = 0
+        offset: cython.Py_ssize_t = 0
         _: cython.Py_ssize_t
         ms: cython.ulonglong
         seq: cython.ulonglong
-        if ids.cap < 16 * most:
-            ids.grow(16 * most)
-        while count < most and at < stop and p[at] == SAME_FIELDS:
-            if mark + size > value_offsets.cap:
-                value_offsets.used = mark
+        if ids.cap < 16 * max_entries:
+            ids.grow(16 * max_entries)
+        while count < max_entries and at < stop and p[at] == SAME_FIELDS:
+            if offset + size > value_offsets.cap:
+                value_offsets.used = offset
                 value_offsets.grow(size)
-            mem.put_u32le(value_offsets.p, mark, at)
+            mem.put_u32le(value_offsets.p, offset, at)
             at += 2
             ms = mem.add_u64(node.ms, mem.as_unsigned(listpack_walk.integer(p, at)))
-            at = _after(p, at)
+            at = _next_element(p, at)
             seq = mem.add_u64(node.seq, mem.as_unsigned(listpack_walk.integer(p, at)))
-            at = _after(p, at)
+            at = _next_element(p, at)
             if ms > kinds.TIMESTAMP_MS_MAX or seq > kinds.I64_MAX or stream_id.before(to_ms, to_seq, ms, seq):
                 break
             for _ in range(self.pairs):
-                mark += 4
-                mem.put_u32le(value_offsets.p, mark, at)
-                at = _after(p, at)
-            at = _after(p, at)  # the number of the entry's elements
-            mem.put_u32le(value_offsets.p, mark + 4, at)
-            mark += 8
+                offset += 4
+                mem.put_u32le(value_offsets.p, offset, at)
+                at = _next_element(p, at)
+            at = _next_element(p, at)  # the number of the entry's elements
+            mem.put_u32le(value_offsets.p, offset + 4, at)
+            offset += 8
             mem.put_u64le(ids.p, 16 * count, ms)
             mem.put_u64le(ids.p, 16 * count + 8, seq)
             count += 1
@@ -190,11 +194,11 @@ class NodeRuns(ColumnRuns):
     def _append_values(
         self, p: cython.p_const_uchar, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append a column's values; how many there are before the first that is not of its type."""
+        """Append a column's values; return how many precede the first that does not fit."""
         if column.kind == kinds.TIMESTAMP:
-            return self.append_parts(rows, column, 0, 1000)
+            return self.append_id_parts(rows, column, 0, 1000)
         if column.kind == kinds.SEQUENCE:
-            return self.append_parts(rows, column, 8, 1)
+            return self.append_id_parts(rows, column, 8, 1)
         if column.kind == kinds.ID:
             return self._append_ids(rows, column)
         if column.kind == kinds.FIELDS:
@@ -225,14 +229,14 @@ class NodeRuns(ColumnRuns):
     def _append_numbers(
         self, p: cython.p_const_uchar, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append integers or reals."""
+        """Append integers or reals; return how many precede the first that does not fit."""
         values: GrowableBuffer = column.values
         i: cython.Py_ssize_t
         real: cython.bint = column.kind == kinds.REAL
         if values.used + column.width * rows > values.cap:
             values.grow(column.width * rows)
         for i in range(rows):
-            column.read_element(p, self._value_offset(i, column.word + 1))
+            column.read_element(p, self._value_offset(i, column.token + 1))
             if not column.parse(p):
                 return i
             if real:
@@ -246,18 +250,18 @@ class NodeRuns(ColumnRuns):
     def _append_texts(
         self, p: cython.p_const_uchar, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append texts as they are, checked if they have to be UTF-8."""
+        """Append texts; return how many precede the first that is not UTF-8, if that is required."""
         values: GrowableBuffer = column.values
         offsets: GrowableBuffer = column.offsets
         checked: cython.bint = column.kind == kinds.TEXT
-        mark: cython.Py_ssize_t = 4 * (column.word + 1)
+        offset: cython.Py_ssize_t = 4 * (column.token + 1)
         i: cython.Py_ssize_t
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
         for i in range(rows):
-            if not _put_element(values, p, mem.u32le(self.value_offsets.p, mark), checked):
+            if not _put_element(values, p, mem.u32le(self.value_offsets.p, offset), checked):
                 return i
-            mark += 4 * (self.pairs + 2)
+            offset += 4 * (self.pairs + 2)
             mem.put_u32le(offsets.p, offsets.used, values.used)
             offsets.used += 4
         return rows
@@ -267,13 +271,13 @@ class NodeRuns(ColumnRuns):
     def _append_maps(
         self, p: cython.p_const_uchar, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append all pairs of each entry."""
+        """Append all pairs of each entry; return how many entries precede the first that does not fit."""
         values: GrowableBuffer = self.items.values
         ends: GrowableBuffer = self.items.offsets
         offsets: GrowableBuffer = column.offsets
         before: cython.Py_ssize_t = ends.used // 4 - 1
         checked: cython.bint = column.utf8 and column.utf8_values
-        mark: cython.Py_ssize_t = 0
+        offset: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         _: cython.Py_ssize_t
         if ends.used + 4 * rows * self.pairs > ends.cap:
@@ -281,15 +285,15 @@ class NodeRuns(ColumnRuns):
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
         for i in range(rows):
-            mark += 4
+            offset += 4
             for _ in range(self.pairs):
-                if not _put_element(values, p, mem.u32le(self.value_offsets.p, mark), checked):
+                if not _put_element(values, p, mem.u32le(self.value_offsets.p, offset), checked):
                     self._append_keys(i)
                     return i
-                mark += 4
+                offset += 4
                 mem.put_u32le(ends.p, ends.used, values.used)
                 ends.used += 4
-            mark += 4
+            offset += 4
             mem.put_u32le(offsets.p, offsets.used, before + (i + 1) * self.pairs)
             offsets.used += 4
         self._append_keys(rows)
@@ -298,30 +302,22 @@ class NodeRuns(ColumnRuns):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _append_keys(self, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Append the names of the fields for each row."""
-        values: GrowableBuffer = self.keys.values
-        ends: GrowableBuffer = self.keys.offsets
-        size: cython.Py_ssize_t = self.key_bytes.used
-        _: cython.Py_ssize_t
+        """Append the names, which are the same in each row."""
+        start: cython.Py_ssize_t = self.keys.values.used
         i: cython.Py_ssize_t
-        if values.used + size * rows > values.cap:
-            values.grow(size * rows)
-        if ends.used + 4 * self.pairs * rows > ends.cap:
-            ends.grow(4 * self.pairs * rows)
-        for _ in range(rows):
-            for i in range(1, self.pairs + 1):
-                mem.put_u32le(ends.p, ends.used, values.used + mem.u32le(self.key_ends.p, 4 * i))
-                ends.used += 4
-            mem.copy_short(values.p, values.used, self.key_bytes.p, 0, size)
-            values.used += size
-        return rows
+        if rows == 0:
+            return 0
+        self.keys.values.put(self.key_bytes.p, 0, self.key_bytes.used)
+        for i in range(1, self.pairs + 1):
+            self.keys.offsets.put_u32(start + mem.u32le(self.key_ends.p, 4 * i))
+        return self.repeat_keys(start, self.pairs, rows - 1)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _after(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The offset past the element at `at`; the commonest two kinds without a call."""
+def _next_element(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return the offset of the next element. The two most common encodings need no call."""
     if p[at] < 0x80:
         return at + 2
     if p[at] < 0xC0:
@@ -335,7 +331,7 @@ def _after(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
 def _put_element(
     values: GrowableBuffer, p: cython.p_const_uchar, at: cython.Py_ssize_t, checked: cython.bint
 ) -> cython.bint:
-    """Append the text of the element at `at`; False if it is checked to be UTF-8 and is not."""
+    """Append the text of the element at `at`; return False if it must be UTF-8 and is not."""
     n: cython.Py_ssize_t = p[at] & 0x3F
     if 0x80 <= p[at] < 0xC0:
         at += 1

@@ -1,14 +1,14 @@
-"""Runs: entries one after another that have the same fields, decoded column by column.
+"""Decode runs, consecutive entries of a reply with the same fields, one column at a time.
 
-Most streams hold little else. What is the same of all entries of a run is found out once, and then each
-column takes its value of every entry in one loop:
+Most streams consist of runs. The fields are compared with the columns once for each run. Then one loop for
+each column appends its value of every entry:
 
-    notes     | 5 | ID | device | d12 | temp | 21.5 |     the same number of words, the same names
+    index     | 5 | ID | device | d12 | temp | 21.5 |     the same number of tokens, the same names
               | 5 | ID | device | d07 | temp | 20.1 |
     columns                       '-> text, 2 rows '-> real, 2 rows
 
-A value that is not of its column's type ends the run before its entry, and all columns are cut back to there:
-such an entry, and any that differs from its neighbours, is for ArrowDecoder, who knows what is to be done.
+A value that does not fit its column ends the run before its entry, and all columns are truncated to there.
+ArrowDecoder decodes such an entry, and any that differs from its neighbours.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.arrow import column_runs
 from headrace.arrow import columns as kinds
-from headrace.arrow.column_runs import ColumnRuns
+from headrace.arrow import run_appender
 from headrace.arrow.columns import Column
 from headrace.arrow.growable_buffer import GrowableBuffer
+from headrace.arrow.run_appender import RunAppender
 
 DASH = cython.declare(cython.uchar, 45)
-RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # fewer are not worth it
-NAMES_MAX = cython.declare(cython.Py_ssize_t, 64)  # of more fields one may be named twice
-U64_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # so many always fit
+RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # shorter runs are decoded entry by entry
+NAMES_MAX = cython.declare(cython.Py_ssize_t, 64)  # with more fields, duplicates are not looked for
+U64_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # this many digits always fit
 
 
 @cython.final
 @cython.cclass
-class EntryRuns(ColumnRuns):
-    """Appends runs of noted entries to the columns of a decoder. (The notes are drawn in page_scanner.)
+class EntryRunAppender(RunAppender):
+    """Appends runs of indexed entries to the columns of a decoder (page_scanner shows the index).
 
-    size      about how many bytes the entries of the last run had
+    size  about how many bytes the entries of the last run had
     """
 
     token_index: GrowableBuffer
     needs_ids: cython.bint  # whether IDs have to be read
-    record_bytes: cython.Py_ssize_t  # from one note of the run to the next
+    record_bytes: cython.Py_ssize_t  # size of each index record of the run
     size: cython.Py_ssize_t
 
-    def __init__(self, notes: GrowableBuffer, columns: list[Column], keys: Column, items: Column) -> None:
-        ColumnRuns.__init__(self, columns, keys, items)
-        self.token_index = notes
+    def __init__(self, index: GrowableBuffer, columns: list[Column], keys: Column, items: Column) -> None:
+        RunAppender.__init__(self, columns, keys, items)
+        self.token_index = index
         self.needs_ids = False
         column: Column
         for column in columns:
@@ -57,41 +57,42 @@ class EntryRuns(ColumnRuns):
     def append(
         self,
         p: cython.p_const_uchar,
-        note: cython.Py_ssize_t,
+        record: cython.Py_ssize_t,
         row: cython.Py_ssize_t,
         rows_max: cython.Py_ssize_t,
         size_max: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Append the entries noted from `note` on, as long as they are a run and good.
+        """Append the run of entries that begins at `record`, after `row` rows.
 
-        Answers how many rows, at most rows_max, there are more than `row` now; 0 when the entry at hand is to
-        be decoded by itself.
+        Returns how many rows, at most rows_max, were appended; 0 if the entry must be decoded by itself.
         """
-        if self.most < RUN_MIN:
-            self.most *= 2
+        if self.max_entries < RUN_MIN:
+            self.max_entries *= 2
             return 0
-        count: cython.Py_ssize_t = self._run_length(p, note, min(rows_max, self.most), size_max)
+        count: cython.Py_ssize_t = self._run_length(p, record, min(rows_max, self.max_entries), size_max)
         good: cython.Py_ssize_t = count
-        if count < RUN_MIN or not self._bind_columns(p, note):
-            self.most = 1
+        if count < RUN_MIN or not self._bind_columns(p, record):
+            self.max_entries = 1
             return 0
         if self.needs_ids:
-            good = self._read_ids(p, note, good)
+            good = self._read_ids(p, record, good)
         column: Column
         for column in self.columns:
-            if good > 0 and column.word >= 0:
-                good = self._append_values(p, note, good, column)
+            if good > 0 and column.token >= 0:
+                good = self._append_values(p, record, good, column)
         self.finish(row, row + good)
-        self.most = min(2 * self.most, column_runs.RUN_MAX) if good == count else self.most // 4
+        self.max_entries = (
+            min(2 * self.max_entries, run_appender.RUN_MAX) if good == count else self.max_entries // 4
+        )
         if good > 0:
-            self.size = self._end(note + (good - 1) * self.record_bytes) - self._token_offset(note, 0)
+            self.size = self._end(record + (good - 1) * self.record_bytes) - self._token_offset(record, 0)
         return good
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _end(self, note: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Where the last word of an entry ends."""
-        last: cython.Py_ssize_t = note + self.record_bytes - 8
+    def _end(self, record: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Return where the last token of an entry ends."""
+        last: cython.Py_ssize_t = record + self.record_bytes - 8
         return mem.u32le(self.token_index.p, last) + mem.u32le(self.token_index.p, last + 4)
 
     @cython.cfunc
@@ -99,29 +100,29 @@ class EntryRuns(ColumnRuns):
     def _run_length(
         self,
         p: cython.p_const_uchar,
-        note: cython.Py_ssize_t,
+        record: cython.Py_ssize_t,
         most: cython.Py_ssize_t,
         size_max: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """How many entries from this one on have its fields; what they have more than size_max is left."""
-        notes: cython.p_const_uchar = self.token_index.p
-        words: cython.uint = mem.u32le(notes, note)
+        """Return how many entries from this one on have its fields, within size_max bytes."""
+        index: cython.p_const_uchar = self.token_index.p
+        words: cython.uint = mem.u32le(index, record)
         count: cython.Py_ssize_t = 1
         self.record_bytes = 4 + 8 * words
         last: cython.Py_ssize_t = (
-            min(note + most * self.record_bytes, self.token_index.used) - self.record_bytes
+            min(record + most * self.record_bytes, self.token_index.used) - self.record_bytes
         )
-        end: cython.Py_ssize_t = mem.u32le(notes, note + 4) + size_max
+        end: cython.Py_ssize_t = mem.u32le(index, record + 4) + size_max
         names: cython.Py_ssize_t = 8 * words
-        other: cython.Py_ssize_t = note + self.record_bytes
+        other: cython.Py_ssize_t = record + self.record_bytes
         i: cython.Py_ssize_t
         n: cython.uint
-        while other <= last and mem.u32le(notes, other) == words and self._end(other) < end:
+        while other <= last and mem.u32le(index, other) == words and self._end(other) < end:
             i = 12
             while i < names:
-                n = mem.u32le(notes, note + i + 4)
-                if mem.u32le(notes, other + i + 4) != n or not mem.equal_bytes(
-                    p, mem.u32le(notes, note + i), p, mem.u32le(notes, other + i), n
+                n = mem.u32le(index, record + i + 4)
+                if mem.u32le(index, other + i + 4) != n or not mem.equal_bytes(
+                    p, mem.u32le(index, record + i), p, mem.u32le(index, other + i), n
                 ):
                     return count
                 i += 16
@@ -131,55 +132,55 @@ class EntryRuns(ColumnRuns):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _bind_columns(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> cython.bint:
-        """Tell the columns which word of each entry is theirs; False when a map would have a key twice."""
-        words: cython.Py_ssize_t = self.record_bytes // 8  # the ID and the others
+    def _bind_columns(self, p: cython.p_const_uchar, record: cython.Py_ssize_t) -> cython.bint:
+        """Set the token number of each column; return False if a map would have a key twice."""
+        words: cython.Py_ssize_t = self.record_bytes // 8  # including the ID
         i: cython.Py_ssize_t
         column: Column
         for column in self.columns:
-            column.word = -1
+            column.token = -1
             if column.kind == kinds.FIELDS:
-                if words > 2 * NAMES_MAX or not self._are_distinct_keys(p, note, words, column.utf8):
+                if words > 2 * NAMES_MAX or not self._are_distinct_keys(p, record, words, column.utf8):
                     return False
-                column.word = 0
+                column.token = 0
             elif column.kind < kinds.FIELDS:
-                column.word = 0
+                column.token = 0
             elif column.kind >= kinds.TEXT:
                 for i in range(1, words, 2):  # of a field named twice the last value counts
-                    if column.named(p, self._token_offset(note, i), self._token_size(note, i)):
-                        column.word = i + 1
-            if column.word < 0 and not column.nullable:
+                    if column.matches_name(p, self._token_offset(record, i), self._token_size(record, i)):
+                        column.token = i + 1
+            if column.token < 0 and not column.nullable:
                 return False
         return True
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _token_offset(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return mem.u32le(self.token_index.p, note + 4 + 8 * i)
+    def _token_offset(self, record: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return mem.u32le(self.token_index.p, record + 4 + 8 * i)
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _token_size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return mem.u32le(self.token_index.p, note + 8 + 8 * i)
+    def _token_size(self, record: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return mem.u32le(self.token_index.p, record + 8 + 8 * i)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _are_distinct_keys(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, words: cython.Py_ssize_t, utf8: cython.bint
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, words: cython.Py_ssize_t, utf8: cython.bint
     ) -> cython.bint:
-        """Whether the names are different ones, and UTF-8 if they have to be."""
+        """Return whether all names differ, and are UTF-8 if required."""
         i: cython.Py_ssize_t
         j: cython.Py_ssize_t
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         for i in range(1, words, 2):
-            at = self._token_offset(note, i)
-            n = self._token_size(note, i)
+            at = self._token_offset(record, i)
+            n = self._token_size(record, i)
             if utf8 and not mem.is_utf8(p, at, n):
                 return False
             for j in range(1, i, 2):
-                if self._token_size(note, j) == n and mem.equal_bytes(
-                    p, self._token_offset(note, j), p, at, n
+                if self._token_size(record, j) == n and mem.equal_bytes(
+                    p, self._token_offset(record, j), p, at, n
                 ):
                     return False
         return True
@@ -187,11 +188,11 @@ class EntryRuns(ColumnRuns):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _read_ids(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, rows: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Read the IDs; how many are good before the first that is none, or past what columns can hold."""
+        """Read the IDs; return how many precede the first wrong one, or one too large for the columns."""
         found: GrowableBuffer = self.ids
-        notes: cython.p_const_uchar = self.token_index.p
+        index: cython.p_const_uchar = self.token_index.p
         at: cython.Py_ssize_t
         end: cython.Py_ssize_t
         first: cython.Py_ssize_t
@@ -202,9 +203,9 @@ class EntryRuns(ColumnRuns):
         if found.cap < 16 * rows:
             found.grow(16 * rows)
         for i in range(rows):
-            at = mem.u32le(notes, note + 4)
-            end = at + mem.u32le(notes, note + 8)
-            note += self.record_bytes
+            at = mem.u32le(index, record + 4)
+            end = at + mem.u32le(index, record + 8)
+            record += self.record_bytes
             ms = 0
             first = at
             if end - at > 8 and mem.parse_8_digits(p, at) >= 0:
@@ -230,36 +231,36 @@ class EntryRuns(ColumnRuns):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _append_values(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append a column's values; how many there are before the first that is not of its type."""
+        """Append a column's values; return how many precede the first that does not fit."""
         if column.kind == kinds.TIMESTAMP:
-            return self.append_parts(rows, column, 0, 1000)
+            return self.append_id_parts(rows, column, 0, 1000)
         if column.kind == kinds.SEQUENCE:
-            return self.append_parts(rows, column, 8, 1)
+            return self.append_id_parts(rows, column, 8, 1)
         if column.kind == kinds.FIELDS:
-            return self._append_maps(p, note, rows, column)
+            return self._append_maps(p, record, rows, column)
         if column.kind == kinds.INTEGER or column.kind == kinds.REAL:
-            return self._append_numbers(p, note, rows, column)
-        return self._append_texts(p, note, rows, column)
+            return self._append_numbers(p, record, rows, column)
+        return self._append_texts(p, record, rows, column)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _append_numbers(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append integers or reals."""
+        """Append integers or reals; return how many precede the first that does not fit."""
         values: GrowableBuffer = column.values
         i: cython.Py_ssize_t
         real: cython.bint = column.kind == kinds.REAL
         if values.used + column.width * rows > values.cap:
             values.grow(column.width * rows)
         column.found = True
-        column.stored = False
+        column.is_integer = False
         for i in range(rows):
-            column.at = self._token_offset(note, column.word)
-            column.n = self._token_size(note, column.word)
-            note += self.record_bytes
+            column.at = self._token_offset(record, column.token)
+            column.n = self._token_size(record, column.token)
+            record += self.record_bytes
             if real:
                 if not column._parse_real(p):
                     return i
@@ -273,23 +274,23 @@ class EntryRuns(ColumnRuns):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _append_texts(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append words as they are, checked if they have to be UTF-8."""
+        """Append texts; return how many precede the first that is not UTF-8, if that is required."""
         values: GrowableBuffer = column.values
         offsets: GrowableBuffer = column.offsets
         checked: cython.bint = column.kind == kinds.TEXT
-        notes: cython.p_const_uchar = self.token_index.p
+        index: cython.p_const_uchar = self.token_index.p
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         i: cython.Py_ssize_t
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
-        note += 4 + 8 * column.word
+        record += 4 + 8 * column.token
         for i in range(rows):
-            at = mem.u32le(notes, note)
-            n = mem.u32le(notes, note + 4)
-            note += self.record_bytes
+            at = mem.u32le(index, record)
+            n = mem.u32le(index, record + 4)
+            record += self.record_bytes
             if checked and not mem.is_utf8(p, at, n):
                 return i
             if values.used + n > values.cap:
@@ -303,16 +304,16 @@ class EntryRuns(ColumnRuns):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _append_maps(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
+        self, p: cython.p_const_uchar, record: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append all pairs of each entry."""
+        """Append all pairs of each entry; return how many entries precede the first that does not fit."""
         values: GrowableBuffer = self.items.values
         ends: GrowableBuffer = self.items.offsets
         offsets: GrowableBuffer = column.offsets
-        notes: cython.p_const_uchar = self.token_index.p
+        index: cython.p_const_uchar = self.token_index.p
         pairs: cython.Py_ssize_t = self.record_bytes // 16
         before: cython.Py_ssize_t = ends.used // 4 - 1
-        first: cython.Py_ssize_t = note
+        first: cython.Py_ssize_t = record
         checked: cython.bint = column.utf8 and column.utf8_values
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
@@ -323,9 +324,9 @@ class EntryRuns(ColumnRuns):
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
         for i in range(rows):
-            for j in range(note + 20, note + self.record_bytes, 16):
-                at = mem.u32le(notes, j)
-                n = mem.u32le(notes, j + 4)
+            for j in range(record + 20, record + self.record_bytes, 16):
+                at = mem.u32le(index, j)
+                n = mem.u32le(index, j + 4)
                 if checked and not mem.is_utf8(p, at, n):
                     self._append_keys(p, first, i, pairs)
                     return i
@@ -337,7 +338,7 @@ class EntryRuns(ColumnRuns):
                 ends.used += 4
             mem.put_u32le(offsets.p, offsets.used, before + (i + 1) * pairs)
             offsets.used += 4
-            note += self.record_bytes
+            record += self.record_bytes
         self._append_keys(p, first, rows, pairs)
         return rows
 
@@ -346,29 +347,15 @@ class EntryRuns(ColumnRuns):
     def _append_keys(
         self,
         p: cython.p_const_uchar,
-        note: cython.Py_ssize_t,
+        record: cython.Py_ssize_t,
         rows: cython.Py_ssize_t,
         pairs: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Append the same names for each row: the second to the last are copies of the first."""
-        values: GrowableBuffer = self.keys.values
-        ends: GrowableBuffer = self.keys.offsets
-        start: cython.Py_ssize_t = values.used
+        """Append the names, which are the same in each row."""
+        start: cython.Py_ssize_t = self.keys.values.used
         i: cython.Py_ssize_t
-        _: cython.Py_ssize_t
         if rows == 0:
             return 0
         for i in range(1, 2 * pairs, 2):
-            self.keys.append_text(p, self._token_offset(note, i), self._token_size(note, i))
-        size: cython.Py_ssize_t = values.used - start
-        if values.used + size * rows > values.cap:
-            values.grow(size * rows)
-        if ends.used + 4 * pairs * rows > ends.cap:
-            ends.grow(4 * pairs * rows)
-        for _ in range(1, rows):
-            mem.copy_short(values.p, values.used, values.p, start, size)
-            values.used += size
-        for _ in range(pairs * (rows - 1)):
-            mem.put_u32le(ends.p, ends.used, mem.u32le(ends.p, ends.used - 4 * pairs) + size)
-            ends.used += 4
-        return rows
+            self.keys.append_text(p, self._token_offset(record, i), self._token_size(record, i))
+        return self.repeat_keys(start, pairs, rows - 1)
