@@ -11,7 +11,7 @@ RICH = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1?A|\r")  # wha
 
 
 def unsafe(output: str, *, terminal: bool = False) -> set[str]:
-    """Return the characters of an output that a terminal could obey.
+    """Return the characters of an output that a terminal would execute.
 
     Args:
         output: What a command printed.

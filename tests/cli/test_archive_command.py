@@ -55,7 +55,7 @@ def finished(process: subprocess.Popen[str]) -> str:
     return output
 
 
-def test_an_archive_killed_half_way_and_run_again_is_exact(
+def test_an_archive_that_was_killed_and_run_again_is_exact(
     tmp_path: Path, server_url: str, stream: redis.Redis
 ) -> None:
     directory = tmp_path / "archive"
@@ -76,7 +76,7 @@ def test_an_archive_killed_half_way_and_run_again_is_exact(
     assert f"holds {ENTRIES + 1:,} entries, {ENTRIES + 1:,} distinct, of 15 days" in output
 
 
-def test_without_fields_an_archive_holds_maps_and_a_day_begins_where_told(
+def test_fields_are_maps_by_default_and_days_begin_in_the_given_time_zone(
     tmp_path: Path, server_url: str, client: redis.Redis
 ) -> None:
     client.xadd("s", {"a": "1", "b": "é"}, id="1577880000000-7")  # 2020-01-01T12:00:00Z
@@ -95,7 +95,7 @@ def test_without_fields_an_archive_holds_maps_and_a_day_begins_where_told(
     )
 
 
-def test_it_follows_streams_that_a_pattern_names_until_it_is_told_to_end(
+def test_follow_archives_streams_that_match_a_pattern_until_sigterm(
     tmp_path: Path, server_url: str, client: redis.Redis
 ) -> None:
     client.xadd("orders.a", {"n": 1, "day": "2020-01-01"}, id="1577880000000-0")
@@ -123,7 +123,7 @@ def test_it_follows_streams_that_a_pattern_names_until_it_is_told_to_end(
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         ((), "no streams given: use --stream"),
         (("--stream", "missing"), "there is no stream 'missing'"),
@@ -131,11 +131,11 @@ def test_it_follows_streams_that_a_pattern_names_until_it_is_told_to_end(
         (("--stream", "s", "--fields", "infer"), "there are no entries to infer fields from"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(
-    words: tuple[str, ...], complaint: str, tmp_path: Path, server_url: str, client: redis.Redis
+def test_bad_input_prints_one_line_and_exits_with_2(
+    words: tuple[str, ...], message: str, tmp_path: Path, server_url: str, client: redis.Redis
 ) -> None:
     client.xgroup_create("s", "g", mkstream=True)
     process = archive(server_url, tmp_path / "archive", *words, streams=())
     output, error = process.communicate(timeout=120)
     assert (process.returncode, output, error.count("\n")) == (2, "", 1)
-    assert error.startswith("headrace: ") and complaint in error
+    assert error.startswith("headrace: ") and message in error

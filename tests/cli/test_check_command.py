@@ -1,4 +1,4 @@
-"""`headrace check`: the report, the exit code, the one line of complaint."""
+"""`headrace check`: the report, the exit code, the one-line error."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_good_file_is_shown(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_good_file_is_reported(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(log)]) == 0
     out, err = capsys.readouterr()
     assert err == "" and "All is good" in out
@@ -34,7 +34,9 @@ def test_a_good_file_is_shown(log: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "SELECT 1" in out and "XADD 1" in out and "XGROUP 1" in out
 
 
-def test_a_damaged_file_is_one_line_and_code_1(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_prints_one_line_and_exits_with_1(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log.write_bytes(GOOD + b"\0" * 1000)
     assert main(["check", str(log)]) == 1
     out, err = capsys.readouterr()
@@ -43,7 +45,7 @@ def test_a_damaged_file_is_one_line_and_code_1(log: Path, capsys: pytest.Capture
     assert log.read_bytes() == GOOD + b"\0" * 1000
 
 
-def test_fix_cuts_and_keeps_a_copy(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fix_cuts_off_the_damaged_end_and_keeps_a_copy(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log.write_bytes(GOOD + b"\0" * 1000)
     assert main(["check", str(log), "--fix"]) == 0
     out, err = capsys.readouterr()
@@ -53,7 +55,9 @@ def test_fix_cuts_and_keeps_a_copy(log: Path, capsys: pytest.CaptureFixture[str]
     assert main(["check", str(log), "--fix"]) == 0
 
 
-def test_fix_refuses_a_snapshot_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fix_rejects_a_snapshot_and_gives_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "dump.rdb"
     path.write_bytes(b"REDIS0010\xfe\x00\xfb\x01")
     assert main(["check", str(path), "--fix"]) == 1
@@ -63,7 +67,7 @@ def test_fix_refuses_a_snapshot_and_says_why(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("arguments", [["nowhere.aof"], ["."], [], ["nowhere.aof", "--nonsense"]])
-def test_nothing_to_check_is_code_2(
+def test_nothing_to_check_exits_with_2(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -71,7 +75,7 @@ def test_nothing_to_check_is_code_2(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_file_prints_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.manifest").write_text("file x seq 1 type i\n")
     (tmp_path / "x").mkdir()
     assert main(["check", str(tmp_path)]) == 1

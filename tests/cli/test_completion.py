@@ -42,7 +42,7 @@ def test_streams_of_the_server_are_completed(server_url: str, client: redis.Redi
     assert completed("headrace ack p", HEADRACE_URL=server_url) == ["payments"]
 
 
-def test_without_a_server_nothing_is_completed_and_nothing_printed() -> None:
+def test_without_a_server_nothing_is_completed_or_printed() -> None:
     assert completed("headrace tail or", HEADRACE_URL="redis://127.0.0.1:1") == []
     assert completed("headrace tail or", HEADRACE_URL="nonsense") == []
 
@@ -51,14 +51,14 @@ def test_without_a_server_nothing_is_completed_and_nothing_printed() -> None:
     ("typed", "meant"),
     [("tial", "tail"), ("LS", "ls"), ("qeury", "query"), ("archve", "archive"), ("grops", "groups")],
 )
-def test_a_misspelt_command_is_answered_with_the_one_meant(
+def test_an_unknown_command_suggests_a_similar_one(
     typed: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([typed]) == 2
     assert f"unknown command {typed!r}; did you mean {meant!r}?" in capsys.readouterr().err
 
 
-def test_a_misspelt_option_or_stream_is_answered_with_the_one_meant(
+def test_an_unknown_option_or_stream_suggests_a_similar_one(
     server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client.xadd("orders", {"n": 1})

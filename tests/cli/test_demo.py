@@ -1,4 +1,4 @@
-"""The demo as a process: what it makes, and that it leaves nothing behind however it ends."""
+"""The demo as a process: its files, and that it always cleans up."""
 
 import csv
 import os
@@ -90,7 +90,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(moment: str
 
 
 @pytest.mark.slow
-def test_a_demo_whose_server_dies_says_so_in_a_line(tmp_path: Path) -> None:
+def test_a_demo_whose_server_is_killed_prints_one_line(tmp_path: Path) -> None:
     with demo(tmp_path, "--rows", str(ROWS)) as process:
         assert process.stdout is not None
         line = ""

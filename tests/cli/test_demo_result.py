@@ -1,4 +1,4 @@
-"""What the demo makes of its windows: ranks, worst hours, tables and the chart."""
+"""The results of the demo: ranks, worst hours, tables and the chart."""
 
 import io
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_delays_add_up() -> None:
     assert by_carrier_and_hour(WINDOWS)["AA", 6] == carriers["AA"]
 
 
-def test_nothing_flown_has_no_delay() -> None:
+def test_no_departures_have_a_mean_of_zero() -> None:
     nothing = Delays()
     assert (nothing.mean, nothing.share_late, nothing.share_cancelled) == (0.0, 0.0, 0.0)
 
@@ -55,7 +55,7 @@ def test_tables_fit_a_terminal_and_name_the_carriers() -> None:
 
 
 @pytest.mark.parametrize("windows", [WINDOWS, {Window("2013-01-01 06:00", 6, "??"): Delays(1, 0)}])
-def test_the_chart_is_drawn_whatever_there_is(windows: dict[Window, Delays], tmp_path: Path) -> None:
+def test_the_chart_is_drawn_for_any_data(windows: dict[Window, Delays], tmp_path: Path) -> None:
     draw_chart(tmp_path / "chart.png", by_carrier(windows), by_carrier_and_hour(windows), carrier_names())
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 

@@ -99,12 +99,12 @@ def test_ls_lists_streams_and_no_other_keys(run: Command, orders: redis.Redis) -
     run("ls", "--pattern", "(", code=2)
 
 
-def test_ls_of_an_empty_server_says_so(run: Command) -> None:
+def test_ls_of_an_empty_server_prints_a_note(run: Command) -> None:
     assert run("ls") == [] and run.error == "there are no streams\n"
     assert run.json("ls") == []
 
 
-def test_ls_lists_more_streams_than_it_asks_about_together(run: Command, client: redis.Redis) -> None:
+def test_ls_lists_more_streams_than_fit_one_request(run: Command, client: redis.Redis) -> None:
     for n in range(230):
         client.xadd(f"s{n:03}", {"n": n})
     assert [each["stream"] for each in run.json("ls")] == [f"s{n:03}" for n in range(230)]
@@ -153,7 +153,7 @@ def test_tail_reads_many_pages(run: Command, client: redis.Redis) -> None:
     assert [each["id"] for each in run.json("tail", "--from", "500", "s")] == expected
 
 
-def test_tail_of_a_group_shows_pending_entries_and_takes_none(run: Command, orders: redis.Redis) -> None:
+def test_tail_of_a_group_prints_pending_entries_and_claims_none(run: Command, orders: redis.Redis) -> None:
     before = orders.xpending_range("orders", "billing", "-", "+", 100)
     orders.xdel("orders", "2-0")
     lines = run("tail", "--group", "billing", "-n", "6", "orders")
@@ -171,7 +171,7 @@ def test_tail_of_a_group_shows_pending_entries_and_takes_none(run: Command, orde
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         (["tail", "order"], "there is no stream 'order'; did you mean 'orders'?"),
         (["tail", "-n", "1", "--from", "1-0", "orders"], "-n and --from exclude each other"),
@@ -197,16 +197,16 @@ def test_tail_of_a_group_shows_pending_entries_and_takes_none(run: Command, orde
         (["add", "orders", "--id", "5-0", "--json"], "--id is for one entry"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(
-    words: list[str], complaint: str, run: Command, orders: redis.Redis
+def test_bad_input_prints_one_line_and_exits_with_2(
+    words: list[str], message: str, run: Command, orders: redis.Redis
 ) -> None:
     orders.set("text", "x")
     assert run(*words, code=2) == []
-    assert complaint in run.error and run.error.startswith("headrace: ") and run.error.count("\n") == 1
+    assert message in run.error and run.error.startswith("headrace: ") and run.error.count("\n") == 1
     assert orders.xlen("orders") == 20 and orders.xpending("orders", "billing")["pending"] == 8
 
 
-def test_add_takes_fields_in_three_forms(run: Command, client: redis.Redis) -> None:
+def test_add_accepts_fields_in_three_forms(run: Command, client: redis.Redis) -> None:
     lines = run("add", "s", "item=pear", "note=a=b", "none=")
     lines += run("add", "s", "item", "pear", "url", "a=b")
     lines += run("add", "s", "--json", stdin=b'{"item": "pear", "n": 10.50, "x": null, "d": {"a": [1]}}\n\n')
@@ -219,7 +219,7 @@ def test_add_takes_fields_in_three_forms(run: Command, client: redis.Redis) -> N
     ]
 
 
-def test_add_takes_an_id_and_a_length(run: Command, client: redis.Redis) -> None:
+def test_add_accepts_an_id_and_a_maximum_length(run: Command, client: redis.Redis) -> None:
     assert run("add", "s", "--id", "7-1", "n=1") == ["7-1"]
     assert run("add", "s", "--id", "7-1", "n=1", code=1) == []
     assert "smaller than the target stream top item" in run.error and "0 entries added" in run.error
@@ -228,7 +228,7 @@ def test_add_takes_an_id_and_a_length(run: Command, client: redis.Redis) -> None
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "message"),
     [
         (b"[1]", "line 3: expected a JSON object"),
         (b"{", "line 3: Expecting"),
@@ -241,12 +241,12 @@ def test_add_takes_an_id_and_a_length(run: Command, client: redis.Redis) -> None
         (b"[" * 100_000, "line 3: "),
     ],
 )
-def test_add_stops_at_a_wrong_line_and_says_what_was_added(
-    line: bytes, complaint: str, run: Command, client: redis.Redis
+def test_add_stops_at_a_wrong_line_and_counts_the_added_entries(
+    line: bytes, message: str, run: Command, client: redis.Redis
 ) -> None:
     lines = run("add", "s", "--json", code=2, stdin=b'{"n": 1}\n{"n": 2}\n' + line + b'\n{"n": 3}\n')
     assert len(lines) == client.xlen("s") == 2
-    assert complaint in run.error and run.error.endswith("; 2 entries added\n") and run.error.count("\n") == 1
+    assert message in run.error and run.error.endswith("; 2 entries added\n") and run.error.count("\n") == 1
 
 
 def test_what_tail_prints_as_json_is_added_again_exactly(run: Command, url: str) -> None:
@@ -277,7 +277,7 @@ def test_bytes_that_are_not_utf8_are_marked_in_json() -> None:
     assert json_fields([b"a", b"1", b"a", b"2"]) == [["a", "1"], ["a", "2"]]
 
 
-def test_values_are_quoted_where_it_is_unclear_where_they_end() -> None:
+def test_values_with_spaces_quotes_or_equals_signs_are_quoted() -> None:
     fields = [b"a", b"1", b"b", b"", b"c", b"x y", b"d", b'say "hi"', b"e", b"\xff\n"]
     assert fields_text(fields) == 'a=1  b=""  c="x y"  d="say \\"hi\\""  e=\\xff\\n'
 
@@ -295,7 +295,7 @@ def test_groups_shows_consumers_lag_and_pending(run: Command, orders: redis.Redi
     assert [(c["consumer"], c["pending"]) for c in group["consumers"]] == [("ann", 5), ("bob", 3)]  # type: ignore[attr-defined]
 
 
-def test_groups_of_a_stream_without_any_says_so(run: Command, client: redis.Redis) -> None:
+def test_groups_of_a_stream_without_any_prints_a_note(run: Command, client: redis.Redis) -> None:
     client.xadd("s", {"n": 1})
     assert run("groups", "s") == [] and run.error == "stream s has no groups\n"
     assert run.json("groups", "s") == []
@@ -332,7 +332,7 @@ def test_pending_reads_many_pages(run: Command, client: redis.Redis) -> None:
     assert len(run("tail", "--group", "g", "-n", "350", "s")) == 350 and run.error == ""
 
 
-def test_ack_counts_and_says_which_were_not_pending(run: Command, orders: redis.Redis) -> None:
+def test_ack_counts_entries_and_names_those_not_pending(run: Command, orders: redis.Redis) -> None:
     assert run("ack", "orders", "billing", "1-0", "2", "1-0") == ["2 acknowledged"]
     assert run("ack", "orders", "billing", "3-0", "19-0", "1-0", code=1) == ["1 acknowledged"]
     assert run.error == "headrace: not pending in group 'billing': 19-0, 1-0\n"
@@ -360,14 +360,14 @@ def test_url_settings_cannot_change_how_replies_are_read(
         assert "orders" in capsys.readouterr().out or words[0] == "tail"
 
 
-def test_a_user_that_may_not_scan_is_told_that_a_stream_is_missing(run: Command, orders: redis.Redis) -> None:
+def test_a_missing_stream_is_reported_to_a_user_without_scan(run: Command, orders: redis.Redis) -> None:
     orders.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@all", "-scan")
     run.url = run.url.replace("//", "//reader:pw@")
     assert run("tail", "ordres", code=2) == [] and run.error.endswith("there is no stream 'ordres'\n")
     orders.execute_command("ACL", "DELUSER", "reader")
 
 
-def test_tables_on_a_terminal_are_as_wide_as_it_is(url: str, orders: redis.Redis) -> None:
+def test_tables_fit_the_width_of_the_terminal(url: str, orders: redis.Redis) -> None:
     orders.xadd("a-very-long-name-of-a-stream-that-needs-more-than-one-line", {"n": 1})
     for columns in (40, 80, 120):
         code, output = in_terminal("ls", "--url", url, columns=columns, env={"NO_COLOR": "1"})
@@ -376,7 +376,7 @@ def test_tables_on_a_terminal_are_as_wide_as_it_is(url: str, orders: redis.Redis
         assert ("memory" in output, "last" in output) == (columns == 120, columns > 40)
 
 
-def test_first_id_of_takes_ids_times_and_time_ago() -> None:
+def test_parse_first_id_accepts_ids_times_and_durations() -> None:
     assert parse_first_id("5-7") == (5, 7) and parse_first_id("5") == (5, 0)
     assert parse_first_id("2026-03-01T09:30+01:00") == (1_772_353_800_000, 0)
     assert parse_first_id("2026-03-01") == (1_772_323_200_000, 0)
@@ -386,7 +386,7 @@ def test_first_id_of_takes_ids_times_and_time_ago() -> None:
     assert id_time("18446744073709551615-0") == "-"
 
 
-def test_a_full_disk_under_the_output_is_not_a_lost_server(url: str, orders: redis.Redis) -> None:
+def test_a_full_disk_is_not_reported_as_a_lost_server(url: str, orders: redis.Redis) -> None:
     for words in (["tail", "orders"], ["add", "orders", "n=1"], ["ls"]):
         with open("/dev/full", "w") as full:
             done = subprocess.run(
@@ -396,7 +396,7 @@ def test_a_full_disk_under_the_output_is_not_a_lost_server(url: str, orders: red
         assert (done.returncode, done.stderr) == (1, "headrace: the output: no space left on device\n")
 
 
-def test_entries_that_were_given_back_have_no_consumer_and_no_idle_time(
+def test_released_entries_have_no_consumer_and_no_idle_time(
     headrace_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with redis.Redis.from_url(headrace_url) as client:
@@ -415,14 +415,14 @@ def test_entries_that_were_given_back_have_no_consumer_and_no_idle_time(
 @pytest.mark.parametrize(
     "words", [["add", "--json", "orders"], ["ack", "orders", "billing", "-"], ["load", "-", "--stream", "s"]]
 )
-def test_standard_input_that_is_closed_is_named_in_one_line(words: list[str], server_url: str) -> None:
+def test_a_closed_standard_input_prints_one_line(words: list[str], server_url: str) -> None:
     command = [sys.executable, "-m", "headrace", *words, "--url", server_url]
     shell = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
     done = subprocess.run(shell, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (2, "headrace: standard input is closed\n")
 
 
-def test_an_id_on_standard_input_that_is_not_text_is_a_wrong_id(server_url: str) -> None:
+def test_bytes_that_are_not_text_are_rejected_as_an_id(server_url: str) -> None:
     command = [sys.executable, "-m", "headrace", "ack", "orders", "billing", "-", "--url", server_url]
     done = subprocess.run(command, input=b"1-0\n\xff\n", capture_output=True, timeout=60)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""No command prints a character from data that a terminal obeys."""
+"""No command prints a character from data that a terminal would execute."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=range(len(COMMANDS)))
-def test_nothing_raw_is_printed(
+def test_no_control_character_is_printed(
     words: list[str],
     hostile: str,
     tmp_path: Path,
@@ -91,12 +91,12 @@ def test_nothing_raw_is_printed(
 
 
 @pytest.mark.parametrize("words", [*COMMANDS[:7], *COMMANDS[14:-4:2]], ids=lambda words: words[0])
-def test_nothing_raw_is_printed_on_a_terminal(words: list[str], hostile: str) -> None:
+def test_no_control_character_is_printed_on_a_terminal(words: list[str], hostile: str) -> None:
     _, output = in_terminal(*words, "--url", hostile)
     assert "owned" in output and not unsafe(output, terminal=True)
 
 
-def test_a_loaded_file_with_hostile_columns_prints_nothing_raw(
+def test_hostile_column_names_of_a_file_are_escaped(
     hostile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rows.csv"

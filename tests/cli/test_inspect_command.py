@@ -1,4 +1,4 @@
-"""`headrace inspect`: from a server and from a snapshot, and what it says when it cannot."""
+"""`headrace inspect` with a server and with a snapshot, and its errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_tree_node_and_groups_are_drawn(orders, server_url: str, capsys: pytest.
     assert "4 entries pending" in out and "244 entries not delivered yet" in out
 
 
-def test_a_snapshot_gives_the_same_picture(
+def test_a_snapshot_gives_the_same_drawing(
     orders, server_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     path = snapshot(server_url, tmp_path)
@@ -84,7 +84,7 @@ def test_an_empty_stream_has_no_node(client: redis.Redis, server_url: str, capsy
     assert "0 entries in 0 nodes" in out and "no entries" in out
 
 
-def test_what_is_wrong_is_one_line(orders, server_url: str, capsys, monkeypatch: pytest.MonkeyPatch):
+def test_errors_are_one_line(orders, server_url: str, capsys, monkeypatch: pytest.MonkeyPatch):
     orders.set("text", "x")
     for arguments in (["text"], ["nothing"], ["orders", "--node", "99"], ["orders", "--node", "x"]):
         assert main(["inspect", *arguments, "--url", server_url]) == 2

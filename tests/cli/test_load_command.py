@@ -26,7 +26,7 @@ def load(file: Path, url: str, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_a_load_says_what_it_did(file: Path, server_url: str, client: redis.Redis) -> None:
+def test_a_load_prints_a_report(file: Path, server_url: str, client: redis.Redis) -> None:
     done = load(file, server_url)
     assert (done.returncode, done.stderr) == (0, "")
     assert "IDs from column at (chosen)" in done.stdout
@@ -40,7 +40,9 @@ def test_a_load_says_what_it_did(file: Path, server_url: str, client: redis.Redi
     ]
 
 
-def test_sort_and_null_do_what_they_say(file: Path, server_url: str, client: redis.Redis) -> None:
+def test_sort_orders_the_rows_and_null_marks_missing_values(
+    file: Path, server_url: str, client: redis.Redis
+) -> None:
     done = load(file, server_url, "--sort", "--null", "NA", "--time-column", "at")
     assert (done.returncode, done.stderr) == (0, "")
     assert "back in time" not in done.stdout
@@ -51,21 +53,21 @@ def test_sort_and_null_do_what_they_say(file: Path, server_url: str, client: red
     ]
 
 
-def test_names_are_said_as_they_are(
+def test_names_are_printed_literally(
     tmp_path: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rows.csv").write_text("[/at]\n2013-01-02\n")
     words = ["--url", server_url, "--stream", "[/s]"]
     assert main(["load", str(tmp_path / "rows.csv"), *words]) == 0
-    said = capsys.readouterr().out
-    assert "IDs from column [/at] (chosen)" in said and "1 row added to stream [/s]," in said
+    printed = capsys.readouterr().out
+    assert "IDs from column [/at] (chosen)" in printed and "1 row added to stream [/s]," in printed
     assert main(["trim", *words]) == 0
     assert "[/s]: 0 entries removed, 1 left" in capsys.readouterr().out
     assert main(["replay", *words, "--into", "[/t]"]) == 0
     assert "1 entries added to stream [/t] with" in capsys.readouterr().out
 
 
-def test_a_second_load_is_refused_and_tells_the_choices(
+def test_a_second_load_is_rejected_and_names_the_options(
     file: Path, server_url: str, client: redis.Redis
 ) -> None:
     assert load(file, server_url).returncode == 0
@@ -85,15 +87,15 @@ def test_a_second_load_is_refused_and_tells_the_choices(
 
 
 @pytest.mark.whole
-def test_what_spark_does_not_know_is_one_line(file: Path, server_url: str) -> None:
+def test_an_unknown_spark_format_prints_one_line(file: Path, server_url: str) -> None:
     done = load(file, server_url, "--format", "nonsense")
     assert done.returncode == 1
-    starting, told = done.stderr.splitlines()
-    assert starting == "Starting Spark…" and told.startswith("headrace: Spark: [DATA_SOURCE_NOT_FOUND]")
+    starting, message = done.stderr.splitlines()
+    assert starting == "Starting Spark…" and message.startswith("headrace: Spark: [DATA_SOURCE_NOT_FOUND]")
 
 
 @pytest.mark.whole
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path, server_url: str, client: redis.Redis) -> None:
+def test_ctrl_c_prints_how_to_resume(tmp_path: Path, server_url: str, client: redis.Redis) -> None:
     file = tmp_path / "many.csv"
     file.write_text("at\n" + "".join(f"{1_400_000_000 + n}\n" for n in range(2000)))
     words = ["load", str(file), "--stream", "s", "--url", server_url, "--time-column", "at"]
@@ -108,7 +110,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, server_url: str, client: redis
     assert client.xlen("s") == 2000
 
 
-def test_a_file_that_goes_bad_half_way_says_how_to_go_on(
+def test_a_bad_row_in_the_middle_prints_how_to_resume(
     tmp_path: Path, server_url: str, client: redis.Redis
 ) -> None:
     file = tmp_path / "bad.jsonl"

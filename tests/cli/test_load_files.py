@@ -1,4 +1,4 @@
-"""What `headrace load` reads: files and standard input of any delimiter and encoding, with bad rows."""
+"""`headrace load` with files and standard input, delimiters, encodings and bad rows."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def piped(data: bytes, url: str, *more: str) -> subprocess.CompletedProcess[byte
     return subprocess.run(command, input=data, capture_output=True, timeout=60)
 
 
-def test_the_orders_of_the_readme_are_loaded_beside_an_entry_that_is_there(
+def test_the_orders_of_the_readme_are_loaded_into_a_stream_with_an_entry(
     here: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client.xadd("orders", {"item": "pear", "count": 3})
     Path("orders.csv").write_text("item,count\npear,3\nplum,5\n")
     assert main(["load", "orders.csv", "--stream", "orders", "--url", server_url]) == 0
-    said = capsys.readouterr().out
-    assert "IDs from the server; no column looks like a time" in said
-    assert "2 rows added to stream orders" in said
+    printed = capsys.readouterr().out
+    assert "IDs from the server; no column looks like a time" in printed
+    assert "2 rows added to stream orders" in printed
     assert fields(client, "orders") == [
         {"item": "pear", "count": "3"},
         {"item": "pear", "count": "3"},
@@ -53,7 +53,7 @@ def test_the_orders_of_the_readme_are_loaded_beside_an_entry_that_is_there(
     ]
 
 
-def test_new_ids_are_the_servers_even_if_there_is_a_time_column(
+def test_new_ids_come_from_the_server_despite_a_time_column(
     here: Path, server_url: str, client: redis.Redis
 ) -> None:
     client.xadd("s", {"a": "1"})
@@ -97,7 +97,7 @@ def test_standard_input_that_is_parquet_is_rejected(server_url: str, client: red
         ("x.jsonl", '{"a": "ä", "b": "1,5"}\n'.encode("cp1252"), ["--encoding", "cp1252"]),
     ],
 )
-def test_delimiters_and_encodings_are_as_they_are_given(
+def test_delimiter_and_encoding_are_options(
     here: Path, server_url: str, client: redis.Redis, name: str, data: bytes, options: list[str]
 ) -> None:
     Path(name).write_bytes(data)
@@ -105,16 +105,16 @@ def test_delimiters_and_encodings_are_as_they_are_given(
     assert fields(client) == [{"a": "ä", "b": "1,5"}]
 
 
-def test_bad_rows_are_left_out_counted_and_kept_in_the_form_of_the_file(
+def test_bad_rows_are_skipped_counted_and_written_in_the_format_of_the_file(
     here: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ["2020-01-01,a", "2020-01-02", "soon,c", '2020-01-04,"d', "2020-01-05,e", "2020-01-06,f,g"]
     Path("x.csv").write_bytes("\n".join(["at,n", *lines]).encode() + b"\n2020-01-07,\xff\n2020-01-08,h\n")
     words = ["load", "x.csv", "--stream", "s", "--url", server_url, "--skip-bad", "--time-column", "at"]
     assert main(words) == 0
-    said = capsys.readouterr().out
-    assert "3 rows added to stream s" in said and "5 bad rows skipped, see x.rejects.csv" in said
-    assert "line 3: expected 2 columns, found 1: '2020-01-02'" in said and "and 2 more" in said
+    printed = capsys.readouterr().out
+    assert "3 rows added to stream s" in printed and "5 bad rows skipped, see x.rejects.csv" in printed
+    assert "line 3: expected 2 columns, found 1: '2020-01-02'" in printed and "and 2 more" in printed
     assert [row["n"] for row in fields(client)] == ["a", "e", "h"]
     rejected = Path("x.rejects.csv").read_bytes()
     wrong = ["2020-01-02", '2020-01-04,"d', "2020-01-06,f,g"]
@@ -204,7 +204,7 @@ def test_values_of_json_lines_and_parquet_have_the_same_text(
     assert (parquet["list"], parquet["whole"], parquet["yes"]) == ("[[1,null],[],[3]]", "1.0", "true")
 
 
-def test_times_and_decimals_of_parquet_are_iso_8601_and_exact_also_inside_others(
+def test_times_and_decimals_of_parquet_are_iso_8601_and_exact_when_nested(
     here: Path, server_url: str, client: redis.Redis
 ) -> None:
     at = datetime.datetime(2020, 1, 2, 3, 4, 5, 600_000, tzinfo=datetime.UTC)
@@ -236,7 +236,7 @@ def test_json_numbers_that_no_double_holds_keep_their_digits(
         ('{"a": ' + "[" * 100_000, "line 1: "),
     ],
 )
-def test_json_that_would_lose_something_is_a_bad_row(
+def test_json_that_would_lose_data_is_a_bad_row(
     here: Path, server_url: str, client: redis.Redis, line: str, reason: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -246,7 +246,7 @@ def test_json_that_would_lose_something_is_a_bad_row(
     assert reason in error and error.count("\n") == 1 and client.keys() == []
 
 
-def test_a_record_of_several_lines_is_cut_nowhere(here: Path, server_url: str, client: redis.Redis) -> None:
+def test_a_record_of_several_lines_is_not_split(here: Path, server_url: str, client: redis.Redis) -> None:
     values = ["two\nlines", 'a "quoted" word', "a,comma", "", "\n"]
     text = "n,v\n" + "".join(f'{n},"{v.replace(chr(34), chr(34) * 2)}"\n' for n, v in enumerate(values))
     Path("x.csv").write_text(text)
@@ -255,7 +255,7 @@ def test_a_record_of_several_lines_is_cut_nowhere(here: Path, server_url: str, c
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_progress_is_that_of_the_rows_not_of_what_was_read_ahead(here: Path, packed: bool) -> None:
+def test_progress_counts_loaded_rows_not_rows_read_ahead(here: Path, packed: bool) -> None:
     data = b"n\n" + b"".join(b"%d\n" % (n + 1_000_000) for n in range(20_000))
     path = Path("x.csv.gz" if packed else "x.csv")
     path.write_bytes(gzip.compress(data) if packed else data)

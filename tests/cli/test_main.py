@@ -1,4 +1,4 @@
-"""The program as a whole: help, version, and how it refuses."""
+"""The program: help, version and errors."""
 
 import subprocess
 import sys
@@ -23,12 +23,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_version_is_the_package_s() -> None:
+def test_version_is_that_of_the_package() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, f"headrace {__version__}\n")
 
 
-def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command_with_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     for name, does in COMMANDS.items():
@@ -36,24 +36,24 @@ def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_command_s_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_every_command_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     assert f"headrace {name} --" in capsys.readouterr().out.partition("Example")[2] or name == "load"
 
 
-def test_the_server_tells_its_own_directives(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_serve_lists_the_directives(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--help"]) == 0
     text = capsys.readouterr().out
     assert "Example: headrace serve --port" in text and "--appendonly" in text
 
 
-def test_without_a_command_the_help_is_shown_and_the_code_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_help_is_printed_and_the_code_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "Commands" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["nonsense"], "unknown command 'nonsense'"),
         (["load"], "Missing option '--stream'"),
@@ -102,9 +102,9 @@ def test_without_a_command_the_help_is_shown_and_the_code_says_so(capsys: pytest
         (["demo", "--output", "x.csv/deeper"], "cannot write there"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(
+def test_bad_input_prints_one_line_and_exits_with_2(
     arguments: list[str],
-    complaint: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -114,12 +114,12 @@ def test_bad_input_is_one_line_and_code_2(
     Path("empty.csv").write_text("a,b\n")
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert complaint in error
+    assert message in error
     assert error.startswith("headrace: ") and error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.csv", "x.csv"]
 
 
-def test_no_server_is_one_line_and_code_1(tmp_path: Path) -> None:
+def test_a_missing_server_prints_one_line_and_exits_with_1(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("at,v\n2013-01-01,1\n")
     done = run("load", str(tmp_path / "x.csv"), "--stream", "s", "--url", "redis://127.0.0.1:1")
     assert done.returncode == 1
@@ -128,14 +128,16 @@ def test_no_server_is_one_line_and_code_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["top", "--once"], ["trim", "--stream", "s"], ["inspect", "s"]])
-def test_no_cluster_is_one_line_and_code_1(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_cluster_prints_one_line_and_exits_with_1(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     url = "sentinel://127.0.0.1:1/none" if words[0] == "top" else "cluster://127.0.0.1:1"
     assert main([*words, "--url", url]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"headrace: {url}: ") and error.count("\n") == 1
 
 
-def test_a_password_that_is_missing_is_no_missing_server(
+def test_a_missing_password_is_not_reported_as_a_missing_server(
     server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client.config_set("requirepass", "pw")
@@ -146,7 +148,7 @@ def test_a_password_that_is_missing_is_no_missing_server(
     assert capsys.readouterr().err.endswith(": the server rejected the request: Authentication required.\n")
 
 
-def test_a_full_disk_under_the_output_is_one_line_and_code_1() -> None:
+def test_a_full_disk_prints_one_line_and_exits_with_1() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "headrace", "--help"],
@@ -158,6 +160,6 @@ def test_a_full_disk_under_the_output_is_one_line_and_code_1() -> None:
     assert (done.returncode, done.stderr) == (1, "headrace: the output: no space left on device\n")
 
 
-def test_the_server_listens_where_its_clients_look() -> None:
+def test_server_and_clients_have_the_same_default_port() -> None:
     port = next(d.default for d in DIRECTIVES if d.name == "port")
     assert urlsplit(DEFAULT_URL).port == int(port)

@@ -1,4 +1,4 @@
-"""Which server a command talks to, and that its password is not printed."""
+"""The server that a command uses, and that no password is printed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "headrace" / "profiles.toml"
 
 
-def test_option_profile_environment_and_default_come_in_this_order(
+def test_option_profile_environment_and_default_have_this_precedence(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert resolve_url(None, None) == DEFAULT_URL
@@ -58,7 +58,7 @@ def test_without_xdg_config_home_profiles_are_in_the_home_directory(
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         (None, "there is no file"),
         ("x = [", "not valid TOML"),
@@ -68,17 +68,17 @@ def test_without_xdg_config_home_profiles_are_in_the_home_directory(
         ("[profile.prodction]\nurl = 'x'\nurls = 'y'", "unknown key 'urls'; did you mean 'url'?"),
     ],
 )
-def test_a_wrong_profile_is_one_line_and_code_2(
-    content: str | None, complaint: str, config: Path, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_profile_prints_one_line_and_exits_with_2(
+    content: str | None, message: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if content is not None:
         config.write_text(content)
     assert main(["trim", "--stream", "s", "--profile", "prodction"]) == 2
     error = capsys.readouterr().err
-    assert complaint in error and str(config) in error and error.count("\n") == 1
+    assert message in error and str(config) in error and error.count("\n") == 1
 
 
-def test_a_profile_that_cannot_be_read_is_said(config: Path) -> None:
+def test_an_unreadable_profile_is_reported(config: Path) -> None:
     config.mkdir()
     with pytest.raises(UsageError, match="is a directory"):
         resolve_url(None, None)
@@ -112,7 +112,7 @@ def test_a_command_uses_the_server_of_its_profile(
     assert capsys.readouterr().out.count("orders: ") == 3
 
 
-def test_a_password_that_others_can_read_is_warned_of(
+def test_a_password_that_others_can_read_causes_a_warning(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.write_text('[profile.default]\nurl = "redis://u:secret@h"\n')
@@ -132,7 +132,7 @@ def test_a_password_that_others_can_read_is_warned_of(
     "url",
     ["redis://u:pw@h", "redis://:pw@h:1/2", "sentinel://h/s?sentinel_password=pw", "unix:///s?password=pw"],
 )
-def test_passwords_are_found_wherever_they_are(url: str) -> None:
+def test_passwords_are_found_anywhere_in_a_url(url: str) -> None:
     assert has_password(url) and not has_password("redis://user@h:6379/0?ssl_ca_certs=x")
 
 

@@ -1,4 +1,4 @@
-"""`headrace query`: its options and its output. What Spark answers is tested in tests/pipeline."""
+"""Options and output of `headrace query`. Results of Spark are tested in tests/pipeline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_follow_and_archive_exclude_each_other() -> None:
     assert isinstance(done.exception, UsageError) and "--follow" in str(done.exception)
 
 
-def test_rows_are_drawn_with_numbers_to_the_right() -> None:
+def test_numbers_are_aligned_to_the_right() -> None:
     rows = [Row("[red]", 5), Row(None, 12345)]
     console = Console(file=io.StringIO(), width=60)
     console.print(grid(["na[me]", "n"], rows))
@@ -31,7 +31,7 @@ def test_rows_are_drawn_with_numbers_to_the_right() -> None:
     assert "na[me]" in console.file.getvalue()
 
 
-def test_rows_that_are_not_shown_are_spoken_of(
+def test_a_note_says_that_there_are_more_rows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def one_batch(rows: object, most: int, show: Callable[[list[str], list[Row], bool], None]) -> None:
@@ -40,12 +40,12 @@ def test_rows_that_are_not_shown_are_spoken_of(
     monkeypatch.setattr(query, "follow_query", one_batch)
     for shown, more in ((4, True), (5, False)):
         query.print_followed(cast(DataFrame, None), shown, None)
-        said = capsys.readouterr().out
-        assert (str(100 + shown - 1) in said, str(100 + shown) in said) == (True, False)
-        assert (f"--rows shows more than {shown}" in said) == more
+        printed = capsys.readouterr().out
+        assert (str(100 + shown - 1) in printed, str(100 + shown) in printed) == (True, False)
+        assert (f"--rows shows more than {shown}" in printed) == more
 
 
-def test_csv_that_grows_has_one_head_and_whole_results_have_each_their_own(
+def test_appended_csv_has_one_header_and_whole_results_one_each(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = False
@@ -66,7 +66,7 @@ def test_csv_that_grows_has_one_head_and_whole_results_have_each_their_own(
     assert capsys.readouterr().out == "n\n1\nn\n2\n"
 
 
-def test_an_id_is_whole_however_narrow_the_terminal() -> None:
+def test_an_id_is_never_cut_on_a_narrow_terminal() -> None:
     rows = [Row("1767225600000-0", "x" * 30)]
     console = Console(file=io.StringIO(), width=24)
     console.print(grid(["_id", "value"], rows))
@@ -75,7 +75,7 @@ def test_an_id_is_whole_however_narrow_the_terminal() -> None:
     assert "".join(cells) == "1767225600000-0"
 
 
-def test_rows_are_written_for_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_written_as_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [Row("a,b", 1.5, Row(x=1)), Row(None, None, None)]
     write("csv", ["t", "n", "r"], rows)
     assert capsys.readouterr().out == 't,n,r\n"a,b",1.5,Row(x=1)\n,,\n'

@@ -56,7 +56,7 @@ def numbers(client: redis.Redis, stream: str = "t") -> list[int]:
     return [int(fields["n"]) for _, fields in client.xrange(stream)]
 
 
-def test_a_replay_says_what_it_did(server_url: str, stream: redis.Redis, tmp_path: pathlib.Path) -> None:
+def test_a_replay_prints_a_report(server_url: str, stream: redis.Redis, tmp_path: pathlib.Path) -> None:
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", [(f"{FIRST - 1000 + n}-0", {"n": n - 10}) for n in range(10)])
     output = finished(replay(server_url, "--archive", str(maker.directory), "--to", f"{FIRST + 1980}"))
@@ -68,7 +68,7 @@ def test_a_replay_says_what_it_did(server_url: str, stream: redis.Redis, tmp_pat
     assert numbers(stream)[110:] == [199]
 
 
-def test_ctrl_c_leaves_whole_entries_and_the_same_command_goes_on(
+def test_ctrl_c_leaves_whole_entries_and_the_same_command_continues(
     server_url: str, stream: redis.Redis
 ) -> None:
     process = replay(server_url, "--speed", "0.5", "--new-ids")
@@ -98,7 +98,7 @@ def test_ctrl_c_leaves_whole_entries_and_the_same_command_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (("--speed", "fast"), "--speed fast"),
         (("--speed", "0"), "--speed 0"),
@@ -112,17 +112,17 @@ def test_ctrl_c_leaves_whole_entries_and_the_same_command_goes_on(
         (("--archive", "/nowhere"), "/nowhere: there is no archive"),
     ],
 )
-def test_bad_input_is_told_in_one_line(
-    server_url: str, client: redis.Redis, more: tuple[str, ...], told: str
+def test_bad_input_prints_one_line_and_exits_with_2(
+    server_url: str, client: redis.Redis, more: tuple[str, ...], message: str
 ) -> None:
     process = replay(server_url, *more)
     output, error = process.communicate(timeout=60)
     assert (process.returncode, output) == (2, "")
-    assert error.startswith("headrace: ") and told in error and error.count("\n") == 1
+    assert error.startswith("headrace: ") and message in error and error.count("\n") == 1
     assert client.keys() == []
 
 
-def test_a_long_name_is_printed_in_one_line_and_a_wrong_one_is_proposed(
+def test_a_long_name_is_printed_in_one_line_and_suggested_for_a_typo(
     server_url: str, stream: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     into = "copy" * 30

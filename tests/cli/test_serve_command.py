@@ -1,4 +1,4 @@
-"""`headrace serve` before the server is there."""
+"""`headrace serve` during its start-up."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from headrace.cli.serve import signals_blocked
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_the_program_is_still_reading_ends_it_calmly(
+def test_a_signal_during_start_up_exits_with_0(
     number: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("headrace.server.main.serve", lambda words: os.kill(os.getpid(), number))
@@ -18,7 +18,7 @@ def test_a_signal_while_the_program_is_still_reading_ends_it_calmly(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_signal_that_comes_inside_is_heard_at_the_end() -> None:
+def test_a_blocked_signal_is_delivered_at_the_end_of_the_block() -> None:
     done = []
 
     def interrupted() -> None:

@@ -1,4 +1,4 @@
-"""`headrace tail -f`: what comes is printed, through restarts, deletions and failovers."""
+"""`headrace tail -f` prints new entries, also after restarts, deletions and failovers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tail(*words: str) -> Iterator[Tail]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_new_entries_are_printed_until_a_signal_ends_it_cleanly(
+def test_follow_prints_new_entries_until_a_signal(
     number: signal.Signals, server_url: str, client: redis.Redis
 ) -> None:
     client.xadd("s", {"n": 1}, "1-0")
@@ -81,7 +81,7 @@ def test_new_entries_are_printed_until_a_signal_ends_it_cleanly(
         assert following.out.empty() and following.err.empty()
 
 
-def test_a_count_ends_it(server_url: str, client: redis.Redis) -> None:
+def test_follow_exits_after_count_entries(server_url: str, client: redis.Redis) -> None:
     client.xadd("s", {"n": 1}, "1-0")
     with tail("-f", "-n", "0", "--count", "2", "s", "--url", server_url) as following:
         while following.process.poll() is None and following.out.qsize() < 2:
@@ -93,7 +93,7 @@ def test_a_count_ends_it(server_url: str, client: redis.Redis) -> None:
         assert following.out.empty() and not any(line.startswith("1-0") for line in lines)
 
 
-def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
+def test_follow_reconnects_to_a_restarted_server(tmp_path: Path) -> None:
     port = free_port()
     url = f"redis://127.0.0.1:{port}"
     words = ["redis-server", "--port", str(port), "--dir", str(tmp_path), "--appendonly", "yes"]
@@ -126,7 +126,7 @@ def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["redis", "headrace"])
-def test_a_stream_that_is_deleted_and_made_again_is_read_from_its_first_entry(kind: str) -> None:
+def test_a_stream_that_is_created_again_is_read_from_its_first_entry(kind: str) -> None:
     server = redis_server() if kind == "redis" else headrace_server()
     with server as port, redis.Redis(port=port) as client:
         client.xadd("s", {"n": 9}, "9-0")
@@ -144,7 +144,7 @@ def test_a_stream_that_is_deleted_and_made_again_is_read_from_its_first_entry(ki
             assert following.line().startswith("0-1")
 
 
-def test_a_stream_that_becomes_another_type_ends_it(server_url: str, client: redis.Redis) -> None:
+def test_follow_fails_if_a_stream_becomes_another_type(server_url: str, client: redis.Redis) -> None:
     client.xadd("s", {"n": 9})
     with tail("-f", "s", "--url", server_url) as following:
         following.line()  # the next XREAD or the check after it finds the other type
@@ -157,12 +157,12 @@ def test_a_stream_that_becomes_another_type_ends_it(server_url: str, client: red
         assert "is not a stream" in error or "of another type" in error
 
 
-def test_no_server_at_the_start_is_one_line_and_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_server_prints_one_line_and_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tail", "-f", "s", "--url", "redis://127.0.0.1:1"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_reader_that_has_enough_ends_it(server_url: str, client: redis.Redis) -> None:
+def test_follow_exits_when_the_pipe_is_closed(server_url: str, client: redis.Redis) -> None:
     for n in range(1, 6):
         client.xadd("s", {"n": n}, f"{n}-0")
     command = f"{sys.executable} -m headrace tail -f s --url {server_url} | head -2"
@@ -224,7 +224,7 @@ def test_every_command_finds_the_nodes_of_a_cluster(
     assert "is a node of a cluster: use cluster://" in capsys.readouterr().err
 
 
-def test_following_survives_the_failover_of_a_sentinel(tmp_path: Path) -> None:
+def test_follow_survives_a_failover_by_sentinel(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     try:
         watched.master.client.xadd("s", {"n": 1}, "1-0")

@@ -1,4 +1,4 @@
-"""`headrace trim`, from its words to its last line."""
+"""`headrace trim` as a whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def streams(client: redis.Redis) -> redis.Redis:
     return client
 
 
-def test_it_says_what_went_and_who_holds_the_rest(
+def test_trim_prints_what_was_removed_and_what_keeps_the_rest(
     server_url: str, streams: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["trim", "--pattern", r"orders\..", "--url", server_url]
@@ -43,7 +43,7 @@ def test_it_says_what_went_and_who_holds_the_rest(
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         ([], "no streams given: use --stream"),
         (["--stream", "orders.a", "--pattern", "x"], "--stream and --pattern exclude each other"),
@@ -56,19 +56,19 @@ def test_it_says_what_went_and_who_holds_the_rest(
         (["--stream", "orders.a", "--archive", "missing"], "missing: there is no such directory"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(
+def test_bad_input_prints_one_line_and_exits_with_2(
     words: list[str],
-    complaint: str,
+    message: str,
     server_url: str,
     streams: redis.Redis,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["trim", "--url", server_url, *words]) == 2
     error = capsys.readouterr().err
-    assert complaint in error and error.startswith("headrace: ") and error.count("\n") == 1
+    assert message in error and error.startswith("headrace: ") and error.count("\n") == 1
 
 
-def test_no_server_is_one_line_and_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_server_prints_one_line_and_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trim", "--stream", "s", "--url", "redis://127.0.0.1:1"]) == 1
     error = capsys.readouterr().err
     assert "headrace serve" in error and error.count("\n") == 1

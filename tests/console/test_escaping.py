@@ -1,4 +1,4 @@
-"""What a terminal must not obey is escaped, and JSON stays exact."""
+"""Characters that a terminal would execute are escaped, and JSON stays exact."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_unsafe_character_is_escaped_in_text_and_json(letter: str) -> None
 
 
 @pytest.mark.parametrize("text", ["pear", "Grüße", "日本語", "🍐", "a\\b", "[red]", "", "٣"])
-def test_text_that_a_terminal_shows_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     assert printable(text) == printable(text.encode()) == text
 
 
@@ -46,7 +46,7 @@ def test_bytes_that_are_not_utf8_are_shown_in_hexadecimal() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_no_text_leaves_a_character_without_a_shape(text: str) -> None:
+def test_escaped_text_has_only_printable_characters(text: str) -> None:
     shown = printable(text)
     assert is_printable(shown)
     assert not {unicodedata.category(letter) for letter in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -55,12 +55,12 @@ def test_no_text_leaves_a_character_without_a_shape(text: str) -> None:
 
 
 @given(st.binary())
-def test_no_bytes_leave_a_character_without_a_shape(value: bytes) -> None:
+def test_escaped_bytes_have_only_printable_characters(value: bytes) -> None:
     assert is_printable(printable(value))
 
 
 @given(st.lists(st.sampled_from(["[", "]", "/", "\\", "a", "red", ":smile:", "\x1b", " "])).map("".join))
-def test_markup_and_emoji_codes_are_shown_and_not_obeyed(text: str) -> None:
+def test_markup_and_emoji_codes_are_printed_literally(text: str) -> None:
     console = Console(file=io.StringIO(), width=1000, color_system=None, highlight=False)
     console.print(line((text, "bold"), "|", 5))
     assert isinstance(console.file, io.StringIO)

@@ -1,4 +1,4 @@
-"""ServerStats as Prometheus reads them, of a real redis-server."""
+"""Metrics of a real redis-server, as Prometheus parses them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_a_redis_server_has_the_same_metrics(client, server_url: str):
     assert families["redis_start_time_seconds"].samples[0].value > 1.6e9
 
 
-def test_names_that_look_alike_give_one_series():
+def test_names_with_the_same_text_give_one_series():
     streams = [StreamStats(0, name, 1, 2, 1, b"1-0") for name in (b"\xff", b"\\xff")]
     text = exposition(ServerStats(0.0, {}, streams))
     assert text.count("redis_stream_length{") == 1  # Prometheus would refuse all of it for two
 
 
-def test_what_an_old_server_does_not_say_is_absent():
+def test_values_that_an_old_server_does_not_report_are_absent():
     stats = ServerStats(0.0, {"cmdstat_get": "calls=3,usec=12,usec_per_call=4.0"})
     text = exposition(stats)
     assert 'redis_commands_duration_seconds_total{cmd="get"} 1.2e-05' in text

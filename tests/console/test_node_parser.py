@@ -1,4 +1,4 @@
-"""Nodes taken apart for eyes: every byte accounted for, and the same entries as the server's."""
+"""The node parser covers every byte and returns the entries of the server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def snapshot(client: redis.Redis) -> StreamSnapshot:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_parts_are_the_entries(client: redis.Redis, seed: int):
+def test_the_parsed_entries_are_those_of_the_server(client: redis.Redis, seed: int):
     fill(client, seed)
     packs = snapshot(client).packs
     entries = [entry for pack in packs for entry in pack.parts.entries if not entry.dead]
@@ -63,7 +63,7 @@ def test_the_parts_are_the_entries(client: redis.Redis, seed: int):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_tree_drawn_is_the_servers(client: redis.Redis, seed: int):
+def test_the_tree_has_the_nodes_of_the_server(client: redis.Redis, seed: int):
     fill(client, seed)
     found = snapshot(client)
     keys = [pack.key for pack in found.packs]
@@ -82,7 +82,7 @@ def ways(twig: RadixNode, before: bytes):
         yield from ways(lower, before + twig.edge)
 
 
-def test_a_node_with_any_byte_wrong_is_refused_or_whole(client: redis.Redis):
+def test_a_node_with_a_wrong_byte_is_rejected_or_completely_parsed(client: redis.Redis):
     for n in range(12):
         client.xadd(
             "orders", {"a": n * 1000, "b": "x" * (n * 12)} if n % 3 else {"c": -n}, id=f"{n * n + 1}-0"

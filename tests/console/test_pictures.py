@@ -1,4 +1,4 @@
-"""Pictures of streams of any size and any names: nothing is missing, nothing reaches the terminal raw."""
+"""Drawings of streams of any size and any names are complete and escaped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_node_is_drawn_or_counted_once(nodes: int):
         assert len(found) <= max(2 * ALL_MAX, 80)
 
 
-def test_a_ribbon_is_as_long_as_ever():
+def test_the_ribbon_has_a_constant_width():
     made = stream(1000)
     made.make_group(b"half", 500, 0, 500)
     made.make_group(b"none", 0, 0, 0)
@@ -59,7 +59,7 @@ def test_a_ribbon_is_as_long_as_ever():
     assert any("none" in line and "1,000 entries not delivered yet" in line for line in out)
 
 
-def test_a_huge_node_is_cut_short():
+def test_a_large_node_is_drawn_in_part():
     out = drawn(StreamSnapshot("s", "here", stream(20, per_node=0, value=b"v" * 5000), 0))
     assert "KiB more" in out and len(out.splitlines()) < 64 + MAP_MAX // 128
 
@@ -75,7 +75,7 @@ def test_names_that_would_move_the_cursor_are_escaped():
     assert out.count("\\x1b[2J") >= 4
 
 
-def test_who_owns_what_stands_in_a_column():
+def test_each_consumer_has_a_column_for_its_entries():
     made = stream(6)
     group = made.make_group(b"g", 6, 0, 6)
     ann, bob = group.make_consumer(b"ann", 0), group.make_consumer(b"bob", 0)

@@ -1,4 +1,4 @@
-"""What `headrace top` computes of two moments, and that it asks any server."""
+"""What `headrace top` computes from two readings of any server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text(picture: object) -> str:
     return console.export_text()
 
 
-def test_rates_are_those_between_two_moments():
+def test_rates_are_computed_from_two_readings():
     history = History()
     history.add(ServerStats(10.0, {"total_commands_processed": "1000"}, [STREAM]))
     assert history.added_rate(STREAM) is None and history.rate_of("total_commands_processed") is None
@@ -39,7 +39,7 @@ def test_rates_are_those_between_two_moments():
     assert history.memory[0, b"orders"] == 2048  # of the last time that it was asked for
 
 
-def test_what_cannot_be_told_is_a_dash_and_a_reset_counter_no_negative_rate():
+def test_unknown_values_and_reset_counters_are_a_dash():
     history = History()
     history.add(ServerStats(10.0, {"total_commands_processed": "1000"}, [STREAM]))
     group = replace(GROUP, lag=None, entries_read=None)
@@ -55,7 +55,7 @@ def test_what_cannot_be_told_is_a_dash_and_a_reset_counter_no_negative_rate():
     assert line.split() == ["billing", "-", "2", "consumers", "-", "3", "-"]
 
 
-def test_streams_stand_in_the_order_asked_for_and_those_without_room_are_counted():
+def test_streams_are_sorted_and_those_that_do_not_fit_are_counted():
     streams = [replace(STREAM, key=b"%c" % (97 + n), length=n, groups=[]) for n in range(6)]
     history = History()
     history.add(ServerStats(1.0, {}, streams, left_out=4))
@@ -65,7 +65,7 @@ def test_streams_stand_in_the_order_asked_for_and_those_without_room_are_counted
     assert "7 streams more" in lines[-1]
 
 
-def test_a_real_server_is_asked(
+def test_a_frame_shows_the_statistics_of_a_real_server(
     client, server_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COLUMNS", "140")
@@ -92,7 +92,7 @@ def test_a_real_server_is_asked(
     )
 
 
-def test_without_a_terminal_frames_stand_one_below_the_other(server_url: str):
+def test_without_a_terminal_frames_are_printed_below_each_other(server_url: str):
     words = [sys.executable, "-m", "headrace", "top", "--every", "0.1", "--url", server_url]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as top:
         late = threading.Timer(60, top.kill)
@@ -106,7 +106,7 @@ def test_without_a_terminal_frames_stand_one_below_the_other(server_url: str):
     assert all("redis" in line for line in seen)
 
 
-def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]):
+def test_a_missing_server_prints_one_line(capsys: pytest.CaptureFixture[str]):
     assert main(["top", "--once", "--url", "redis://127.0.0.1:1"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["top", "--url", "cluster://127.0.0.1:1"]) == 2
@@ -121,7 +121,7 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
         (120, ["entries", "per", "s", "memory", "lag", "pending", "oldest"]),
     ],
 )
-def test_names_stay_readable_and_columns_give_way(width: int, titles: list[str]) -> None:
+def test_a_narrow_console_drops_columns_and_keeps_names(width: int, titles: list[str]) -> None:
     names = [b"orders:europe", b"orders:america", b"payments"]
     group = replace(GROUP, name=b"billing-workers", oldest_idle_ms=4200)
     streams = [replace(STREAM, key=name, length=1_471_210, groups=[group]) for name in names]

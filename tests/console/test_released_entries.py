@@ -1,4 +1,4 @@
-"""An entry that XNACK gave back has no owner and no time of delivery: no false one is shown."""
+"""An entry released by XNACK has no owner and no delivery time, and none is shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def drawn(picture: object) -> str:
     return console.export_text()
 
 
-def test_metrics_and_top_tell_no_age(client: redis.Redis) -> None:
+def test_metrics_and_top_show_no_age(client: redis.Redis) -> None:
     stats = stats_of(client)
     (group,) = stats.streams[0].groups
     assert (group.pending, group.oldest_id, group.oldest_idle_ms) == (1, b"1-1", None)
@@ -58,7 +58,7 @@ def test_metrics_and_top_tell_no_age(client: redis.Redis) -> None:
     assert line.split()[-2:] == ["1", "-"]
 
 
-def test_inspect_and_trim_say_that_it_was_given_back(client: redis.Redis) -> None:
+def test_inspect_and_trim_show_that_the_entry_was_released(client: redis.Redis) -> None:
     snapshot = from_payload("s", "here", client.dump("s"))
     picture = drawn(draw(snapshot, "-1", 3, 12, ("groups",)))
     assert "unowned" in picture and "given back" in picture and " ago" not in picture

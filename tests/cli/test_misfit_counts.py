@@ -1,4 +1,4 @@
-"""What `headrace archive` and `headrace query` say of values that columns cannot hold, as processes."""
+"""What `headrace archive` and `headrace query` print about values that do not fit their columns."""
 
 import json
 import subprocess
@@ -36,15 +36,15 @@ def test_values_that_do_not_fit_are_counted_by_archive_and_query(
     assert "2 of 22 entries have fields that their columns cannot hold exactly" in output
     assert "are null there: s.n 1, s.at 1, s.b 1\n" in output
 
-    said = ["--url", server_url, "--fields", "n INT, at TIMESTAMP, b BINARY", "--json"]
-    output, errors = headrace("query", "SELECT n, at, b FROM s", *said)
+    options = ["--url", server_url, "--fields", "n INT, at TIMESTAMP, b BINARY", "--json"]
+    output, errors = headrace("query", "SELECT n, at, b FROM s", *options)
     rows = [json.loads(line) for line in output.splitlines()]
     assert rows[3] == {"n": 3, "at": "2026-03-01 12:00:03", "b": "x"}
     assert rows[20:] == [{"n": None, "at": None, "b": "\\xff"}, {"n": None, "at": None, "b": None}]
     assert "are null there: s.n 1, s.at 1 (--fields sets other types)\n" in errors
 
 
-def test_columns_that_are_guessed_read_times_and_name_what_is_left_out(
+def test_inferred_columns_parse_times_and_skipped_fields_are_named(
     tmp_path: Path, server_url: str, client: redis.Redis
 ) -> None:
     for n in range(5):
