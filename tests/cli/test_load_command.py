@@ -64,7 +64,7 @@ def test_names_are_printed_literally(
     assert main(["trim", *words]) == 0
     assert "[/s]: 0 entries removed, 1 left" in capsys.readouterr().out
     assert main(["replay", *words, "--into", "[/t]"]) == 0
-    assert "1 entries added to stream [/t] with" in capsys.readouterr().out
+    assert "1 entry added to stream [/t] with" in capsys.readouterr().out
 
 
 def test_a_second_load_is_rejected_and_names_the_options(
