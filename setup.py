@@ -22,8 +22,8 @@ from build_support.declarations import DeclarationError, Package
 SOURCE = pathlib.Path("src/headrace")
 DECLARATIONS = pathlib.Path("build/declarations")
 
-# Only directives that leave the meaning of the code as the interpreter has it. No boundscheck=False,
-# no wraparound=False, no cdivision=True: a borrowed pointer is not affected by any of them.
+# Only directives under which the code behaves as in the interpreter. boundscheck=False, wraparound=False and
+# cdivision=True are not used: access through borrowed pointers would gain nothing from them.
 DIRECTIVES = {
     "language_level": 3,
     "nonecheck": True,  # None.attribute raises, as interpreted, instead of reading stray memory

@@ -1,8 +1,8 @@
 """Generate the Cython declaration files (.pxd) of the compiled modules.
 
-A declaration file is to a compiled module what a header is to a C file: Cython reads it to lay out the
-module's C classes and to let other compiled modules call its functions in C. All it says follows from the
-annotated .py file:
+A declaration file is for a compiled module what a header is for a C file: Cython reads it to lay out the
+module's C classes and to let other compiled modules call its functions in C. It follows from the annotated
+.py file:
 
     import cython                            the module is compiled, and has a declaration file
     from headrace.a import b                 from headrace.a cimport b, if it uses what b declares
@@ -21,11 +21,11 @@ annotated .py file:
 
 Python sees a field unless its name begins with an underscore. Python never sees a pointer or a bytearray:
 a compiled class may hold a pointer into its bytearray, which dangles after a resize.
-Outside of classes, a name that begins with an underscore belongs to its module alone and is not declared:
-the C compiler then knows all callers of a function, and inlines it where that pays.
+Outside of classes, a name that begins with an underscore is private to its module and is not declared: the
+C compiler then knows all callers of a function, and can inline it.
 
-Modules whose declaration file stands beside them in the source tree are twins: the .pxd is the same module
-written in C, by hand.
+A module with a declaration file beside it in the source tree is a twin: the .pxd is the same module written
+in C, by hand.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writes docs/api.md from the docstrings of what `import headrace` offers; `--check` only compares.
+"""Write docs/api.md from the docstrings of the public API; with `--check` only compare.
 
 python scripts/api_reference.py [--check]
 
-The sources are read, not imported: compiled or not, the page is the same.
+The sources are parsed, not imported, so the page is the same for compiled modules.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 PAGE = ROOT / "docs" / "api.md"
-MADE = "*Made from the code by `scripts/api_reference.py`; a test keeps it current.*"
+GENERATED = "*Generated from the code by `scripts/api_reference.py`; a test checks that it is current.*"
 WIDTH = 100
 
-# What stands on the page: (chapter, module, names in the order of the page).
+# The chapters of the page, in order: (title, [(module, names)]).
 CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
     ("Opening", [("headrace.api.database", ["open", "connect", "Database", "DatabaseInfo"])]),
     (
@@ -56,7 +56,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
     ),
 ]
 
-# Public to the other modules, not to users.
+# Used by other modules, but not part of the public API.
 HIDDEN = {
     *(
         "Consumer.start_worker",
@@ -73,37 +73,46 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def source_of(module: str) -> Path:
+    """Return the source file of a module."""
     return SRC / Path(*module.split(".")).with_suffix(".py")
 
 
 class Sources:
-    """The modules the page is made of, parsed once, and where each class stands."""
+    """The parsed modules of the page, and the definitions in them."""
 
     def __init__(self) -> None:
-        self.found: dict[str, tuple[str, ast.stmt]] = {}  # by name: the module, the definition
+        self.definitions: dict[
+            str, tuple[str, ast.stmt]
+        ] = {}  # by module:name, the module and the definition
         self.lines: dict[str, list[str]] = {}
         for path in [*sorted((SRC / "headrace" / "api").rglob("*.py")), SRC / "headrace" / "errors.py"]:
             self.read(".".join(path.relative_to(SRC).with_suffix("").parts))
         self.read("headrace.testing")
 
     def read(self, module: str) -> None:
+        """Parse a module and add its classes and functions."""
         text = source_of(module).read_text()
         self.lines[module] = text.splitlines()
         for node in ast.parse(text).body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not skipped(node):
-                self.found[f"{module}:{node.name}"] = (module, node)
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not is_skipped(
+                node
+            ):
+                self.definitions[f"{module}:{node.name}"] = (module, node)
 
-    def named(self, module: str, name: str) -> ast.stmt:
+    def definition(self, module: str, name: str) -> ast.stmt:
+        """Return the definition of a name in a module."""
         try:
-            return self.found[f"{module}:{name}"][1]
+            return self.definitions[f"{module}:{name}"][1]
         except KeyError:
-            raise SystemExit(f"{module} has no {name}: mend CHAPTERS in scripts/api_reference.py") from None
+            raise SystemExit(
+                f"{module} has no {name}: correct CHAPTERS in scripts/api_reference.py"
+            ) from None
 
     def bases(self, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
-        """The classes of the library that this one is made of: what they offer, it offers."""
+        """Yield the base classes of a class that are in these modules, nearest first."""
         for base in node.bases:
             name = ast.unparse(base).split("[")[0].split(".")[-1]
-            for _, other in self.found.values():
+            for _, other in self.definitions.values():
                 if isinstance(other, ast.ClassDef) and other.name == name and other is not node:
                     yield other
                     yield from self.bases(other)
@@ -111,44 +120,48 @@ class Sources:
 
 
 def decorators(node: ast.stmt) -> set[str]:
-    made = getattr(node, "decorator_list", [])
-    return {ast.unparse(each.func if isinstance(each, ast.Call) else each).split(".")[-1] for each in made}
+    """Return the names of a definition's decorators."""
+    nodes = getattr(node, "decorator_list", [])
+    return {ast.unparse(each.func if isinstance(each, ast.Call) else each).split(".")[-1] for each in nodes}
 
 
-def skipped(node: ast.stmt) -> bool:
+def is_skipped(node: ast.stmt) -> bool:
+    """Return whether a definition is an overload, a setter or a deleter."""
     return bool(decorators(node) & {"overload", "setter", "deleter"})
 
 
-def says(node: ast.ClassDef | Function) -> str:
-    """The docstring; of an error without one, the text that stands in the place of it."""
-    if said := ast.get_docstring(node):
-        return said
+def docstring(node: ast.ClassDef | Function) -> str:
+    """Return the docstring; for an error without one, its text on the wire."""
+    if text := ast.get_docstring(node):
+        return text
     texts = [each.value for each in node.body if isinstance(each, ast.Assign | ast.AnnAssign)]
     return f"`{ast.literal_eval(texts[0])}`" if texts and isinstance(texts[0], ast.Constant) else ""
 
 
 def signature(node: Function, prefix: str = "", method: bool = False) -> str:
-    """As it stands in the source, without self; one parameter a line where it is long."""
+    """Return the signature without self; a long one has one parameter per line."""
     arguments = deepcopy(node.args)
     if method and "staticmethod" not in decorators(node):
         (arguments.posonlyargs or arguments.args).pop(0)
     begin = ("async " if isinstance(node, ast.AsyncFunctionDef) else "") + prefix + node.name
     end = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    each = [spaced(one) for one in split(ast.unparse(arguments).removeprefix("/, "))]
-    inside = ", ".join(each)
+    parameters = [
+        format_parameter(one) for one in split_parameters(ast.unparse(arguments).removeprefix("/, "))
+    ]
+    inside = ", ".join(parameters)
     if len(begin) + len(inside) + len(end) + 2 > WIDTH:
-        inside = "\n" + "".join(f"    {one},\n" for one in each)
+        inside = "\n" + "".join(f"    {one},\n" for one in parameters)
     return f"{begin}({inside}){end}".replace("'", '"')
 
 
-def spaced(parameter: str) -> str:
-    """As it is usually written: `count: int = 3`."""
+def format_parameter(parameter: str) -> str:
+    """Return a parameter with spaces, such as `count: int = 3`."""
     name, colon, rest = parameter.partition(": ")
     return f"{name}: {rest.replace('=', ' = ', 1)}" if colon else parameter
 
 
-def split(arguments: str) -> list[str]:
-    """At the commas that no bracket or quote encloses."""
+def split_parameters(arguments: str) -> list[str]:
+    """Split at the commas that are outside of brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in arguments:
         if quote:
@@ -163,12 +176,13 @@ def split(arguments: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def block(heading: str, code: str, text: str) -> list[str]:
+def code_section(heading: str, code: str, text: str) -> list[str]:
+    """Return the lines of a section: heading, code, docstring."""
     return [heading, "", "```python", code, "```", "", markdown(text), ""]
 
 
-# How a method with a name of Python's own is called.
-CALLED = {
+# How special methods are used.
+SPECIAL_METHODS = {
     "__getitem__": "{it}[key]",
     "__len__": "len({it})",
     "__iter__": "iter({it})",
@@ -180,21 +194,21 @@ CALLED = {
 }
 
 
-def attributes(node: ast.ClassDef, lines: list[str]) -> list[str]:
-    """Those of a dataclass, as they stand in the source, with what the comments say."""
-    made = [each for each in node.body if isinstance(each, ast.AnnAssign)]
-    if "dataclass" not in decorators(node) or not made:
+def dataclass_fields(node: ast.ClassDef, lines: list[str]) -> list[str]:
+    """Return the fields of a dataclass as in the source, with their comments."""
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+    if "dataclass" not in decorators(node) or not fields:
         return []
-    written = [re.sub(r" = field\(.*\)", "", lines[each.lineno - 1].rstrip()) for each in made]
+    written = [re.sub(r" = field\(.*\)", "", lines[each.lineno - 1].rstrip()) for each in fields]
     return ["```python", f"class {node.name}:", *written, "```", ""]
 
 
-# A list in columns, as docstrings have it: a name, two spaces or more, what is to be said of it.
+# A row of a list in columns: a name, two spaces or more, a description.
 ROW = re.compile(r"^(\S+(?:,? \S+)*)  +(\S.*)$")
 
 
 def markdown(text: str) -> str:
-    """A docstring as Markdown: lists in columns become tables, examples are fenced."""
+    """Convert a docstring to Markdown: lists in columns become tables, examples are fenced."""
     return "\n\n".join(map(paragraph, text.split("\n\n")))
 
 
@@ -204,6 +218,7 @@ ITEM = re.compile(r"^ {4}(\w+): (\S.*)$")
 
 
 def paragraph(text: str) -> str:
+    """Convert one paragraph or section of a docstring."""
     lines = text.splitlines()
     if lines and (found := SECTION.match(lines[0])):
         return section(found[1], lines[1:])
@@ -221,7 +236,7 @@ def paragraph(text: str) -> str:
 
 
 def section(title: str, lines: list[str]) -> str:
-    """A section as a table of its items; `Returns:` as a sentence."""
+    """Convert a section: to a table of its items, or `Returns:` to a sentence."""
     if title in ("Returns", "Yields"):
         return f"**{title}:** " + " ".join(line.strip() for line in lines)
     rows: list[str] = []
@@ -234,83 +249,97 @@ def section(title: str, lines: list[str]) -> str:
 
 
 def cell(text: str) -> str:
+    """Escape text for a table cell."""
     return text.replace("|", "\\|")
 
 
 def members(node: ast.ClassDef) -> Iterator[Function]:
+    """Yield the public methods and properties of a class, and its documented special methods."""
     for each in node.body:
-        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) or skipped(each):
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) or is_skipped(each):
             continue
         if f"{node.name}.{each.name}" in HIDDEN:
             continue
-        if not each.name.startswith("_") or (each.name in CALLED and says(each)):
+        if not each.name.startswith("_") or (each.name in SPECIAL_METHODS and docstring(each)):
             yield each
 
 
-def of_class(module: str, node: ast.ClassDef, sources: Sources) -> list[str]:
-    lines = [f"### {node.name}", "", markdown(says(node)), "", *attributes(node, sources.lines[module])]
+def class_section(module: str, node: ast.ClassDef, sources: Sources) -> list[str]:
+    """Return the lines of a class, its members and those of its private bases."""
+    lines = [
+        f"### {node.name}",
+        "",
+        markdown(docstring(node)),
+        "",
+        *dataclass_fields(node, sources.lines[module]),
+    ]
     known = {name for _, modules in CHAPTERS for _, names in modules for name in names}
     whole = [node]
     for base in sources.bases(node):
         if base.name in known:
-            lines += [f"Besides, all that [{base.name}](#{base.name.lower()}) has.", ""]
+            lines += [f"Also has all members of [{base.name}](#{base.name.lower()}).", ""]
             break
         whole.append(base)
     seen: set[str] = set()
     for each in whole:
         for member in members(each):
             if member.name not in seen:
-                lines += of_member(node.name, member)
+                lines += member_section(node.name, member)
             seen.add(member.name)
     return lines
 
 
-def of_member(owner: str, member: Function) -> list[str]:
+def member_section(owner: str, member: Function) -> list[str]:
+    """Return the lines of a method or property."""
     it = owner.lower()
     if "property" in decorators(member):
         kind = ast.unparse(member.returns) if member.returns else "Any"
-        return [f"#### {it}.{member.name}", "", f"`{kind}` · {markdown(says(member))}", ""]
-    if member.name in CALLED:
-        return [f"#### {CALLED[member.name].format(it=it)}", "", markdown(says(member)), ""]
+        return [f"#### {it}.{member.name}", "", f"`{kind}` · {markdown(docstring(member))}", ""]
+    if member.name in SPECIAL_METHODS:
+        return [f"#### {SPECIAL_METHODS[member.name].format(it=it)}", "", markdown(docstring(member)), ""]
     if decorators(member) & {"classmethod", "staticmethod"}:
         it = owner
-    return block(f"#### {it}.{member.name}", signature(member, f"{it}.", method=True), says(member))
+    return code_section(
+        f"#### {it}.{member.name}", signature(member, f"{it}.", method=True), docstring(member)
+    )
 
 
-def of_function(node: Function, module: str) -> list[str]:
+def function_section(node: Function, module: str) -> list[str]:
+    """Return the lines of a function or fixture."""
     if "fixture" in decorators(node):
         kind = (
             ast.unparse(node.returns).removeprefix("Iterator[").removesuffix("]") if node.returns else "Any"
         )
-        return [f"### {node.name}", "", f"A fixture: `{kind}`. {says(node)}", ""]
+        return [f"### {node.name}", "", f"A fixture: `{kind}`. {docstring(node)}", ""]
     prefix = "headrace." if module.startswith("headrace.api") else ""
-    return block(f"### {prefix}{node.name}", signature(node, prefix), says(node))
+    return code_section(f"### {prefix}{node.name}", signature(node, prefix), docstring(node))
 
 
 def errors(sources: Sources) -> list[str]:
-    """A table of every error: what it is besides, and when it is raised, or what it says."""
+    """Return the table of all errors: name, bases, summary."""
     rows = ["| `headrace.errors.` | is a | |", "|---|---|---|"]
-    for module, node in sources.found.values():
+    for module, node in sources.definitions.values():
         if module == "headrace.errors" and isinstance(node, ast.ClassDef):
             bases = ", ".join(f"`{ast.unparse(base)}`" for base in node.bases)
-            rows.append(f"| `{node.name}` | {bases} | {cell(says(node).partition(chr(10) * 2)[0])} |")
+            rows.append(f"| `{node.name}` | {bases} | {cell(docstring(node).partition(chr(10) * 2)[0])} |")
     return [*rows, ""]
 
 
 def page() -> str:
+    """Return the text of docs/api.md."""
     sources = Sources()
-    lines = ["# The library, name by name", "", MADE, ""]
+    lines = ["# The library, name by name", "", GENERATED, ""]
     lines += ["[library.md](library.md) is the guide: what these are for, with examples that run.", ""]
     for chapter, modules in CHAPTERS:
         lines += [f"## {chapter}", ""]
         for module, names in modules:
             for name in names:
-                node = sources.named(module, name)
+                node = sources.definition(module, name)
                 if isinstance(node, ast.ClassDef):
-                    lines += of_class(module, node, sources)
+                    lines += class_section(module, node, sources)
                 else:
                     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-                    lines += of_function(node, module)
+                    lines += function_section(node, module)
     lines += ["## Errors", "", *errors(sources)]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/inside.md: a server of its own, a stream of the same entries each time.
+"""Draw the pictures of docs/inside.md, from a new server with the same entries each time.
 
 python scripts/inside.py [DIRECTORY]
 """
@@ -27,15 +27,15 @@ from headrace.console.top_picture import History, top_picture
 
 DOCS = Path(__file__).parent.parent / "docs"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-SIZE, LINE, EDGE, WIDTH = 28, 33, 24, 118  # pixels, and letters in a line
-HALVES = {"█": (0, 2), "▀": (0, 1), "▄": (1, 2)}  # drawn, so that no font leaves a gap
+SIZE, LINE, EDGE, WIDTH = 28, 33, 24, 118  # pixels; WIDTH: characters per line
+BLOCK_CHARACTERS = {"█": (0, 2), "▀": (0, 1), "▄": (1, 2)}  # drawn as rectangles: fonts leave gaps
 FIRST_MS, STEP_MS = 1_700_000_000_000, 137
 
 Colour = tuple[int, int, int]
 
 
 def fill(client: Any) -> None:
-    """Orders, a few of another shape, a few deleted; three groups."""
+    """Add orders, a few with other fields, delete some; add three groups."""
     for n in range(1, 480):
         fields = {"item": ("pear", "apple", "quince")[n % 3], "amount": n % 17, "price": f"{n % 7}.50"}
         if n % 9 == 0:
@@ -45,20 +45,20 @@ def fill(client: Any) -> None:
     for name, start in (("billing", "0"), ("late", "$"), ("mail", "0")):
         client.xgroup_create("orders", name, start)
     for consumer, count in (("ann", 9), ("bob", 8), ("carl", 7), ("ann", 150), ("bob", 120)):
-        answer = client.xreadgroup("billing", consumer, {"orders": ">"}, count=count)
-        ids = [found for found, _ in answer[0][1]]
+        reply = client.xreadgroup("billing", consumer, {"orders": ">"}, count=count)
+        ids = [found for found, _ in reply[0][1]]
         client.xack("orders", "billing", *(found for at, found in enumerate(ids) if at % 23 > 2))
     client.xclaim("orders", "billing", "bob", 0, [entry_id(2)])
-    answer = client.xreadgroup("mail", "dora", {"orders": ">"}, count=400)
-    client.xack("orders", "mail", *(found for found, _ in answer[0][1]))
+    reply = client.xreadgroup("mail", "dora", {"orders": ">"}, count=400)
+    client.xack("orders", "mail", *(found for found, _ in reply[0][1]))
 
 
 def entry_id(n: int) -> str:
     return f"{FIRST_MS + n * STEP_MS}-0"
 
 
-def watched(client: Any, url: str) -> RenderableType:
-    """A frame of `headrace top` while entries come in."""
+def top_frame(client: Any, url: str) -> RenderableType:
+    """Return a frame of `headrace top` while entries are added."""
     history = History()
     client.xgroup_create("clicks", "trends", "$", mkstream=True)
     with request_sender(url) as ask:
@@ -78,53 +78,53 @@ def main() -> None:
         specimen = from_server("orders", url, False)
         specimen.where = "redis://127.0.0.1:7777"
         for part, node in (("tree", "0"), ("node", "0"), ("groups", "0")):
-            picture(draw(specimen, node, 3, 12, (part,)), directory / f"inside-{part}.png")
-        picture(watched(client, url), directory / "top.png", 84)
+            save_picture(draw(specimen, node, 3, 12, (part,)), directory / f"inside-{part}.png")
+        save_picture(top_frame(client, url), directory / "top.png", 84)
 
 
-def picture(what: RenderableType, path: Path, width: int = WIDTH) -> None:
-    """Draws what a terminal of this width would show."""
+def save_picture(what: RenderableType, path: Path, width: int = WIDTH) -> None:
+    """Save what a terminal of this width shows as an image."""
     console = Console(
         width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
     )
     lines = console.render_lines(what, console.options, pad=False)
     fonts = [ImageFont.truetype(FONTS / f"DejaVuSansMono{kind}.ttf", SIZE) for kind in ("", "-Bold")]
     step = fonts[0].getlength("M")
-    ground = tuple(THEME.background_color)
-    image = Image.new("RGB", (round(step * width) + 2 * EDGE, LINE * len(lines) + 2 * EDGE), ground)
-    pen = ImageDraw.Draw(image)
+    background = tuple(THEME.background_color)
+    image = Image.new("RGB", (round(step * width) + 2 * EDGE, LINE * len(lines) + 2 * EDGE), background)
+    drawing = ImageDraw.Draw(image)
     for row, line in enumerate(lines):
         x, y = float(EDGE), EDGE + row * LINE
         for segment in line:
             style = segment.style or Style()
-            ink, paper = colours(style)
+            foreground, cell_background = colours(style)
             for letter in segment.text:
                 right, below = round(x + step), y + LINE
-                if paper is not None:
-                    pen.rectangle((round(x), y, right, below - 1), fill=paper)
-                if letter in HALVES:
-                    top, bottom = (y + LINE * half // 2 for half in HALVES[letter])
-                    pen.rectangle((round(x), top, right - 1, bottom - 1), fill=ink)
+                if cell_background is not None:
+                    drawing.rectangle((round(x), y, right, below - 1), fill=cell_background)
+                if letter in BLOCK_CHARACTERS:
+                    top, bottom = (y + LINE * half // 2 for half in BLOCK_CHARACTERS[letter])
+                    drawing.rectangle((round(x), top, right - 1, bottom - 1), fill=foreground)
                 elif letter != " ":
-                    pen.text((x, y), letter, font=fonts[bool(style.bold)], fill=ink)
+                    drawing.text((x, y), letter, font=fonts[bool(style.bold)], fill=foreground)
                 x += step
     image.quantize(256).save(path, optimize=True)
 
 
 def colours(style: Style) -> tuple[Colour, Colour | None]:
-    """Of the letters, and behind them if that is not the ground."""
-    plain = THEME.foreground_color
-    ink = colour(plain if style.color is None else style.color.get_truecolor(THEME))
-    paper = colour(style.bgcolor.get_truecolor(THEME)) if style.bgcolor else None
+    """Return the colours of the characters and of their background, if that is not the default."""
+    default = THEME.foreground_color
+    foreground = colour(default if style.color is None else style.color.get_truecolor(THEME))
+    background = colour(style.bgcolor.get_truecolor(THEME)) if style.bgcolor else None
     if style.dim:
-        ink = colour((a + b) // 2 for a, b in zip(ink, THEME.background_color, strict=True))
+        foreground = colour((a + b) // 2 for a, b in zip(foreground, THEME.background_color, strict=True))
     if style.reverse:
-        return colour(THEME.background_color), ink
-    return ink, paper
+        return colour(THEME.background_color), foreground
+    return foreground, background
 
 
 def colour(parts: Iterable[int]) -> Colour:
-    """Red, green and blue."""
+    """Return red, green and blue as a colour."""
     red, green, blue = parts
     return red, green, blue
 

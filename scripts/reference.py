@@ -1,6 +1,4 @@
-"""Writes docs/commands.md, docs/options.md and the table in docs/server.md from what the code declares.
-
-With `--check` it only compares.
+"""Write docs/commands.md, docs/options.md and the table in docs/server.md; with `--check` only compare.
 
 python scripts/reference.py [--check]
 """
@@ -17,7 +15,7 @@ from headrace.server.config.directives import DIRECTIVES
 from headrace.spark.options import OPTIONS
 
 DOCS = Path(__file__).parent.parent / "docs"
-MADE = "*Made from the code by `scripts/reference.py`; a test keeps it current.*"
+GENERATED = "*Generated from the code by `scripts/reference.py`; a test checks that it is current.*"
 GROUPS = {
     "stream": "Streams",
     "string": "Strings",
@@ -31,19 +29,21 @@ GROUPS = {
 
 
 def cell(text: str) -> str:
+    """Escape text for a table cell."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def rows_of(command: Command) -> list[Command]:
-    """The command, or in place of a container all it contains."""
+    """Return the command, or the subcommands of a container command."""
     return command.unique_subcommands() or [command]
 
 
 def commands() -> str:
+    """Return docs/commands.md."""
     found = [row for command in COMMANDS for row in rows_of(command)]
     order = list(GROUPS)
     found.sort(key=lambda c: (order.index(c.group), c.name))
-    lines = ["# Commands", "", MADE, ""]
+    lines = ["# Commands", "", GENERATED, ""]
     for group, rows in groupby(found, key=lambda c: c.group):
         lines += [
             f"## {GROUPS[group]}",
@@ -60,7 +60,8 @@ def commands() -> str:
 
 
 def options() -> str:
-    lines = ["# Options", "", MADE, "", '## Spark: `format("headrace")`', ""]
+    """Return docs/options.md."""
+    lines = ["# Options", "", GENERATED, "", '## Spark: `format("headrace")`', ""]
     lines += ["| option | value | default | for | |", "|---|---|---|---|---|"]
     for option in OPTIONS:
         names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
@@ -72,7 +73,7 @@ def options() -> str:
 
 
 def server() -> str:
-    """docs/server.md as it is, with the table as it should be."""
+    """Return docs/server.md with the current table."""
     lines = ["| directive | takes | default | CONFIG SET | |", "|---|---|---|---|---|"]
     for directive in DIRECTIVES:
         default = f"`{directive.default}`" if directive.default else ""
@@ -83,7 +84,7 @@ def server() -> str:
     text = (DOCS / "server.md").read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return "\n".join([before + BEGIN, MADE, "", *lines, END + after])
+    return "\n".join([before + BEGIN, GENERATED, "", *lines, END + after])
 
 
 BEGIN, END = "<!-- directives -->", "<!-- end of directives -->"

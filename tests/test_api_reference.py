@@ -37,17 +37,18 @@ def test_everything_on_it_has_something_said() -> None:
     for _, modules in reference.CHAPTERS:
         for module, names in modules:
             for name in names:
-                node = sources.named(module, name)
-                silent += [] if reference.says(node) else [name]
+                node = sources.definition(module, name)
+                silent += [] if reference.docstring(node) else [name]
                 if isinstance(node, ast.ClassDef):
-                    silent += [f"{name}.{m.name}" for m in reference.members(node) if not reference.says(m)]
+                    methods = [m for m in reference.members(node) if not reference.docstring(m)]
+                    silent += [f"{name}.{m.name}" for m in methods]
     assert not silent, ", ".join(silent)
 
 
 def test_what_is_hidden_is_there() -> None:
     reference = script()
     sources = reference.Sources()
-    classes = {node.name: node for _, node in sources.found.values() if isinstance(node, ast.ClassDef)}
+    classes = {node.name: node for _, node in sources.definitions.values() if isinstance(node, ast.ClassDef)}
     for hidden in reference.HIDDEN:
         owner, _, name = hidden.partition(".")
         assert any(getattr(each, "name", "") == name for each in classes[owner].body), hidden
