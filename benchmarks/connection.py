@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable
 from itertools import islice
 
-from headrace.resp.replies import INCOMPLETE, ReplyError, ReplyParser
+from headrace.errors import CommandError
+from headrace.resp.replies import INCOMPLETE, ReplyParser
 
 REPLY_SECONDS_MAX = 120.0  # enough for a server that is loading, or runs under valgrind
 CHUNK = 1000  # requests sent at once
@@ -31,7 +32,7 @@ class Connection:
         self.received = 0  # bytes of all replies so far
 
     def exchange(self, requests: Iterable[bytes]) -> list[object]:
-        """Send the requests, CHUNK at a time, and return the replies. ReplyError if one is an error."""
+        """Send the requests, CHUNK at a time, and return the replies. CommandError if one is an error."""
         replies: list[object] = []
         left = iter(requests)
         while chunk := list(islice(left, CHUNK)):
@@ -40,14 +41,14 @@ class Connection:
         return replies
 
     def read_reply(self) -> object:
-        """Return the next reply. ReplyError if it is an error."""
+        """Return the next reply. CommandError if it is an error."""
         while (reply := self.parser.next()) is INCOMPLETE:
             data = self.sock.recv(1 << 20)
             if not data:
                 raise EOFError("the server closed the connection")
             self.received += len(data)
             self.parser.feed(data)
-        if isinstance(reply, ReplyError):
+        if isinstance(reply, CommandError):
             raise reply
         return reply
 

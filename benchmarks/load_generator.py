@@ -38,7 +38,7 @@ class LoadConnection:
         raise NotImplementedError
 
     def measure_reply_bytes(self, batch: Batch) -> int:
-        """Send a batch and return the number of bytes of its replies. ReplyError if one is an error."""
+        """Send a batch and return the number of bytes of its replies. CommandError if one is an error."""
         before = self.connection.received
         self.connection.exchange(batch)
         return self.connection.received - before

@@ -20,7 +20,7 @@ from benchmarks.hot_paths import encode, fields
 from benchmarks.rounds import SERVERS, Rows, medians, sample_rounds
 from benchmarks.servers import IN_MEMORY, Server
 from benchmarks.workloads import XADD
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError
 
 SEED_DIRECTIVES = {  # name: the directives with which redis-server writes it, and both servers load it
     "snapshot": ("--save", "", "--appendonly", "no"),
@@ -138,7 +138,7 @@ def wait_until_loaded(server: Server, entries: int) -> Connection:
         try:
             assert connection.exchange([encode("XLEN", "bench")]) == [entries]
             return connection
-        except ReplyError as error:
+        except CommandError as error:
             if not str(error).startswith("LOADING"):
                 raise
             time.sleep(0.002)

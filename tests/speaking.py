@@ -48,7 +48,7 @@ class Client:
         self.sock.sendall(data)
 
     def request(self, *words: bytes | str | int) -> object:
-        """The answer to a request; a refusal is a ReplyError."""
+        """The answer to a request; a refusal is a CommandError."""
         self.send(encoded(*words))
         return self.reply()
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from driver import Target
 
-from headrace.errors import ProtocolError
+from headrace.errors import CommandError, ProtocolError
 from headrace.keyspace.glob import matches
 from headrace.resp.inline import split_line
 from headrace.resp.parser import RequestParser
-from headrace.resp.replies import INCOMPLETE, Push, ReplyError, ReplyParser
+from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
 from headrace.resp.request import request as encoded
 from headrace.resp.writer import ReplyWriter
 
@@ -88,7 +88,7 @@ def plain(reply: Any) -> bool:
         return all(plain(key) and plain(value) for key, value in reply.items())
     if isinstance(reply, int):
         return -(1 << 63) <= reply < 1 << 63
-    return not isinstance(reply, (ReplyError, str))
+    return not isinstance(reply, (CommandError, str))
 
 
 def read_replies(data: bytes) -> set[Hashable]:

@@ -18,7 +18,7 @@ from headrace.engine.engine import Engine
 from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.keyspace.eviction import STREAM_OLDEST
 from headrace.resp.parser import RequestParser
-from headrace.resp.replies import INCOMPLETE, ReplyError, ReplyParser
+from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server.config.config import INCLUDES_MAX, Config
 from headrace.server.config.directives import BY_NAME, DIRECTIVES
 from headrace.server.config.rewrite import rewritten
@@ -160,7 +160,7 @@ def replies_in(answer: bytes) -> list[object]:
     parser.feed(answer + b":77\r\n")  # a reply that must be the last one
     found: list[object] = []
     while (reply := parser.next()) is not INCOMPLETE:
-        assert not (isinstance(reply, ReplyError) and "internal error" in str(reply)), reply
+        assert not (isinstance(reply, CommandError) and "internal error" in str(reply)), reply
         found.append(reply)
     assert found.pop() == 77
     return found
@@ -206,7 +206,8 @@ def run_commands(data: bytes) -> set[Hashable]:
             engine.execute(session, words, now)
             for one in sessions:
                 for reply in replies_in(one.reply.take()):
-                    shape = NAMES.sub("#", str(reply)[:40]) if isinstance(reply, ReplyError) else type(reply)
+                    is_error = isinstance(reply, CommandError)
+                    shape = NAMES.sub("#", str(reply)[:40]) if is_error else type(reply)
                     found.add((words[0].lower()[:12], shape))
             engine.woken.clear()
             engine.killed_sessions.clear()

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import CommandError, ProtocolError
 from headrace.resp.reader import ReplyReader
-from headrace.resp.replies import ReplyError, ReplyParser
+from headrace.resp.replies import ReplyParser
 from headrace.resp.writer import ReplyWriter
 
 
@@ -35,7 +35,7 @@ def plain(value: object) -> object:
     """What both give, in one form."""
     if isinstance(value, list):
         return [plain(item) for item in value]
-    if isinstance(value, (ReplyError, CommandError)):
+    if isinstance(value, CommandError):
         return ("refused", str(value))
     return value.encode() if isinstance(value, str) else value
 

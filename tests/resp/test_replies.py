@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from headrace.errors import ProtocolError
-from headrace.resp.replies import INCOMPLETE, Push, ReplyError, ReplyParser
+from headrace.errors import CommandError, ProtocolError
+from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
 
 EVERY_KIND = (
     b"+OK\r\n:12\r\n$-1\r\n*-1\r\n*0\r\n*3\r\n$1\r\na\r\n:-5\r\n*1\r\n_\r\n%1\r\n+k\r\n~1\r\n,2.5\r\n"
@@ -53,8 +53,8 @@ def test_replies_may_be_cut_anywhere(size: int):
 
 def test_an_error_is_a_value():
     short, long = read(b"-ERR no\r\n!10\r\nERR really\r\n")
-    assert isinstance(short, ReplyError) and str(short) == "ERR no"
-    assert isinstance(long, ReplyError) and str(long) == "ERR really"
+    assert isinstance(short, CommandError) and str(short) == "ERR no"
+    assert isinstance(long, CommandError) and str(long) == "ERR really"
 
 
 def test_a_push_is_told_from_an_array():

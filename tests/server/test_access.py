@@ -9,8 +9,7 @@ import pytest
 from redis.lock import Lock
 
 from headrace.commands.table import COMMANDS
-from headrace.errors import HeadraceError
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError, HeadraceError
 from headrace.server.config.config import Config
 from headrace.server.main import Server
 
@@ -20,7 +19,7 @@ STRANGERS_MAY = {b"auth", b"hello", b"quit", b"reset"}
 def refused(client, *words) -> str:
     """The text of the refusal."""
     reply = client.request(*words)
-    assert isinstance(reply, ReplyError), (words, reply)
+    assert isinstance(reply, CommandError), (words, reply)
     return str(reply)
 
 

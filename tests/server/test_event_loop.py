@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from headrace import limits
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError
 from speaking import encoded
 from waiting import wait_until
 
@@ -123,7 +123,7 @@ def test_garbage_is_answered_once_and_ends_the_connection(server, client, garbag
     client.send(encoded("PING") + garbage)
     assert client.reply() == "PONG"
     refused = client.reply()
-    assert isinstance(refused, ReplyError) and str(refused) == text
+    assert isinstance(refused, CommandError) and str(refused) == text
     assert client.is_closed()
     assert server.connect().request("PING") == "PONG"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace import limits
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError
 from headrace.server.main import DESCRIPTORS_KEPT
 from speaking import encoded
 from waiting import wait_until
@@ -135,7 +135,7 @@ def test_a_stranger_may_not_announce_much(guarded, sent: bytes, text: str) -> No
     stranger = guarded.connect()
     stranger.send(sent)
     refused = stranger.reply()
-    assert isinstance(refused, ReplyError) and str(refused) == f"ERR Protocol error: {text}"
+    assert isinstance(refused, CommandError) and str(refused) == f"ERR Protocol error: {text}"
     assert stranger.is_closed()
 
 
@@ -331,7 +331,7 @@ def test_old_entries_go_and_the_log_says_so(start_logging) -> None:
     client.request("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     for n in range(1000):
         client.send(encoded("XADD", "s", "*", "n", str(n), "f", b"x" * 1000))
-    assert all(not isinstance(client.reply(), ReplyError) for _ in range(1000))
+    assert all(not isinstance(client.reply(), CommandError) for _ in range(1000))
     said = client.info()
     assert int(said["used_memory"]) < 300 * 1024 + 10_000
     length = client.request("XLEN", "s")

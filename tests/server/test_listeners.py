@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import HeadraceError
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError, HeadraceError
 from headrace.server.loop.listeners import is_loopback
 from waiting import wait_until
 
@@ -22,7 +21,7 @@ def test_one_client_too_many_is_told_so(start):
     clients = [server.connect() for _ in range(3)]
     assert [client.request("PING") for client in clients] == ["PONG"] * 3
     refused = server.connect().reply()
-    assert isinstance(refused, ReplyError) and str(refused) == "ERR max number of clients reached"
+    assert isinstance(refused, CommandError) and str(refused) == "ERR max number of clients reached"
     clients.pop().close()
     wait_until(lambda: len(server.server.loop.connections) == 2)
     assert server.connect().request("PING") == "PONG"
@@ -154,7 +153,7 @@ def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch:
     assert client.request("PING") == "PONG"
     monkeypatch.setattr("headrace.server.loop.listeners.is_loopback", lambda address: False)
     refused = server.connect().reply()
-    assert isinstance(refused, ReplyError) and str(refused).startswith(
+    assert isinstance(refused, CommandError) and str(refused).startswith(
         "DENIED headrace accepts only clients on its own machine"
     )
     assert client.request("CONFIG", "SET", "protected-mode", "no") == "OK"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.errors import UsageError
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError, UsageError
 from headrace.server.config.config import Config
 
 CANNOT = "ERR CONFIG SET failed (possibly related to argument '{}') - {}"
@@ -87,7 +86,7 @@ def test_both_move_or_none(start_tls, town, taken: int):
     server = start_tls()
     client = server.connect_tls(town.context())
     refused = client.request("CONFIG", "SET", "port", "free", "tls-port", str(taken))
-    assert isinstance(refused, ReplyError) and str(refused) == CANNOT.format("tls-port", NO_PORT)
+    assert isinstance(refused, CommandError) and str(refused) == CANNOT.format("tls-port", NO_PORT)
     assert (shown(client, "port"), shown(client, "tls-port")) == (0, server.tls_port)
     assert server.server.addresses == [f"127.0.0.1:{server.tls_port} (TLS)"]
     assert server.connect_tls(town.context()).request("PING") == "PONG"
@@ -128,7 +127,7 @@ def test_a_log_that_cannot_begin_takes_the_port_back(start, tmp_path: Path):
     client = server.connect()
     (tmp_path / "appendonlydir").touch()
     refused = client.request("CONFIG", "SET", "port", "free", "appendonly", "yes")
-    assert isinstance(refused, ReplyError)
+    assert isinstance(refused, CommandError)
     assert shown(client, "port") == server.port
     assert server.connect().request("PING") == "PONG"
 

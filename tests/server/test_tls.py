@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from tls_clients import Town, Wire, by_hand
 
-from headrace.errors import HeadraceError
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError, HeadraceError
 from headrace.server.loop import handshakes
 from waiting import wait_until
 
@@ -59,7 +58,7 @@ def test_a_conversation_is_the_same_beside_redis_server(
     theirs = dial_tls(redis_port, context)
     for words in CONVERSATION:
         both = [client.request(*words) for client in (ours, theirs)]
-        assert str(both[0]) == str(both[1]) if isinstance(both[0], ReplyError) else both[0] == both[1]
+        assert str(both[0]) == str(both[1]) if isinstance(both[0], CommandError) else both[0] == both[1]
 
 
 def test_info_and_client_list_show_what_redis_server_shows(start_tls, dial_tls, redis_port: int, town: Town):

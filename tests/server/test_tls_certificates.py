@@ -11,8 +11,7 @@ import pytest
 from tls_clients import Town
 
 from certificates import NEW_RSA_KEY, openssl
-from headrace.errors import HeadraceError, UsageError
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.server.config.config import Config
 
 
@@ -142,7 +141,7 @@ def test_what_cannot_be_leaves_all_as_it_was(start_tls, town: Town, name: str, v
     client = server.connect_tls(town.context())
     before = client.request("CONFIG", "GET", "*")
     refused = client.request("CONFIG", "SET", "timeout", "77", name, value.format(ann=town.ann))
-    assert isinstance(refused, ReplyError)
+    assert isinstance(refused, CommandError)
     assert str(refused).startswith(f"ERR CONFIG SET failed (possibly related to argument '{name}') - ")
     assert why in str(refused)
     assert client.request("CONFIG", "GET", "*") == before
@@ -157,7 +156,7 @@ def test_a_file_that_went_bad_does_not_matter_until_it_is_named(start_tls, town:
     client = server.connect_tls(town.context())
     own.write_text("nothing\n")
     assert client.request("CONFIG", "SET", "timeout", "0") == "OK"
-    assert isinstance(client.request("CONFIG", "SET", "tls-auth-clients", "no"), ReplyError)
+    assert isinstance(client.request("CONFIG", "SET", "tls-auth-clients", "no"), CommandError)
     assert server.connect_tls(town.context()).request("CONFIG", "GET", "tls-auth-clients")[1] == b"yes"
 
 

@@ -13,7 +13,7 @@ import pytest
 from tls_clients import Town, Wire, by_hand
 
 from headrace import limits
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError
 from headrace.server.loop.tls_connection import TlsConnection
 from speaking import encoded
 from waiting import wait_until
@@ -254,4 +254,4 @@ def test_a_client_that_is_killed_hears_the_last_word(server, client, wire: Wire)
 
 def test_an_error_is_an_error(client):
     refused = client.request("XADD", "orders")
-    assert isinstance(refused, ReplyError)
+    assert isinstance(refused, CommandError)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from real_server import RealServer
 
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError
 from speaking import Client, encoded
 
 STREAMS = 3
@@ -120,7 +120,7 @@ class Reader(Hand):
         after = "0" if self.pending else ">"
         stream = self.producer.stream
         answer = client.ask(f"XREADGROUP GROUP {self.group} one COUNT 100 BLOCK 50 STREAMS {stream} {after}")
-        assert not isinstance(answer, ReplyError), answer
+        assert not isinstance(answer, CommandError), answer
         entries = answer[0][1] if isinstance(answer, list) else []
         if not entries:
             self.pending = False
@@ -163,7 +163,7 @@ class Steward(Hand):
         ]
         line = r.choices(lines, [10, 5, 3, 5, 5, 0.3, 0.3, 2, 0.5, 10])[0]
         answer = client.ask(line)
-        if isinstance(answer, ReplyError):  # the one below is: another one is under way
+        if isinstance(answer, CommandError):  # the one below is: another one is under way
             assert line.startswith("BG") and "progress" in str(answer), (line, answer)
         name = line.split()[0]
         self.done[name] = self.done.get(name, 0) + 1

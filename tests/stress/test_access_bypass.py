@@ -13,8 +13,8 @@ from redis.lock import Lock
 
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
+from headrace.errors import CommandError
 from headrace.pipeline.trim import TRIM_SCRIPT as TRIM
-from headrace.resp.replies import ReplyError
 from redis_server import redis_server
 from speaking import Client
 from waiting import wait_until
@@ -84,7 +84,7 @@ def place(server) -> Place:
 
 def is_denied(answer: object) -> bool:
     """Whether it says so."""
-    return isinstance(answer, ReplyError) and str(answer).removeprefix(
+    return isinstance(answer, CommandError) and str(answer).removeprefix(
         "EXECABORT Transaction discarded because of: "
     ).startswith("NOPERM ")
 
@@ -342,7 +342,7 @@ def test_scripts_are_asked_for_what_they_do(place):
         ["EVAL", RELEASE, "1", "no:text", "v"],
         ["EVAL", "return redis.call('del', KEYS[1])", "1", "ok:lock"],
     ):
-        assert isinstance(client.request(*attempt), ReplyError), attempt
+        assert isinstance(client.request(*attempt), CommandError), attempt
     assert place.digest() == before
     place.admin.ask("ACL SETUSER eve +xtrim +del")  # and it is the rules that kept him from it
     assert client.request("EVALSHA", trim, "1", "ok:1", "4-1", "2-1", "=", "0") == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from real_server import LONG, RealServer
 
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError
 from speaking import Client
 from waiting import wait_until
 
@@ -55,7 +55,7 @@ def test_a_log_that_was_removed_is_written_anew_from_memory(launch, tmp_path: Pa
 
     def is_whole() -> bool:
         made = client.request("XADD", "s", "*", "n", 0)
-        if isinstance(made, ReplyError):
+        if isinstance(made, CommandError):
             assert str(made) == "MISCONF Errors writing to the AOF file: No such file or directory"
             assert client.ask("XLEN s") == len(ids)
             return False

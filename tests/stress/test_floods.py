@@ -9,8 +9,8 @@ import time
 import pytest
 from real_server import LONG, RealServer
 
+from headrace.errors import CommandError
 from headrace.limits import UNSENT_BYTES_MAX
-from headrace.resp.replies import ReplyError
 from speaking import Client, encoded
 from waiting import wait_until
 
@@ -189,7 +189,7 @@ def test_a_flood_of_connections_leaves_those_inside_alone(launch):
     assert [client.ask("PING") for client in inside] == ["PONG"] * 100
     descriptors = server.descriptors()
     told = server.client().reply()
-    assert isinstance(told, ReplyError) and str(told) == "ERR max number of clients reached"
+    assert isinstance(told, CommandError) and str(told) == "ERR max number of clients reached"
     for _ in range(3):
         assert flood(server, 500) == ([], 500)
         assert all(isinstance(client.ask("XADD s * n 1"), bytes) for client in inside)

@@ -7,7 +7,7 @@ import time
 import pytest
 from working import Worker
 
-from headrace.resp.replies import ReplyError
+from headrace.errors import CommandError
 from speaking import Client
 from waiting import wait_until
 
@@ -26,7 +26,7 @@ class Writer(Worker):
 
     def step(self) -> None:
         made = self.client.request("XADD", self.key, "*", "v", VALUE)
-        if isinstance(made, ReplyError):
+        if isinstance(made, CommandError):
             assert str(made) == OOM
             self.refused += 1
             time.sleep(0.005)

@@ -2,7 +2,7 @@
 
     $ = string, verbatim   bytes          * array        list        _ $-1 *-1   None
     + status               str            % map          dict        #           bool
-    - ! error              ReplyError     ~ set          list        ,           float
+    - ! error              CommandError   ~ set          list        ,           float
     : ( number             int            > push         Push        |           skipped
 
 A reply may be incomplete and is resumed; open aggregates are on an explicit stack.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import cython
 
 from headrace import limits, mem
-from headrace.errors import HeadraceError, ProtocolError
+from headrace.errors import CommandError, ProtocolError
 from headrace.resp.read_buffer import ReadBuffer
 
 NONE = cython.declare(cython.longlong, -1)  # no string has begun
@@ -36,10 +36,6 @@ NULL = cython.declare(cython.uchar, 95)  # _
 BOOLEAN = cython.declare(cython.uchar, 35)  # #
 DOUBLE = cython.declare(cython.uchar, 44)  # ,
 BIG_NUMBER = cython.declare(cython.uchar, 40)  # (
-
-
-class ReplyError(HeadraceError):
-    """An error reply. The text begins with the code, as in `ERR syntax error`."""
 
 
 class Push(list[object]):
@@ -175,7 +171,7 @@ class ReplyParser(ReadBuffer):
         self.at += size + 2
         self.size = NONE
         if self.kind == BLOB_ERROR:
-            return ReplyError(text.decode(errors="replace"))
+            return CommandError(text.decode(errors="replace"))
         return text[4:] if self.kind == VERBATIM else text
 
     @cython.cfunc
@@ -205,7 +201,7 @@ def _scalar(kind: int, line: bytes) -> object:
         if kind == SIMPLE:
             return line.decode(errors="replace")
         if kind == ERROR:
-            return ReplyError(line.decode(errors="replace"))
+            return CommandError(line.decode(errors="replace"))
         if kind == NULL:
             return None
         if kind == BOOLEAN and line in (b"t", b"f"):

@@ -138,7 +138,7 @@ class MetricsClient:
         self.end.close()
 
     def ask(self, requests: list[Request]) -> list[object]:
-        """Send a pipeline; return its replies, errors as ReplyError. Raises OSError after a timeout."""
+        """Send a pipeline; return its replies, errors as CommandError. Raises OSError after a timeout."""
         self.end.sendall(b"".join(request(*map(word_of, words)) for words in requests))
         return [self._reply() for _ in requests]
 

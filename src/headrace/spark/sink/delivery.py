@@ -81,7 +81,7 @@ class SinkConnection:
         return self._counter
 
     def request(self, requests: bytes, replies: int) -> list[Any]:
-        """Send requests, and return the replies, errors as ReplyError. No other reply may be outstanding."""
+        """Send requests; return the replies, errors as CommandError. No other reply may be outstanding."""
         self.send(requests)
         answers: list[Any] = []
         while len(answers) < replies:

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
-from headrace.resp.replies import ReplyError
 from headrace.resp.request import request
 from headrace.spark.sink.delivery import ChunkWriter, ConcurrentAttempt, RowChunk, SinkConnection
 from headrace.spark.sink.marker import Marker
@@ -83,7 +82,7 @@ class ExactlyOnceWriter(ChunkWriter):
         key = self._marker.key(stream) + b":none"
         probe = request(b"XADD", key, b"NOMKSTREAM", *self._trim, b"*", b"a", b"a")
         [reply] = connection.request(probe, 1)
-        if isinstance(reply, ReplyError):
+        if isinstance(reply, CommandError):
             try:
                 connection.raise_error(str(reply))
             except CommandError:
@@ -190,11 +189,11 @@ class ExactlyOnceWriter(ChunkWriter):
         self._marker_values[chunk.stream] = self._marker.value(chunk.end_row)
         replies = connection.request(bytes(self._transaction(chunk) + EXEC), chunk.rows + 3)
         for reply in replies:
-            if isinstance(reply, ReplyError):
+            if isinstance(reply, CommandError):
                 connection.raise_error(str(reply).rpartition(EXECABORT_REASON)[2])
         if replies[-1] is None:
             raise ConcurrentAttempt("the marker was changed by another attempt")
-        errors = [str(reply) for reply in replies[-1] if isinstance(reply, ReplyError)]
+        errors = [str(reply) for reply in replies[-1] if isinstance(reply, CommandError)]
         if errors:
             self._handle_rejected_rows(chunk, errors)
 
@@ -231,14 +230,14 @@ class ExactlyOnceWriter(ChunkWriter):
         if isinstance(info, list):
             properties = dict(zip(info[::2], info[1::2], strict=True))
             last = parse_id(properties[b"last-generated-id"].decode())
-        elif not (isinstance(info, ReplyError) and "no such key" in str(info)):
+        elif not (isinstance(info, CommandError) and "no such key" in str(info)):
             connection.raise_error(str(info))
         check_ids(stream, last, ids)
 
 
 def _raise_first_error(connection: SinkConnection, replies: Sequence[object]) -> None:
     for reply in replies:
-        if isinstance(reply, ReplyError):
+        if isinstance(reply, CommandError):
             connection.raise_error(str(reply))
 
 

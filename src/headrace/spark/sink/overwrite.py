@@ -13,7 +13,6 @@ from typing import Any
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import CommandError
-from headrace.resp.replies import ReplyError
 from headrace.resp.request import request
 from headrace.spark.sink.delivery import SinkConnection
 from headrace.spark.sink.marker import hash_tagged
@@ -77,7 +76,7 @@ class StreamReplacement:
         connection = SinkConnection(Servers(self.url), stream_key(self.stream))
         try:
             [reply] = connection.request(request(*arguments), 1)
-            if isinstance(reply, ReplyError):
+            if isinstance(reply, CommandError):
                 connection.raise_error(str(reply))
             return reply
         finally:
