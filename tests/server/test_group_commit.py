@@ -309,7 +309,7 @@ def test_the_policy_changes_at_run_time(start_logging):
 def test_a_child_keeps_syncs_away_if_so_configured(start_logging, monkeypatch):
     running, disk = start_logging("--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes")
     client = running.connect()
-    monkeypatch.setattr(running.server.saving, "_write", lambda name, write: time.sleep(1000))
+    monkeypatch.setattr(running.server.saving, "_write_rdb", lambda file, now, aof_base: time.sleep(1000))
     client.request("BGSAVE")
     wait_until(lambda: running.server.saving.child)
     syncs = disk.syncs

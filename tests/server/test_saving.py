@@ -189,7 +189,7 @@ def test_without_rules_a_failed_snapshot_is_only_told(start, tmp_path: Path):
 
 def hold_children(monkeypatch, running) -> None:
     """Children do nothing, for ever."""
-    monkeypatch.setattr(running.server.saving, "_write", lambda name, write: time.sleep(1000))
+    monkeypatch.setattr(running.server.saving, "_write_rdb", lambda file, now, aof_base: time.sleep(1000))
 
 
 def test_a_rewrite_that_is_called_off_is_no_failure(start, monkeypatch, capfd):

@@ -22,6 +22,7 @@ import functools
 import os
 import stat
 import threading
+from collections.abc import Callable
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from headrace.errors import HeadraceError
@@ -363,3 +364,10 @@ class DiskDirectory:
     def _open(self, name: str, flag: int) -> DiskFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | flag  # do not block on a pipe
         return DiskFile(name, os.open(self.path(name), flags, 0o644))
+
+
+def write_file(files: DataDirectory, name: str, write: Callable[[File], None]) -> None:
+    """Create a file, have `write` fill it, and sync it. Raises OSError."""
+    with contextlib.closing(files.create(name)) as file:
+        write(file)
+        file.sync()

@@ -76,7 +76,7 @@ class DurableLog(Log):
             log_files.restore_directory(self.files, self.names)
 
     # A signal handler may raise at any call. So `reported_failure` is set before writes are rejected, and
-    # cleared after they are accepted: what was interrupted is repeated by the next report().
+    # cleared after they are accepted: while they are rejected, a later report() accepts them.
 
     def report(self) -> None:
         """Log a new failure and reject writes; accept them again if the log is complete."""

@@ -55,7 +55,7 @@ from headrace.persistence.aof.manifest import Manifest, ManifestLine, Unsettled
 from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.records import Item, LogBuffer
-from headrace.persistence.data_directory import DataDirectory, File, PendingSync
+from headrace.persistence.data_directory import DataDirectory, File, PendingSync, write_file
 from headrace.visibility import Public
 
 POLICIES = ("always", "everysec", "no")
@@ -185,9 +185,7 @@ class Log:
         rewrite = self.begin_rewrite(rdb)
         whole = False
         try:
-            with contextlib.closing(self.files.create(rewrite.temporary)) as file:
-                write_base(file)
-                file.sync()
+            write_file(self.files, rewrite.temporary, write_base)
             whole = True
         finally:
             done = self.finish_rewrite(rewrite, whole)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DataDirectory, File
+from headrace.persistence.data_directory import DataDirectory, File, write_file
 from headrace.resp.inline import split_line
 
 LINE_MAX = 1024  # bytes with the line end; Redis rejects longer lines
@@ -92,9 +92,7 @@ class Manifest:
             Unsettled: after a power cut either the old or the new one is in place.
             OSError: the old one is still in place.
         """
-        with contextlib.closing(files.create(names.temporary_manifest)) as file:
-            write_all(file, self.text())
-            file.sync()
+        write_file(files, names.temporary_manifest, lambda file: write_all(file, self.text()))
         try:
             files.rename(names.temporary_manifest, names.manifest)
             files.sync_directory(names.directory)

@@ -18,11 +18,10 @@ from headrace import system
 from headrace.commands.server.saving import OtherChildRunning, RewriteRunning, SaveRunning
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
-from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.rewrite import write_commands
-from headrace.persistence.data_directory import DataDirectory, File
+from headrace.persistence.data_directory import DataDirectory, File, write_file
 from headrace.persistence.rdb.versions import RdbVersion, by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.server.config.config import Config
@@ -234,11 +233,10 @@ class SaveManager:
         log = self.durability.log
         if log is None:
             raise HeadraceError("the log is off")
-        if log.needs_rewrite:
-            restore_directory(self.files, log.names)
+        log.restore_directory()
         self.rewrite = log.begin_rewrite(self.config.flag("aof-use-rdb-preamble"))
         name = self.rewrite.temporary
-        self._fork(name, lambda: self._write(name, lambda file: self._write_base(file, now)))
+        self._fork(name, lambda: write_file(self.files, name, lambda file: self._write_base(file, now)))
 
     def _fork(self, name: str, job: Callable[[], None]) -> None:
         """Start a child that writes the file of that name."""
@@ -318,21 +316,12 @@ class SaveManager:
 
     # Files.
 
-    def _write(self, name: str, write: Callable[[File], None]) -> None:
-        """Write a whole file and sync it. Raises OSError."""
-        file = self.files.create(name)
-        try:
-            write(file)
-            file.sync()
-        finally:
-            file.close()
-
     def _replace_snapshot(self, name: str, now: int) -> None:
         """Write a snapshot under that name and rename it over the last one. Raises OSError.
 
         Freeing the pages of a large old file takes a while, so a child does that, too.
         """
-        self._write(name, lambda file: self._write_rdb(file, now, aof_base=False))
+        write_file(self.files, name, lambda file: self._write_rdb(file, now, aof_base=False))
         self.files.rename(name, self.config.text("dbfilename"))
         self.files.sync_directory("")
 
