@@ -27,7 +27,7 @@ from headrace.errors import DatabaseClosed
 if TYPE_CHECKING:
     from headrace.api.database import Database
 
-READ_LIMIT = 1 << 16  # twice so many bytes unread in the stream, and the answers stay in the session
+READ_LIMIT = 1 << 16  # bytes: with twice as many unread in the stream, replies stay in the session
 
 
 class EngineTransport(asyncio.Transport):
@@ -44,11 +44,11 @@ class EngineTransport(asyncio.Transport):
         self._protocol = protocol
         self._thread = threading.get_ident()
         self._sending = False  # the loop's own thread executes: it delivers the replies afterwards
-        self._unsent: list[bytes] = []  # written while the executor was at work
+        self._unsent: list[bytes] = []  # written while the executor was busy
         self._executor_busy = False
-        self._delivery_scheduled = False  # _hear() is on its way
+        self._delivery_scheduled = False  # _deliver_replies() is scheduled
         self._paused = False
-        self._closing = True  # until there is a engine_session
+        self._closing = True  # until there is a session to close
         self._durable = database.durable
         self._engine_session = database.engine_session(weak_callback(self._on_reply))
         self._closing = False
@@ -92,14 +92,14 @@ class EngineTransport(asyncio.Transport):
         self._executor_busy = False
         try:
             done.result()
-        except Exception as wrong:  # and the loop lets nothing else through
+        except Exception as wrong:  # whatever send() raised ends the connection
             self._close(wrong)
             return
         self._deliver_replies()
         if self._unsent and not self._closing:
             self._send_in_executor()
 
-    # Answers.
+    # Replies.
 
     def _on_reply(self) -> None:
         """Schedule delivery: there is something to receive, or the session is closed.
@@ -141,13 +141,13 @@ class EngineTransport(asyncio.Transport):
         self._loop.call_soon(self._deliver_replies)
 
     def is_reading(self) -> bool:
-        """Whether replies are delivered."""
+        """Return whether replies are delivered."""
         return not self._paused and not self._closing
 
-    # The end.
+    # Closing.
 
     def is_closing(self) -> bool:
-        """Whether close() was called, or the other end is closed."""
+        """Return whether the transport is closed, by close() or by the other end."""
         return self._closing
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class EngineTransport(asyncio.Transport):
         self._close(None)
 
     def abort(self) -> None:
-        """Close at once; as close(), because nothing is buffered."""
+        """Close at once. The same as close(), because nothing is buffered."""
         self._close(None)
 
     def _close(self, wrong: Exception | None) -> None:

@@ -23,7 +23,7 @@ class TimerTarget(Protocol):
     closed_reason: str | None
 
     def now_ms(self) -> int:
-        """The current time."""
+        """Return the current time in milliseconds since 1970."""
 
     def tick(self, now_ms: int) -> int:
         """Do what is due; return the next time when something is due, or NEVER_MS."""

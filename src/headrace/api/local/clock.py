@@ -16,20 +16,20 @@ NEVER_MS = -1
 
 
 class Clock(Protocol):
-    """Milliseconds since 1970, and sleeping by them."""
+    """A source of the time, and of sleeps until a time."""
 
     def now_ms(self) -> int:
-        """The current time."""
+        """Return the current time in milliseconds since 1970."""
 
     def sleep(self, wakeup: Wakeup, until_ms: int) -> None:
-        """Return on wakeup.wake(), or at until_ms (NEVER_MS: no limit). It may return earlier."""
+        """Sleep until wakeup.wake(), or until_ms (NEVER_MS: no limit). It may return earlier."""
 
 
 class SystemClock:
-    """The real time."""
+    """The clock of the system."""
 
     def now_ms(self) -> int:
-        """The current time."""
+        """Return the current time in milliseconds since 1970."""
         now = time.time_ns() // 1_000_000
         return now if now >= 0 else system.now_ms()
 
@@ -46,7 +46,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until advance(); then sleeps that end by the new time return.
+    """A clock that changes only by advance(), which ends the sleeps that are over by then.
 
     Args:
         start_ms: the first time, in milliseconds since 1970.
@@ -61,7 +61,7 @@ class ManualClock:
         return f"ManualClock({self._now})"
 
     def now_ms(self) -> int:
-        """The current time in milliseconds since 1970."""
+        """Return the current time in milliseconds since 1970."""
         return self._now
 
     def sleep(self, wakeup: Wakeup, until_ms: int) -> None:
@@ -85,7 +85,7 @@ class ManualClock:
         """
         ms = round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
         if ms < 0:
-            raise ValueError("a clock does not go backwards")
+            raise ValueError("advance() needs a duration that is not negative")
         with self._lock:
             self._now += ms
             due = [wakeup for wakeup, until in self._sleepers.items() if until <= self._now]

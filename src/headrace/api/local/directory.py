@@ -20,16 +20,18 @@ def open_directory(path: str | os.PathLike[str]) -> DiskDirectory:
     """
     given = os.fsdecode(path)
     if not given:
-        raise UsageError("'' is no directory: open() without a path is in memory, open('.') is here")
+        raise UsageError(
+            "'' is not a directory: use open() for memory only, or open('.') for the current directory"
+        )
     if "://" in given:
-        raise UsageError(f"{given!r} is a server's address, and no directory: use headrace.connect()")
+        raise UsageError(f"{given!r} is a server's address, not a directory: use headrace.connect()")
     try:
         root = os.path.realpath(given)
         os.makedirs(root, exist_ok=True)
     except OSError as error:
         raise HeadraceError(f"{given}: {error.strerror}: a database needs a directory of its own") from error
     except ValueError as error:  # UnicodeEncodeError is one
-        raise UsageError(f"{given!r} is no directory's name: {error}") from error
+        raise UsageError(f"{given!r} is not a valid name of a directory: {error}") from error
     return DiskDirectory(root, f"{os.path.basename(sys.argv[0]) or 'python'}, {HOLDER_NOTE}")
 
 
@@ -50,7 +52,7 @@ def in_use_message(used: DirectoryInUse) -> str:
     who = "this process" if used.pid == str(os.getpid()) else f"process {used.pid}"
     holder = f" ({used.holder})" if used.holder else ""
     text = f"{used.root} is in use by {who}{holder}, and one process has it at a time"
-    if used.holder and HOLDER_NOTE not in used.holder:  # a server says its addresses
+    if used.holder and HOLDER_NOTE not in used.holder:  # a server, which states its addresses
         address = used.holder.partition(",")[0]
         return f'{text}: that is a server, use headrace.connect("redis://{address}") instead'
     if who == "this process":

@@ -33,34 +33,34 @@ from headrace.visibility import Public
 XADD = b"XADD"
 STREAMS = b"STREAMS"
 IDLE_SESSIONS_MAX = cython.declare(cython.Py_ssize_t, 64)  # sessions kept for the next request
-NEVER_DUE_MS = cython.declare(cython.longlong, 1 << 62)  # no clock comes that far
-FOREVER_S = 1e9  # thirty years: for ever
+NEVER_DUE_MS = cython.declare(cython.longlong, 1 << 62)  # later than any deadline
+FOREVER_S = 1e9  # thirty years: longer waits have no limit
 CLOSED = "the database is closed"
-PAUSED = "ERR CLIENT PAUSE holds this back: use a client of its own to wait for the end of the pause"
+PAUSED = "ERR not available during CLIENT PAUSE: use a separate client to wait for the end of the pause"
 
 
 @cython.final
 @cython.cclass
 class LocalEngine:
-    """All access to one engine. Every method may be called from any thread."""
+    """Access to one engine. Every method may be called from any thread."""
 
     __weakref__: object
     engine: Engine
     clock: Clock
-    adjust_to_clock: Callable[[], None]  # have waits last as long as they were to, if the clock was set
-    elapsed_ms: Callable[[], int]  # milliseconds that pass however the clock is set
+    adjust_to_clock: Callable[[], None]  # corrects the deadlines of waits if the clock was set
+    elapsed_ms: Callable[[], int]  # milliseconds that setting the clock does not change
     now: Callable[[], int]
     lock: Any
-    storage: Public[Any]  # what makes durable, or None in memory
+    storage: Public[Any]  # the Storage; None for a database in memory
     is_remote: bool
     discarded: Any  # a deque of sessions to close with the lock: see discard_session()
     idle_sessions: list[Session]
     timer: Public[Any]  # the TimerThread, once something is due
-    durable_before: Public[cython.longlong]  # what sessions wrote before that is durable: see settle()
+    durable_before: Public[cython.longlong]  # batches before this one are durable: see storage.py
     reader: ReplyReader
-    closed_reason: str | None  # why nothing goes any more
+    closed_reason: str | None  # why the database is closed; None if it is open
     to_wake: list[Any]  # wakeups to wake once the lock is released
-    sleepers: dict[Any, None]  # wakeups of those in pause()
+    sleepers: dict[Any, None]  # wakeups of threads in pause()
     timer_due_ms: cython.longlong  # when the timer thread wakes by itself (ms)
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -113,7 +113,7 @@ class LocalEngine:
             self.lock.release()
 
     def run_locked(self, work: Callable[[], Any]) -> Any:
-        """Return work(), run with the engine's lock. Call commit_and_wake() after it in any case.
+        """Run work() with the engine's lock; return its result. Call commit_and_wake() after it in any case.
 
         For interpreted callers: there a signal handler may raise between acquire() and its `try`.
         """
@@ -136,7 +136,7 @@ class LocalEngine:
             while self.to_wake:
                 try:
                     wakeup = self.to_wake.pop()
-                except IndexError:  # another thread, that is here too, was quicker
+                except IndexError:  # another thread has taken it
                     break
                 wakeup.wake()
 
@@ -247,7 +247,7 @@ class LocalEngine:
     def run(self, argv: list[bytes], stop: object) -> object:
         """Execute a command, sleep if it blocks, commit, and return the reply. Raises CommandError."""
         if not argv:
-            raise ValueError("a command has at least a name")
+            raise ValueError("a command needs at least a name")
         return self._run(argv, stop, False)
 
     @cython.cfunc
@@ -377,7 +377,7 @@ class LocalEngine:
             return CommandError(PAUSED)
         return self.reader.take(session.reply)
 
-    # The fast ways to add.
+    # Fast paths to add entries.
 
     def add(
         self,
@@ -422,7 +422,7 @@ class LocalEngine:
     # Time.
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return the current time in milliseconds since 1970."""
         return self.now()
 
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
@@ -448,7 +448,7 @@ class LocalEngine:
             raise DatabaseClosed(self.closed_reason)
         return stop is not None and stop.is_set()
 
-    # The end.
+    # Closing.
 
     @property
     def durable(self) -> bool:
@@ -480,7 +480,7 @@ class LocalEngine:
 
 
 def is_error_reply(reply: object) -> bool:
-    """Whether the reply is an error."""
+    """Return whether the reply is an error."""
     return isinstance(reply, CommandError)
 
 

@@ -6,7 +6,7 @@
 All features of redis-py's connections work: pipelines, transactions, pub/sub, both protocols, both parsers. A
 library that makes its own pool uses `connection_class(database)` as its `connection_class`.
 
-Differences from a socket: no default timeout (nothing is lost on the way), and no pause before the retry when
+Differences from a socket: no default timeout (no bytes are lost), and no pause before the retry when
 CLIENT KILL closed a connection.
 """
 
@@ -74,7 +74,7 @@ class EngineSocket:
         return len(data)
 
     def readable(self, timeout: float | None) -> bool:
-        """Whether there is something to receive within `timeout` seconds; None: no limit.
+        """Return whether there is something to receive within `timeout` seconds; None: no limit.
 
         Raises ConnectionResetError if the connection is closed.
         """
@@ -86,7 +86,7 @@ class EngineSocket:
         return len(self._unread) > 0
 
     def _fetch(self, timeout: float | None) -> None:
-        """Wait for bytes; none when the session is closed."""
+        """Wait for bytes. There are none if the session is closed."""
         self._unread = memoryview(self._engine_session.receive(timeout))
         if self._unread or self._engine_session.closed:
             return
@@ -103,7 +103,7 @@ class EngineSocket:
         return self._timeout
 
     def shutdown(self, how: int) -> None:
-        """Do nothing: close() does it all."""
+        """Do nothing: close() ends both directions."""
 
     def close(self) -> None:
         """End the session: its waits, watches and subscriptions."""
@@ -141,14 +141,14 @@ class EngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
             raise ConnectionRefusedError(errno.ECONNREFUSED, str(gone)) from gone
 
     def activate_maint_notifications_handling_if_enabled(self, check_health: bool = True) -> None:
-        """Do nothing: no server is moved here. (redis-py 7 asks on every connection that uses RESP3.)"""
+        """Do nothing: there is no server to move. redis-py 7 calls it for each RESP3 connection."""
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
         """Pack a pipeline into one piece, so that it is synced once."""
         return [b"".join(piece for words in commands for piece in self.pack_command(*words))]  # type: ignore[no-untyped-call]
 
     def can_read(self, timeout: float | None = 0) -> bool:
-        """Whether there is something to read.
+        """Return whether there is something to read.
 
         redis-py asks the kernel; this asks the parser and the socket.
         """
@@ -161,7 +161,7 @@ class EngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
             raise redis.ConnectionError(f"Error while reading from {self._host_error()}: {gone}") from gone  # type: ignore[no-untyped-call]
 
     def _parser_has_data(self) -> bool:
-        """Whether the parser has bytes that read_response() has not returned yet."""
+        """Return whether the parser has bytes that read_response() has not returned yet."""
         reader = getattr(self._parser, "_reader", None)  # of hiredis
         if reader is not None:
             return bool(reader.has_data())
@@ -178,7 +178,7 @@ def connection_class(database: Database) -> type[EngineConnection]:
 def require_local(database: Database) -> None:
     """Raise UsageError unless the engine is in this process."""
     if database.backend.is_remote:
-        raise UsageError("the database is a server elsewhere: give the library its URL")
+        raise UsageError("the database is on a server: pass the URL of the server instead")
 
 
 def pool_settings(settings: dict[str, Any], retry: type[Any] = Retry) -> dict[str, Any]:

@@ -11,8 +11,8 @@ The log's files are checked before a commit about once a second, and before clos
 program learns at its next write that they were removed or replaced.
 
 When the disk rejects a write, memory keeps the change and the timer thread (or the next commit) retries it.
-The thread that wrote gets NotOnDisk, and writes are rejected before they are executed until the disk has
-everything.
+The thread that wrote gets NotOnDisk. Further writes are rejected before they are executed, until the log is
+complete again.
 
 A signal handler may raise in the main thread, at any call it makes (KeyboardInterrupt). An interrupted commit
 is repeated by the next commit or by the timer thread; the log prevents duplicates. A rewrite cannot be
@@ -49,10 +49,10 @@ from headrace.persistence.recovery import Recovered, recover
 if TYPE_CHECKING:
     from headrace.api.local.local_engine import LocalEngine
 
-SNAPSHOT = "dump.rdb"  # as the server calls it
-RETRY_MS = 100  # in trouble the disk is tried so often
+SNAPSHOT = "dump.rdb"  # the default name of a server's snapshot
+RETRY_MS = 100  # between attempts to write after a failure
 REWRITE_RETRY_MS = 1000
-REWRITE_MIN_BYTES = 64 << 20  # a smaller log is not rewritten by itself
+REWRITE_MIN_BYTES = 64 << 20  # a smaller log is rewritten only on request
 
 
 class Storage:
@@ -72,9 +72,9 @@ class Storage:
             has_sync_waiters=lambda: self.local_engine.engine.has_sync_waiters(),
             on_report=self._on_report,
         )
-        self.batch_count = 0  # taken of the engine
-        self.uncommitted: list[tuple[int, list[bytes]]] = []  # of the engine, and not the log's yet
-        self.synced = 0  # batches before that one are on the disk
+        self.batch_count = 0  # batches taken from the engine
+        self.uncommitted: list[tuple[int, list[bytes]]] = []  # effects taken, not in the log yet
+        self.synced = 0  # batches before this one are synced
         self.rewrite_requested = False  # BGREWRITEAOF
         self.timer_scheduled = False  # the timer thread knows that there is work
         self.closed = False
@@ -82,11 +82,11 @@ class Storage:
         self._sync: BackgroundSync | None = None
         self._sync_offset = 0
         self._sync_batch_count = 0
-        self._rewrite_at = 0  # bytes of log that call for a rewrite
-        self._retry_ms = 0
-        self._rewrite_error = ""  # logged already
+        self._rewrite_at = 0  # bytes: a larger log is rewritten
+        self._retry_ms = 0  # when the next rewrite of an unusable log may start
+        self._rewrite_error = ""  # the last one that was logged
 
-    # From the start to the end.
+    # Opening and closing.
 
     def load(self, engine: Engine, now_ms: int) -> Recovered:
         """Load the files into the empty engine; the log continues after them. Raises HeadraceError."""
@@ -125,7 +125,7 @@ class Storage:
     def close(self) -> None:
         """Sync everything and release the directory.
 
-        A second call does nothing. Raises NotOnDisk if the end is lost.
+        A second call does nothing. Raises NotOnDisk if the last changes could not be written.
         """
         with self.lock:
             if self.closed:
@@ -135,14 +135,14 @@ class Storage:
                 if self.log.needs_rewrite:
                     self._rewrite_if_possible()
                 self._write()
-                trouble = "" if self.log.close(True) else self.log.failure
-                if not trouble:
+                failure = "" if self.log.close(True) else self.log.failure
+                if not failure:
                     self.local_engine.durable_before = self.synced = self.batch_count
             finally:
                 self.closed = True
                 self.files.unlock()
-        if trouble:
-            raise NotOnDisk(f"the database was closed, and the disk has not taken the end of it: {trouble}")
+        if failure:
+            raise NotOnDisk(f"the database was closed, but its last changes are not on the disk: {failure}")
 
     def abandon(self) -> None:
         """Release the parent's files in a forked child; takes no lock."""
@@ -154,7 +154,7 @@ class Storage:
 
     @property
     def local_engine(self) -> LocalEngine:
-        """The LocalEngine."""
+        """The LocalEngine whose changes are stored."""
         assert self._local_engine is not None
         return self._local_engine
 
@@ -164,7 +164,7 @@ class Storage:
             if self.local_engine.durable_before > written:
                 return
             if self.closed:
-                raise DatabaseClosed("the database was closed before this was on the disk")
+                raise DatabaseClosed("the database was closed before this change was on the disk")
             self._commit()
             grown = self.log.size > self._rewrite_at
         if grown:
@@ -180,7 +180,7 @@ class Storage:
             raise
         if not whole:
             raise NotOnDisk(
-                "what was just written is in memory, and not yet on the disk "
+                "the change is in memory, but not on the disk yet "
                 f"({self.log.failure}): it is retried automatically, and writes are rejected until then"
             )
 
@@ -278,7 +278,7 @@ class Storage:
         return now_ms + SYNC_EVERY_MS if unsynced and self.log.policy == "everysec" else NEVER_MS
 
     def _sync_later(self, file: File) -> BackgroundSync:
-        """Called by the log: have the timer thread sync, after it has released the lock."""
+        """Have the timer thread sync, after it has released the lock. The log calls this."""
         self._sync = BackgroundSync(file)
         self._sync_offset = self.log.written
         self._sync_batch_count = self.local_engine.durable_before
@@ -324,7 +324,7 @@ class Storage:
             self._rewrite()
             self._rewrite_error = ""
         except (OSError, HeadraceError) as wrong:
-            if str(wrong) != self._rewrite_error:  # it is tried again every second
+            if str(wrong) != self._rewrite_error:  # log it once: it is retried every second
                 self._rewrite_error = str(wrong)
                 logging.getLogger("headrace").error("the log was not rewritten: %s", wrong)
             self._rewrite_at = self.log.size + self.log.size // 4
@@ -358,7 +358,7 @@ class Storage:
         except (OSError, HeadraceError):
             raise
         except BaseException as error:
-            self.log.require_rewrite(f"it was broken off by {type(error).__name__}")
+            self.log.require_rewrite(f"it was interrupted by {type(error).__name__}")
             raise
         finally:
             with contextlib.suppress(OSError):
@@ -382,13 +382,13 @@ class NoSnapshot(CommandError):
     """A snapshot was requested of a database that has a log."""
 
     text = (
-        "ERR a database inside a program keeps a log and no snapshot beside it, so there is nothing to save:"
-        " compact(), or BGREWRITEAOF, rewrites the log; for a copy close it and copy its directory"
+        "ERR a database in a program has a log and no snapshots: use compact() or BGREWRITEAOF to rewrite the"
+        " log; to copy the database, close it and copy its directory"
     )
 
 
 class LibraryHost(ServerInterface):
-    """What commands may ask of a program that contains the engine."""
+    """The server interface of a database in a program."""
 
     storage: Storage | None = None
 
@@ -400,26 +400,26 @@ class LibraryHost(ServerInterface):
         return known
 
     def save(self, now_ms: int) -> None:
-        """SAVE: rejected with NoSnapshot if there is a log."""
+        """Run SAVE; raises NoSnapshot if there is a log."""
         if self.storage is not None:
             raise NoSnapshot()
         super().save(now_ms)
 
     def background_save(self, schedule: bool) -> bytes:
-        """BGSAVE: rejected with NoSnapshot if there is a log."""
+        """Run BGSAVE; raises NoSnapshot if there is a log."""
         if self.storage is not None:
             raise NoSnapshot()
         return super().background_save(schedule)
 
     def rewrite_log(self) -> bytes:
-        """BGREWRITEAOF: the timer thread performs it."""
+        """Run BGREWRITEAOF: the timer thread performs it."""
         if self.storage is None:
             return super().rewrite_log()
         self.storage.request_rewrite()
         return b"Background append only file rewriting started"
 
     def log_synced(self) -> int:
-        """The number of synced batches; -1 without a log."""
+        """Return the number of synced batches; -1 without a log."""
         return -1 if self.storage is None else self.storage.synced
 
 

@@ -1,11 +1,11 @@
 """Group commit: a reply is sent only when its changes are in the log, as durable as appendfsync says.
 
     turn     requests run ─ commit: one write, and with `always` one sync ─ replies are sent
-    failure  the disk fails: the replies of that turn are held, writes are refused, reads continue;
+    failure  the disk fails: the replies of that turn are held, writes are rejected, reads continue;
              the log keeps what it could not write and retries; then the held replies are sent
 
 So changes that are in memory and not in the log are never acknowledged. A client that reads meanwhile may
-see them. The log itself is persistence/aof/log.py; this module connects it to loop, engine and clock.
+see them. The log is persistence/aof/durable_log.py; this module connects it to loop, engine and clock.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Durability:
     names: Public[LogFileNames]
     log: Public[DurableLog | None]
     first_base_pending: Public[cython.bint]
-    snapshot_failed: Public[cython.bint]  # the last snapshot failed, and writes are refused for that
+    snapshot_failed: Public[cython.bint]  # writes are rejected because the last snapshot failed
     start_offset: Public[cython.longlong]  # effects.offset at which this log begins
     announced_offset: Public[cython.longlong]  # synced offset of which waiting clients were notified
     failed_in_turn: Public[cython.bint]  # writing the log within this turn failed
@@ -192,7 +192,7 @@ class Durability:
         if self.first_base_pending:
             return True
         if log.reported_failure and not self.failed_in_turn:
-            # Writes have been refused since before this turn. These changes are expired keys. Keys expire by
+            # Writes have been rejected since before this turn. These changes are expired keys. Keys expire by
             # themselves after a restart, too: no reply depends on it.
             return True
         self.failed_in_turn = False
@@ -201,9 +201,9 @@ class Durability:
 
     def _end_background_sync(self) -> None:
         """Read the result of a background sync. Its failure makes what this turn has executed unsafe."""
-        refused_before = bool(self.failure)
+        rejected_before = bool(self.failure)
         self.tick(self.engine.keyspace.now)
-        if self.failure and not refused_before:
+        if self.failure and not rejected_before:
             self.failed_in_turn = True
 
     def tick(self, now: int) -> None:
@@ -224,7 +224,7 @@ class Durability:
             log.report()
 
     def check_files(self, now: int, force: bool = False) -> bool:
-        """Refuse writes if files of the log were removed, replaced or changed; return whether they were.
+        """Reject writes if files of the log were removed, replaced or changed; return whether they were.
 
         The log is then rewritten from memory. Compares the files about once a second unless forced.
         """

@@ -368,7 +368,7 @@ class SaveManager:
         self.update_write_gate()
 
     def update_write_gate(self) -> None:
-        """Update whether a failed snapshot makes the server refuse writes."""
+        """Update whether a failed snapshot makes the server reject writes."""
         self.durability.snapshot_failed = (
             self.save_failed
             and bool(self.config.save_rules())
