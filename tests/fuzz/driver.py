@@ -1,9 +1,9 @@
-"""The fuzzer: bytes at random into whatever reads bytes from outside, and what must not happen does not.
+"""The fuzzer: random bytes into everything that parses outside input, and the checks of the outcome.
 
-A round begins with the corpus of its target and a seed, and knows nothing else: the same seed comes to the
-same inputs in the same order. An input that shows something new (what Target.run returns, or the text of its
-refusal; traced, the lines it reaches) joins the pool that further inputs are made from. What fails is made as
-small as it can be. Rounds for hours, in processes that may die, are rounds.py's.
+A round depends only on the corpus of its target and a seed: the same seed gives the same inputs in the same
+order. An input with a new outcome (what Target.run returns, or the text of its error; if traced, the lines
+that it reaches) is added to the pool from which further inputs are derived. A failing input is minimised.
+rounds.py runs rounds for hours, in processes that may crash.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from mutations import Mutator
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
-POOL_MAX = 3000  # inputs of a round that others are made from
-RAW = 0.1  # how probably a change is left as it is, its seal broken
+POOL_MAX = 3000  # inputs in the pool of a round
+RAW = 0.1  # probability that a mutation is not sealed: see Target.finish
 TOO_MUCH = "takes too much memory"
 GROWTH_KIB_MAX = 256 * 1024  # memory that one execution may take
-FILLS_MEMORY_S = 0.01  # in less than that nobody can have taken so much
-NAMES = re.compile(r"0x[0-9a-f]+|[^A-Za-z ]+")  # what makes one message look like many
+FILLS_MEMORY_S = 0.01  # a shorter execution cannot have allocated that much
+NAMES = re.compile(r"0x[0-9a-f]+|[^A-Za-z ]+")  # values in messages, which are ignored
 
 
 @dataclass(frozen=True)
 class Target:
-    """What reads bytes. run(data) raises one of refusals, or returns what was new about it, if it was new.
+    """A parser. run(data) raises one of refusals, or returns the features of the outcome.
 
     finish: seals changed bytes as their format wants them; words: what that is made of; executions: of a
     test, interpreted and compiled.
@@ -49,12 +49,12 @@ class Target:
     size_max: int = 2000
 
     def corpus(self) -> list[Path]:
-        """What is kept to begin with, in a fixed order."""
+        """Return the initial inputs, in a fixed order."""
         return sorted((CORPUS / self.name).iterdir())
 
 
 class Failed(Exception):
-    """An input did what none may do. what tells one failure from another; the cause is its cause."""
+    """An input caused a failure; `what` identifies the kind of failure."""
 
     def __init__(self, data: bytes, what: str) -> None:
         super().__init__(f"{what}: {data[:200]!r}")
@@ -63,13 +63,13 @@ class Failed(Exception):
 
 
 class Memory:
-    """How far the memory of this process has grown. Asking costs more than most executions do."""
+    """Measures the memory of this process. A measurement costs more than most executions."""
 
     def __init__(self) -> None:
         self.peak_kib = 0
 
     def grown(self) -> bool:
-        """Whether by too much since the last time."""
+        """Return whether it has grown by too much since the last call."""
         was, self.peak_kib = self.peak_kib, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return self.peak_kib - was > GROWTH_KIB_MAX
 
@@ -78,7 +78,7 @@ MEMORY = Memory()
 
 
 def attempt(target: Target, data: bytes) -> Iterable[Hashable]:
-    """Run it once: what is new about it, or Failed."""
+    """Run an input once; return its features. Raises Failed."""
     since = time.perf_counter()
     try:
         found = target.run(data)
@@ -92,7 +92,7 @@ def attempt(target: Target, data: bytes) -> Iterable[Hashable]:
 
 
 def signature(error: BaseException) -> str:
-    """The kind of an error and where it was raised, in our code if possible."""
+    """Return the type of an error and where it was raised, if possible in this project."""
     frames = []
     trace = error.__traceback__
     while trace is not None:
@@ -102,7 +102,7 @@ def signature(error: BaseException) -> str:
 
 
 def minimised(target: Target, data: bytes, what: str, tries: int = 2000) -> bytes:
-    """The smallest input found that fails in the same way: pieces taken out, then bytes made plain."""
+    """Return the smallest input found that fails in the same way: remove pieces, then simplify bytes."""
 
     def fails(candidate: bytes) -> bool:
         try:
@@ -131,14 +131,14 @@ def minimised(target: Target, data: bytes, what: str, tries: int = 2000) -> byte
 
 @dataclass
 class Round:
-    """Executions of one target from one seed on."""
+    """Executions of one target for one seed."""
 
     target: Target
     seed: int
-    note: mmap.mmap | None = None  # number, size and bytes of the input that is being tried
+    note: mmap.mmap | None = None  # number, size and bytes of the current input
     tracing: bool = False
     pool: list[bytes] = field(default_factory=list)
-    fresh: list[bytes] = field(default_factory=list)  # of the pool, what is not in the corpus
+    fresh: list[bytes] = field(default_factory=list)  # inputs of the pool that are not in the corpus
     seen: set[Hashable] = field(default_factory=set)
     number: int = 0
     slowest_s: float = 0.0
@@ -149,8 +149,8 @@ class Round:
         self.lines: set[Hashable] = set()
 
     def run(self, executions: int) -> None:
-        """The corpus as it is, then so many changed inputs. Failed."""
-        MEMORY.grown()  # what there is to begin with is nobody's
+        """Run the corpus, then so many mutated inputs. Raises Failed."""
+        MEMORY.grown()  # do not count the memory so far
         for path in self.target.corpus():
             self.pool.append(path.read_bytes())
             self.try_one(self.pool[-1])
@@ -167,7 +167,7 @@ class Round:
                     self.pool.append(data)
 
     def try_one(self, data: bytes) -> bool:
-        """Whether it has shown anything new."""
+        """Run an input; return whether it has shown anything new."""
         if self.note is not None:
             self.note[: 16 + len(data)] = (
                 self.number.to_bytes(8, "little") + len(data).to_bytes(8, "little") + data
@@ -186,7 +186,7 @@ class Round:
         return len(self.seen) > before
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Note the lines of the program, each with the one before it."""
+        """Record the executed lines, each with the one before it."""
         code = frame.f_code
         if "/headrace/" not in code.co_filename:
             return None

@@ -1,4 +1,4 @@
-"""The corpus to begin with, made by the program itself: python tests/fuzz/make_corpus.py
+"""Create the initial corpus: python tests/fuzz/make_corpus.py
 
 What rounds.py --grow and failures of the past have added is left alone.
 """

@@ -1,10 +1,9 @@
-"""Bytes into other bytes, as damage or malice would: small steps away from what once was right.
+"""Mutations: small changes of valid bytes, as by damage or an attacker.
 
     flip  set  insert  delete  copy  splice  word  number  integer  repeat
 
-`number` finds decimal digits and makes another number of them: one more, one less, negative, huge. `integer`
-does the same to the bytes of a binary length. What a change breaks that is only a seal (a checksum, a length
-at the head) is the target's to mend: see Target.finish.
+`number` replaces decimal digits by another number: one more, one less, negative, huge. `integer` does the
+same with the bytes of a binary length. A target recomputes checksums and header lengths: see Target.finish.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ STEPS = (1, 1, 1, 2, 2, 3, 5, 9)  # how many changes at once
 
 
 class Mutator:
-    """Changes of one random source. words: what the format is made of; size_max: no result is longer."""
+    """Mutates bytes by one random source. words: tokens of the format; size_max: the longest result."""
 
     def __init__(self, rng: Random, words: Sequence[bytes], size_max: int) -> None:
         self.rng = rng
@@ -68,7 +67,7 @@ class Mutator:
         ]
 
     def mutated(self, data: bytes, other: bytes) -> bytes:
-        """Data with a few changes, in which pieces of other may stand."""
+        """Return data with a few mutations, which may insert pieces of other."""
         body = bytearray(data)
         self.other = other
         for _ in range(self.rng.choice(STEPS)):
@@ -78,51 +77,51 @@ class Mutator:
         return bytes(body[: self.size_max])
 
     def place(self, body: bytearray) -> int:
-        """Somewhere in it, or its end."""
+        """Return a random offset, or the end."""
         return int(self.rng.random() * (len(body) + 1))
 
     def stretch(self, body: bytes | bytearray) -> slice:
-        """A piece of it, mostly a short one."""
+        """Return a random slice, mostly a short one."""
         at = int(self.rng.random() * (len(body) + 1))
         return slice(at, at + 1 + int(self.rng.random() ** 3 * len(body)))
 
     def flip(self, body: bytearray) -> None:
-        """Another bit."""
+        """Flip a bit."""
         body[int(self.rng.random() * len(body))] ^= 1 << self.rng.randrange(8)
 
     def set(self, body: bytearray) -> None:
-        """Another byte, at the edge of some range."""
+        """Set a byte to an edge case."""
         body[int(self.rng.random() * len(body))] = self.rng.choice(EDGES)
 
     def insert(self, body: bytearray) -> None:
-        """A few bytes more."""
+        """Insert a few bytes."""
         at = self.place(body)
         body[at:at] = self.rng.randbytes(self.rng.randrange(1, 9))
 
     def delete(self, body: bytearray) -> None:
-        """A piece less."""
+        """Delete a piece."""
         del body[self.stretch(body)]
 
     def copy(self, body: bytearray) -> None:
-        """A piece of it elsewhere, too."""
+        """Copy a piece to another place."""
         at = self.place(body)
         body[at:at] = body[self.stretch(body)]
 
     def splice(self, body: bytearray) -> None:
-        """A piece of another input, or all of its end."""
+        """Insert a piece of another input, or replace the end by its end."""
         if self.rng.random() < 0.5:
             body[self.place(body) :] = self.other[int(self.rng.random() * len(self.other)) :]
         else:
             body[self.stretch(body)] = self.other[self.stretch(self.other)]
 
     def word(self, body: bytearray) -> None:
-        """A word of the format, put in or put over."""
+        """Insert or overwrite with a token of the format."""
         at = self.place(body)
         word = self.rng.choice(self.words)
         body[at : at + (len(word) if self.rng.random() < 0.5 else 0)] = word
 
     def number(self, body: bytearray) -> None:
-        """Some decimal number becomes another; a sign of it may be lost or won."""
+        """Replace a decimal number, possibly with another sign."""
         found = DIGITS.search(body, int(self.rng.random() * len(body))) or DIGITS.search(body)
         if found is None:
             self.word(body)
@@ -133,7 +132,7 @@ class Mutator:
         body[found.start() : found.end()] = fresh
 
     def integer(self, body: bytearray) -> None:
-        """The 1, 2, 4 or 8 bytes of some integer, either way round, say a little more, or an extreme."""
+        """Change an integer of 1, 2, 4 or 8 bytes, in either byte order, a little or to an extreme."""
         size, order = self.rng.choice((1, 2, 4, 8)), self.rng.choice(("little", "big"))
         at = int(self.rng.random() * len(body))
         was = int.from_bytes(body[at : at + size], order)
@@ -142,7 +141,7 @@ class Mutator:
         body[at : at + size] = (fresh & top).to_bytes(size, order)
 
     def repeat(self, body: bytearray) -> None:
-        """A piece again and again."""
+        """Repeat a piece."""
         where = self.stretch(body)
         piece = body[where][:64]
         body[where.start : where.start] = piece * self.rng.choice((2, 3, 8, 70, 300))

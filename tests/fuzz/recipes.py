@@ -1,4 +1,4 @@
-"""Payloads said in words: what is changed in the words stays well-formed in the bytes.
+"""Payloads as text: mutations of the text give well-formed bytes.
 
     b21                one byte
     l5   l-1           a length, of 64 bits if need be

@@ -1,4 +1,4 @@
-"""Rounds of the fuzzer for as long as there is time, each in a process of its own.
+"""Run rounds of the fuzzer for a given time, each in its own process.
 
     python tests/fuzz/rounds.py                            every target, as many executions as the tests do
     python tests/fuzz/rounds.py --hours 1 --only rdb,dump  for so long, with ever new seeds

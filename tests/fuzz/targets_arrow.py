@@ -1,4 +1,4 @@
-"""What Spark's reader gets from a server: pages of XRANGE, and record batches of XARROW."""
+"""Fuzz targets: what the Spark reader gets from a server, pages of XRANGE and record batches of XARROW."""
 
 from __future__ import annotations
 

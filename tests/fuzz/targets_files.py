@@ -1,4 +1,4 @@
-"""What a disk or a RESTORE brings: payloads, snapshots, logs, and the structures inside them."""
+"""Fuzz targets: payloads, snapshots, logs, and the structures inside them."""
 
 from __future__ import annotations
 

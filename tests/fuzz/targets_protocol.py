@@ -1,4 +1,4 @@
-"""What a socket brings: requests and lines in, replies read, patterns matched."""
+"""Fuzz targets: requests, inline requests, replies and glob patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write: rules of users, configurations, options, addresses, and commands."""
+"""Fuzz targets: ACL rules, configurations, options, addresses, and commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever reads bytes from outside, under random bytes: refused as documented, or sound."""
+"""Random bytes into every parser of outside input: rejected as documented, or parsed to something valid."""
 
 from __future__ import annotations
 

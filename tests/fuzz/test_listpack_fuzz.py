@@ -1,4 +1,4 @@
-"""Hostile listpacks: an error or a listpack, never a step outside the bytes.
+"""Hostile listpacks: an error or a valid listpack, never an access out of bounds.
 
 Interpreted, every read is bounds-checked by the bytearray or bytes it goes to, and a negative index
 is caught by Guard; compiled, the sanitizer build watches the same tests.

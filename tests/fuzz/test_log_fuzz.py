@@ -1,4 +1,4 @@
-"""Logs with wrong bytes in them: an outcome or Damaged, and what stands before the fault is not lost."""
+"""Logs with wrong bytes: a result or Damaged; what precedes the fault is not lost."""
 
 import random
 

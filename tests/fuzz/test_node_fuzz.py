@@ -1,4 +1,4 @@
-"""Hostile nodes: an error, or a node that every walk reads to its end and that can be changed."""
+"""Hostile nodes: an error, or a node that can be read to its end and changed."""
 
 import os
 

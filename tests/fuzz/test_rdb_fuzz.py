@@ -1,4 +1,4 @@
-"""Hostile payloads and files: refused in so many words, or something that every reading command reads.
+"""Hostile payloads and files: rejected, or loaded so that every reading command works.
 
 What is changed is sealed again with the right checksum, so that the change is looked at.
 """

@@ -1,4 +1,4 @@
-"""Requests, replies and lines by Hypothesis: the hostile are the same however cut, the good read back."""
+"""Requests, replies and lines by Hypothesis: independent of chunking, and read back."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A stream that bytes from outside have made, put through every command there is for one."""
+"""Run every stream command on a stream that was loaded from hostile bytes."""
 
 from headrace.engine.engine import Engine
 from headrace.streams.stream import Stream
@@ -19,7 +19,7 @@ XINFO STREAM s FULL;DEL s"""
 
 
 def words_of(text: str, **names: bytes) -> list[list[bytes]]:
-    """Requests with semicolons between them."""
+    """Split a text into requests at semicolons."""
     lines = text.replace("\n", "").split(";")
     return [[names.get(word, word.encode()) for word in line.split()] for line in lines]
 
@@ -28,7 +28,7 @@ READ = words_of(READING)
 
 
 def use(value: Stream, now: int = NOW) -> None:
-    """Run every command that reads a stream on this one, then some that change it."""
+    """Run every command that reads a stream, then some that change it."""
     engine = Engine()
     session = engine.session()
     keyspace = engine.keyspace

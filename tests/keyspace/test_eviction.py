@@ -1,4 +1,4 @@
-"""Memory is counted, limited, and made room in."""
+"""Memory is accounted for and limited, and entries are evicted."""
 
 from __future__ import annotations
 

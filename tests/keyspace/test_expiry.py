@@ -1,4 +1,4 @@
-"""Times of death, kept in order."""
+"""Expiry times of keys, in order."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Waiters of one class wait for the same: if one finds nothing, those after it are not tried."""
+"""Waiters of one class wait for the same thing: if one finds nothing, those after it are not tried."""
 
 from headrace.keyspace.blocking import Blocking, Waiter
 

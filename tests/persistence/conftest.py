@@ -1,4 +1,4 @@
-"""The log of these tests: a new one in a folder of its own."""
+"""Fixtures: a new log in a directory of its own."""
 
 import pathlib
 

@@ -1,7 +1,7 @@
-"""A real data directory whose operations fail when told to: for what cannot be made to happen otherwise.
+"""A real data directory with injected failures of its operations.
 
-What is asked to be synced is noted and not synced: no test here cuts the power, and a killed process loses
-nothing that it has written.
+Syncs are recorded but not done: no test here cuts the power, and a killed process loses nothing that it has
+written.
 """
 
 import errno
@@ -14,21 +14,21 @@ T = TypeVar("T")
 
 
 class FaultyFiles:
-    """Files over a DiskDirectory. log tells what was done; fail() makes an operation fail."""
+    """A DataDirectory over a DiskDirectory. log lists the operations; fail() makes one fail."""
 
     def __init__(self, files: DiskDirectory) -> None:
         self.files = files
         self.log: list[str] = []
-        self.faults: list[tuple[str, int]] = []  # operation, how many of it still succeed before
+        self.faults: list[tuple[str, int]] = []  # operation, how many of them still succeed
         self.short = -1  # bytes that the next write takes, if not negative
-        self.stop_after = -1  # operations until everything stops, as a kill would stop it
+        self.stop_after = -1  # operations until a simulated kill
 
     def fail(self, operation: str, after: int = 0) -> None:
-        """Let one operation of that name fail, once `after` others of it were done."""
+        """Let one operation of this name fail, after `after` successful ones."""
         self.faults.append((operation, after))
 
     def step(self, operation: str, name: str, act: Callable[[], T]) -> T:
-        """Do one operation, or fail as told."""
+        """Do one operation, or fail if requested."""
         if self.stop_after == 0:
             raise Killed
         self.stop_after -= 1
@@ -118,4 +118,4 @@ class FaultyFile:
 
 
 class Killed(BaseException):
-    """The process is no more: nothing of the program can catch this."""
+    """A simulated kill, which no code of the program catches."""

@@ -1,4 +1,4 @@
-"""A log on a disk that can fail, and a memory that knows what was given to it and what was acknowledged."""
+"""A log on a disk that can fail, with a record of what was committed and what was acknowledged."""
 
 import pathlib
 import re
@@ -28,7 +28,7 @@ def encoded(*numbers: int) -> bytes:
 
 
 def numbers_in(files: FaultyFiles) -> list[int]:
-    """What a start would read: all numbers, by a reader that has nothing in common with the writer."""
+    """Return all numbers in the log, by a reader independent of the writer."""
     manifest = Manifest.load(files, NAMES)
     if manifest is None:
         return []
@@ -46,7 +46,7 @@ def numbers_in(files: FaultyFiles) -> list[int]:
 
 
 class Bench:
-    """A log, and a memory that knows what was given and what was acknowledged."""
+    """A log, with a record of what was committed and acknowledged."""
 
     def __init__(self, files: FaultyFiles, given: list[int] | None = None, policy: str = "always") -> None:
         self.files = files
@@ -72,7 +72,7 @@ class Bench:
         return done
 
     def rewritten(self) -> bool:
-        """A rewrite with a commit in its midst."""
+        """Do a rewrite with a commit in the middle."""
         rewrite = self.log.begin_rewrite(rdb=False)
         snapshot = list(self.given)
         self.commit()
@@ -86,7 +86,7 @@ class Bench:
         return self.log.finish_rewrite(rewrite, True)
 
     def heal(self) -> None:
-        """Do what a server does until the log is well again."""
+        """Do what a server does until the log works again."""
         for _ in range(4):
             if self.log.needs_rewrite:
                 self.rewritten()

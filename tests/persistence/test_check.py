@@ -1,4 +1,4 @@
-"""What a check finds in files, and what fixing them leaves."""
+"""`headrace check`: what it reports of files, and what `--fix` leaves."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The real data directory: what it promises that a test can see, on a real disk and with real processes."""
+"""The real data directory: its observable guarantees, on a real disk and with real processes."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The allocator says no while a payload is made: the next is whole, and nothing is written behind a block."""
+"""Out of memory during DUMP: the next payload is right, and nothing is written after a block."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Commits to the log: what is on disk afterwards, when it is full, and when anything fails or is killed."""
+"""Commits to the log: the bytes on disk, also if the disk is full, an operation fails or after a kill."""
 
 import pathlib
 import resource

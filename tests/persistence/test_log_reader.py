@@ -1,4 +1,4 @@
-"""The log's reader: what it gives to whom, where a file may end, and what it says of the rest."""
+"""Reading a log: the commands it executes, where a file may end, and the errors for damage."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rewrites of the log: a new base and a new incr, in an order of steps that survives anything."""
+"""Rewrites of the log: a new base and a new incr file, in an order of steps that survives crashes."""
 
 import pathlib
 import subprocess

@@ -1,4 +1,4 @@
-"""Syncs of the log: after each commit or once a second, and never again on a file of which one failed."""
+"""Syncs of the log: after each commit or once a second, and never repeated on a file after a failure."""
 
 import concurrent.futures
 import errno

@@ -1,4 +1,4 @@
-"""LZF: the servers' bytes, there and back, and nothing damaged gets through."""
+"""LZF: the same bytes as Redis in both directions; damaged bytes are rejected."""
 
 import contextlib
 import random

@@ -1,4 +1,4 @@
-"""The manifest: read as the servers read it, and replaced in one step or not at all."""
+"""The manifest: parsed by the rules of Redis, and replaced atomically."""
 
 import pathlib
 

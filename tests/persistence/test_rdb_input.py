@@ -1,4 +1,4 @@
-"""The primitives of RDB, read from any source, however it hands them out, and from bytes that lie."""
+"""Reading the primitives of RDB, in pieces of any size, and from wrong bytes."""
 
 import io
 import random

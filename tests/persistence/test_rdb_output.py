@@ -1,4 +1,4 @@
-"""The primitives of RDB, and that nothing depends on where the buffer ends."""
+"""Writing the primitives of RDB; the result does not depend on where the buffer ends."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Whole RDB files: what is read of them, what is passed over, and what is refused."""
+"""Whole RDB files: what is read, skipped and rejected."""
 
 import io
 import random

@@ -1,4 +1,4 @@
-"""What write_rdb writes, a real redis-server loads, and then holds the same."""
+"""A real redis-server loads what write_rdb() writes, and has the same data."""
 
 import contextlib
 import random

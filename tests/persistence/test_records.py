@@ -1,4 +1,4 @@
-"""Records: the bytes of the log, compared with a second, plain way to write them."""
+"""Records of the log, compared with a second, simple encoder."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A start on what is on the disk: which files are read, what is mended, and what stops it."""
+"""Recovery: which files are read, what is repaired, and what stops it."""
 
 import errno
 import os

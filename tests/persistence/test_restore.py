@@ -1,4 +1,4 @@
-"""RESTORE's half of a payload: all types, all versions, what servers write oddly, and what none can write."""
+"""RESTORE: payloads of all types and versions, unusual but valid ones, and ones that no server writes."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A keyspace written as commands, and carried out again, is the same keyspace."""
+"""A keyspace that is written as commands and replayed is the same keyspace."""
 
 import os
 

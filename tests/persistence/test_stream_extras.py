@@ -1,4 +1,4 @@
-"""What RDB types cannot say is kept beside them, comes back, and cannot do harm."""
+"""Extras beside RDB types: they are restored, and damaged ones do no harm."""
 
 import random
 from io import BytesIO

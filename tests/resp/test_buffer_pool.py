@@ -1,4 +1,4 @@
-"""Blocks that clients with much to say lend to one another."""
+"""Large blocks that are lent to one busy client after the other."""
 
 from headrace.resp.buffer_pool import BufferPool
 from headrace.resp.parser import RequestParser

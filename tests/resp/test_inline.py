@@ -1,4 +1,4 @@
-"""Lines into words."""
+"""Splitting inline requests into words."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Requests whole, cut, typed, and wrong."""
+"""Parsing requests: complete, in pieces, inline, and invalid."""
 
 import pytest
 

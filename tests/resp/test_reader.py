@@ -1,4 +1,4 @@
-"""Reading answers back gives what a client's parser gives, but for refusals and statuses, which are bytes."""
+"""ReplyReader returns what the parser of clients returns, except for errors and statuses, which are bytes."""
 
 import random
 

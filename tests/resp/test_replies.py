@@ -1,4 +1,4 @@
-"""Replies of both protocols, whole, cut, and wrong."""
+"""Parsing replies of both protocols: complete, in pieces, and invalid."""
 
 import math
 

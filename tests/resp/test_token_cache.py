@@ -1,4 +1,4 @@
-"""Words that are said again are the same objects, and never other words."""
+"""Repeated arguments are the same objects, and always the right ones."""
 
 from __future__ import annotations
 

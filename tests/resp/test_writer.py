@@ -1,4 +1,4 @@
-"""Answers in both protocols."""
+"""Writing replies in both protocols."""
 
 import pytest
 

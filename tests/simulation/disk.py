@@ -1,15 +1,14 @@
-"""A simulated disk that forgets what was not synced: the Files of headrace, in memory, with a journal.
+"""A simulated disk that loses what was not synced: a DataDirectory in memory, with a journal.
 
     process    create   write  write  sync   rename  sync_directory  write       (SimulatedFiles does them)
     journal    ─ o ────── o ───── o ──── o ───── o ────────── o ───────── o ──→
     boundaries 0   1          2      3      4       5            6           7
                                                  └ Platter.at(5): what a power cut may leave there
 
-After the crash a file holds everything that was synced, and of what was written since a prefix that may
-end in the middle of a write. What a failed sync left behind is there or not, for ever, whatever a later
-sync says: what was written behind it may then stand behind zeros. Names made, renamed and removed since
-their directory's last sync are done or undone, one by one. An image, what is left, maps names to bytes; a
-directory has a name that ends with "/".
+After a crash a file contains everything that was synced, and of later writes a prefix that may end inside a
+write. Writes of a failed sync are uncertain forever, whatever later syncs return: bytes after them may then
+follow zeros. Creations, renames and removals since the last sync of their directory are kept or undone, each
+by itself. An image, what is left, maps names to bytes; the name of a directory ends with "/".
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Image = dict[str, bytes]
 
 
 def directory_of(name: str) -> str:
-    """Where the name stands: "" or a directory."""
+    """Return the directory of a name, "" for the data directory."""
     return name.rpartition("/")[0]
 
 
@@ -39,13 +38,13 @@ class Op:
     """One operation. what: write truncate sync create make_directory rename remove sync_directory."""
 
     what: str
-    name: str  # the file's name when it was opened, or the directory's
+    name: str  # of the file when it was opened, or of the directory
     inode: int = -1
     data: bytes = b""
-    at: int = 0  # write: where; truncate: the size; sync: how many operations of the inode it covers
+    at: int = 0  # write: offset; truncate: size; sync: number of operations of the inode it covers
     to: str = ""  # rename: the new name
     ok: bool = True  # False: a sync that failed
-    mark: int = 0  # what the writer of the history had noted when it happened
+    mark: int = 0  # the number of recorded states when it happened
 
     def __str__(self) -> str:
         where = {"write": f", {len(self.data)} bytes at {self.at}", "truncate": f" to {self.at}"}
@@ -58,21 +57,21 @@ class Op:
 
 @dataclass
 class Faults:
-    """How the disk misbehaves now: how probably an operation of a kind fails, and how much room is left."""
+    """Injected faults: the probability that operations of a kind fail, and the space left."""
 
     chance: Random
     failing: dict[str, float] = field(default_factory=dict)  # by Op.what
-    room: int | None = None  # bytes that can still be written; None: no end to it
-    short: float = 0.0  # how probably a write takes only a part
+    room: int | None = None  # bytes that can still be written; None: unlimited
+    short: float = 0.0  # probability of a short write
 
     def strike(self, what: str, name: str) -> None:
-        """OSError if the operation is to fail."""
+        """Raise OSError if the operation is to fail."""
         likely = self.failing.get(what, 0.0)
         if likely and self.chance.random() < likely:
             raise OSError(errno.EIO, "simulated fault", f"{what} {name}")
 
     def taken(self, n: int, name: str) -> int:
-        """How many of n bytes the disk takes; OSError for none."""
+        """Return how many of n bytes are written; raise OSError if none are."""
         self.strike("write", name)
         if n and self.short and self.chance.random() < self.short:
             n = self.chance.randint(1, n)
@@ -84,11 +83,11 @@ class Faults:
         return n
 
 
-# ---- what the process sees
+# ---- the view of the process
 
 
 class Inode:
-    """A file without its name: its content as readers see it."""
+    """A file without its name: its contents as readers see them."""
 
     def __init__(self, number: int, data: bytes = b"") -> None:
         self.number = number
@@ -97,12 +96,12 @@ class Inode:
 
 
 def identity_of(inode: Inode) -> FileIdentity:
-    """What stat() would say. A file is modified by operations only."""
+    """Return the identity as by stat(). The modification time is the number of operations."""
     return FileIdentity(0, inode.number, len(inode.data), inode.operations, is_regular=True)
 
 
 class SimulatedFile:
-    """A File of headrace."""
+    """A File on the simulated disk."""
 
     def __init__(self, files: SimulatedFiles, name: str, inode: Inode) -> None:
         self.files = files
@@ -132,7 +131,7 @@ class SimulatedFile:
         self.sync_up_to(self.inode.operations)
 
     def sync_up_to(self, operations: int) -> None:
-        """A sync that began when the file had so many operations behind it, and ends now."""
+        """End a sync that began after so many operations of the file."""
         try:
             self.files.faults.strike("sync", self.name)
         except OSError:
@@ -151,7 +150,7 @@ class SimulatedFile:
 
 
 class SimulatedSource:
-    """A Source of headrace."""
+    """A Source on the simulated disk."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -168,7 +167,7 @@ class SimulatedSource:
 
 
 class SimulatedFiles:
-    """The Files of headrace over an image, all of which is durable to begin with."""
+    """A DataDirectory that begins with an image, all of which is durable."""
 
     def __init__(self, image: Image | None = None, chance: Random | None = None) -> None:
         self.image = dict(image or {})
@@ -190,7 +189,7 @@ class SimulatedFiles:
         return Inode(self.inodes - 1, data)
 
     def note(self, what: str, name: str, inode: int = -1, **more: Any) -> None:
-        """Write an operation into the journal."""
+        """Append an operation to the journal."""
         self.journal.append(Op(what, name, inode, mark=self.mark, **more))
 
     def create(self, name: str) -> SimulatedFile:
@@ -269,24 +268,24 @@ class SimulatedFiles:
         return self.names[name]
 
 
-# ---- what a crash leaves
+# ---- crashes
 
 
 @dataclass
 class Loose:
-    """A write or truncation of which it is not certain that it will be there."""
+    """A write or truncation that may be lost."""
 
     op: Op
     state: str  # "volatile", "doomed" (a sync of it failed), "durable" (but something doomed lies before it)
 
 
 class Body:
-    """The content of one inode on the platter."""
+    """The contents of one inode on the platter."""
 
     def __init__(self, solid: bytes = b"") -> None:
         self.solid = bytearray(solid)
         self.loose: list[Loose] = []
-        self.folded = 0  # operations that went into solid
+        self.folded = 0  # number of operations in solid
 
     def sync(self, operations: int, ok: bool) -> None:
         for one in self.loose[: operations - self.folded]:
@@ -297,7 +296,7 @@ class Body:
             self.folded += 1
 
     def content(self, chance: Random, mode: str) -> bytes:
-        """What may be left of it."""
+        """Return contents that a crash may leave."""
         if not self.loose:
             return bytes(self.solid)
         left = bytearray(self.solid)
@@ -316,26 +315,24 @@ class Body:
 
 
 def carry_out(data: bytearray, op: Op, torn_by: Random | None = None) -> None:
-    """Do a write, or a part of it, or a truncation."""
+    """Apply a write, a part of a write, or a truncation."""
     if op.what == "truncate":
         if torn_by is None:
             del data[op.at :]
         return
     part = op.data if torn_by is None else op.data[: torn_by.randint(0, len(op.data))]
     if len(data) < op.at and part:
-        data += bytes(op.at - len(data))  # what should stand before it was lost
+        data += bytes(op.at - len(data))  # the bytes before it were lost
     data[op.at : op.at + len(part)] = part
 
 
 class Platter:
-    """The disk itself at one boundary of a journal, which apply() moves on."""
+    """The disk at one boundary of a journal; apply() moves to the next one."""
 
     def __init__(self, image: Image) -> None:
-        self.names: dict[
-            str, int
-        ] = {}  # what the directories hold for certain: name -> inode, -1 a directory
+        self.names: dict[str, int] = {}  # durable names: name -> inode, -1 for a directory
         self.bodies: dict[int, Body] = {-1: Body()}
-        self.pending: list[tuple[frozenset[str], dict[str, int | None]]] = []  # (directories, what changes)
+        self.pending: list[tuple[frozenset[str], dict[str, int | None]]] = []  # (directories, name changes)
         for name, data in image.items():
             if name.endswith("/"):
                 self.names[name] = -1
@@ -344,7 +341,7 @@ class Platter:
                 self.bodies[len(self.bodies) - 1] = Body(data)
 
     def apply(self, op: Op) -> None:
-        """Go past the operation."""
+        """Apply the operation."""
         if op.what in ("write", "truncate"):
             self.bodies[op.inode].loose.append(Loose(op, "volatile"))
         elif op.what == "sync":
@@ -355,7 +352,7 @@ class Platter:
             self._change_names(op)
 
     def _settle(self, directory: str) -> None:
-        """Make certain what changed in the directory, and what happened to the same names before."""
+        """Make the changes in the directory durable, and earlier changes of the same names."""
         certain: list[dict[str, int | None]] = []
         loose: list[tuple[frozenset[str], dict[str, int | None]]] = []
         touched: set[str] = set()
@@ -385,10 +382,10 @@ class Platter:
         self.pending.append((frozenset(places), change))
 
     def image(self, chance: Random, mode: str) -> Image:
-        """What a crash here may leave.
+        """Return an image that a crash here may leave.
 
-        kept: all of it; forgotten: nothing that is not certain; torn: all names, and of each file some writes
-        with the last of them in part; mixed: anything.
+        Modes: kept: everything; forgotten: only what is durable; torn: all names, and of each file some
+        writes, the last of them in part; mixed: at random.
         """
         names = dict(self.names)
         keep = len(self.pending)
@@ -405,14 +402,14 @@ class Platter:
         for name, inode in sorted(names.items()):
             place = directory_of(name.rstrip("/"))
             if place and place + "/" not in names:
-                continue  # its directory was never there
+                continue  # its directory does not exist
             inner = chance.choice(("kept", "forgotten", "torn")) if mode == "mixed" else mode
             image[name] = self.bodies[inode].content(chance, inner)
         return image
 
 
 def rewire(names: dict[str, int], change: dict[str, int | None]) -> None:
-    """Let names change."""
+    """Apply changes of names."""
     for name, inode in change.items():
         if inode is None:
             names.pop(name, None)
@@ -421,7 +418,7 @@ def rewire(names: dict[str, int], change: dict[str, int | None]) -> None:
 
 
 def boundaries(files: SimulatedFiles) -> Iterator[tuple[int, Platter]]:
-    """The platter before the first operation of the journal, and after each."""
+    """Yield the platter before the first operation of the journal, and after each."""
     platter = Platter(files.image)
     yield 0, platter
     for i, op in enumerate(files.journal):

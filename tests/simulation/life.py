@@ -1,7 +1,7 @@
-"""One life of a server on a simulated disk: recovered, busy for a while, and with a record of its promises.
+"""One run of a server on a simulated disk, with a record of what it has acknowledged.
 
-A Life keeps, beside the disk's journal, the states the keyspace went through, one for each record or
-transaction that was logged, and at which place of the journal what was promised:
+A Life keeps the journal of the disk, the states of the keyspace, one for each record or transaction that was
+logged, and the positions in the journal at which states were acknowledged:
 
     states     0 (recovered)   1     2     3           4        5
     commits                    └─ first ───┘           second ──┘
@@ -9,8 +9,8 @@ transaction that was logged, and at which place of the journal what was promised
     promised       state 0                  └ state 3            └ state 5, and nothing before it is missing
     possible       state 0       └ 1, 2, 3             └ 4, 5
 
-The states come from a second engine that is told the effects only. At every commit it must look like the
-first, so what a log says is all there is.
+The states come from a second engine that executes only the effects. At every commit it must have the same
+data as the first one: so the log contains everything.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from headrace.persistence.recovery import Recovered
 from portrait import Portrait, alive, differences, portrait
 
 TICK_MS = 100
-WINDOW_MS = 1000 + 2 * TICK_MS  # how much everysec may lose, beside the time a slow sync takes
+WINDOW_MS = 1000 + 2 * TICK_MS  # what everysec may lose, besides the duration of a slow sync
 FAILING = {"write": 0.2, "sync": 0.3, "truncate": 0.2, "rename": 0.3, "create": 0.2, "sync_directory": 0.2}
 
 
 class Life:
-    """See the head. log_class: a Log, or a mutant of one."""
+    """One run; see the top of this file. log_class: Log, or a faulty subclass of it."""
 
     def __init__(
         self, setup: Setup, image: Image, chance: Random, now_ms: int, log_class: type[Log] = Log
@@ -63,10 +63,10 @@ class Life:
         self.files = SimulatedFiles(image, chance)
         self.files.mark = now_ms
         self.batches = Batches(chance)
-        self.held = False  # the log is in trouble: nothing new is asked for, nothing answered
+        self.held = False  # the log has failed: no requests, no replies
         self.syncs: list[LaterSync] = []
         self.rewrite: PendingRewrite | None = None
-        self.rewritten = False  # its base is whole
+        self.rewritten = False  # the new base is complete
         self.faults_until = 0
         self.ended = False
         self.engine, found = recovered_on(self.files, setup, now_ms)
@@ -78,12 +78,12 @@ class Life:
         self.states: list[Portrait] = [self.shown(self.shadow)]
         if self.states[0]:
             self.batches.set_known(known_ids(self.states[0]))
-        self.given: list[tuple[int, int]] = []  # (place in the journal, state): possible from there on
+        self.given: list[tuple[int, int]] = []  # (position in the journal, state): possible from there on
         self.promised: list[tuple[int, int]] = [
             (0, 0)
-        ]  # (place in the journal, state): promised from there on
-        self.owed: list[tuple[int, int]] = []  # (acknowledged at, state): everysec owes it
-        self.offsets: list[tuple[int, int]] = []  # (what log.written was, state): for WAITAOF
+        ]  # (position in the journal, state): promised from there on
+        self.owed: list[tuple[int, int]] = []  # (time of the acknowledgement, state): not synced yet
+        self.offsets: list[tuple[int, int]] = []  # (log.written, state): for WAITAOF
         self.log: Log | None = None
         if setup.appendonly:
             self.start_log(found)
@@ -99,7 +99,7 @@ class Life:
         )
 
     def start_log(self, found: Recovered) -> None:
-        """Go on with the log that was found, or begin one with what there is; or end, for the disk fails."""
+        """Continue the recovered log, or create one; end the run if the disk fails."""
         if self.setup.faults and self.chance.random() < 0.1:
             self.files.faults.failing = dict.fromkeys(FAILING, 0.1)
             self.faults_until = self.now + TICK_MS
@@ -116,11 +116,11 @@ class Life:
             self.ended = True
 
     def write(self, file: File, *, log: bool, rdb: bool) -> None:
-        """The keyspace as a base or a snapshot; OSError."""
+        """Write the keyspace as a base or a snapshot."""
         write_keyspace(file, self.engine.keyspace, self.setup, self.now, log=log, rdb=rdb)
 
     def shown(self, engine: Engine) -> Portrait:
-        """Ties in the order of delivery are kept by the log, but by nothing else."""
+        """Return the portrait of an engine. Only the log keeps the delivery order of equal times."""
         return portrait(engine.keyspace, times=False, ties=not self.setup.rewrites and self.setup.appendonly)
 
     # ---- the other thread
@@ -132,7 +132,7 @@ class Life:
         return sync
 
     def pass_time(self, ms: int) -> None:
-        """Go on, tick by tick; a long time is mostly slept through."""
+        """Advance the clock by ticks; skip most of a long time."""
         ticks = 0
         while ms > 0 and ticks < 40:
             step = min(ms, TICK_MS)
@@ -156,13 +156,13 @@ class Life:
             self.settle_debts()
 
     def note_synced(self) -> None:
-        """What WAITAOF would answer is a promise, too, under any policy."""
+        """Record what WAITAOF would report: it is a promise under any policy."""
         assert self.log is not None
         while self.offsets and self.offsets[0][0] <= self.log.synced:
             self.promised.append((len(self.files.journal), self.offsets.pop(0)[1]))
 
     def settle_debts(self) -> None:
-        """everysec: what was acknowledged a second ago is promised now."""
+        """Promise what everysec acknowledged a second ago."""
         assert self.log is not None
         if self.held or self.log.failure or self.setup.policy == "no":
             return
@@ -172,10 +172,10 @@ class Life:
             self.promised.append((len(self.files.journal), max(due)))
             self.owed = [(at, state) for at, state in self.owed if at + window > self.now]
 
-    # ---- what a server does in a turn
+    # ---- one turn of the event loop
 
     def run(self, turns: int) -> None:
-        """Live on for so many turns."""
+        """Run so many turns."""
         for _ in range(turns):
             if self.ended:
                 break
@@ -229,7 +229,7 @@ class Life:
                 faults.failing = {what: chance.choice((FAILING[what], 1.0))}
 
     def converse(self, requests: list[Command]) -> None:
-        """One turn: requests, while another reader may be waiting, then the log."""
+        """Run one turn: requests, while another reader may be waiting, then the commit."""
         idle = [session for session in self.sessions if session.waiting is None]
         session = self.chance.choice(idle or self.sessions)
         for request in requests:
@@ -243,7 +243,7 @@ class Life:
         self.commit()
 
     def commit(self) -> None:
-        """What was done so far goes to the log; it is promised as soon as the log says so."""
+        """Commit the effects so far to the log."""
         items = self.engine.effects.take()
         place = len(self.files.journal)
         for unit in units(items):
@@ -260,7 +260,7 @@ class Life:
             self.acknowledge(durable)
 
     def acknowledge(self, durable: bool) -> None:
-        """The log has said whether all given to it is as durable as the policy promises."""
+        """Record the result of a commit: whether everything is as durable as the policy promises."""
         self.held = not durable
         if durable and self.setup.policy == "always":
             self.promised.append((len(self.files.journal), len(self.states) - 1))
@@ -281,10 +281,10 @@ class Life:
             lines = "\n".join(differences(seen, repeated)[:10])
             raise Wrong(f"the effects do not say all there was to say: {items}\n{lines}")
 
-    # ---- what else happens to a log
+    # ---- rewrites and settings of the log
 
     def begin_rewrite(self) -> None:
-        """Fork, and let the child write the base: here it is done at once, and commits come after it."""
+        """Begin a rewrite. The base, which a child would write, is written at once; commits follow."""
         assert self.log is not None
         self.commit()
         try:
@@ -301,7 +301,7 @@ class Life:
             self.rewritten = True
 
     def finish_rewrite(self) -> None:
-        """The child has ended."""
+        """Finish the rewrite, as when the child has ended."""
         assert self.log is not None
         rewrite, self.rewrite = self.rewrite, None
         assert rewrite is not None
@@ -310,7 +310,7 @@ class Life:
         self.acknowledge(self.log.commit([], self.now))
 
     def switch_off(self) -> None:
-        """CONFIG SET appendonly no. The next start, which does not know it, finds what is in the log now."""
+        """Run CONFIG SET appendonly no. The next start still reads the log as it is now."""
         if self.log is not None:
             self.close()
             self.log = self.rewrite = None
@@ -318,7 +318,7 @@ class Life:
             self.owed, self.offsets = [], []
 
     def switch_on(self) -> None:
-        """CONFIG SET appendonly yes: nothing is promised before a rewrite has worked."""
+        """Run CONFIG SET appendonly yes: nothing is promised before a rewrite has succeeded."""
         self.commit()
         try:
             self.log = self.new_log()
@@ -330,7 +330,7 @@ class Life:
         self.held = True
 
     def close(self) -> None:
-        """Leave the log. What it had to say yes to is promised then, whatever the policy."""
+        """Close the log. If it reports success everything is promised, whatever the policy."""
         assert self.log is not None
         self.commit()
         if self.log.close(True):
@@ -345,7 +345,7 @@ class Life:
             self.owed = [] if policy == "no" else self.owed
 
     def recover_from_trouble(self) -> None:
-        """What the server does while answers are held."""
+        """Do what the server does while replies are held back."""
         assert self.log is not None
         if self.log.needs_rewrite:
             if self.rewrite is not None:
@@ -357,7 +357,7 @@ class Life:
         self.commit()
 
     def save(self) -> None:
-        """SAVE. Without a log, what it wrote is promised."""
+        """Run SAVE. Without a log, its data are promised."""
         self.commit()
         if not self.setup.appendonly:
             self.given.append((len(self.files.journal), len(self.states) - 1))
@@ -374,15 +374,15 @@ class Life:
             self.promised.append((len(self.files.journal), len(self.states) - 1))
 
     def stop(self) -> None:
-        """A clean end."""
+        """Stop cleanly."""
         self.ended = True
         if self.log is not None:
             self.close()
 
-    # ---- what a crash may leave
+    # ---- crashes
 
     def range_at(self, boundary: int) -> tuple[int, int]:
-        """The first and the last state that may be recovered after a crash at a boundary of the journal."""
+        """Return the first and the last state that may be recovered after a crash at a boundary."""
         promised = max(state for place, state in self.promised if place <= boundary)
         possible = max((state for place, state in self.given if place < boundary), default=0)
         return promised, max(promised, possible)

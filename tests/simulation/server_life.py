@@ -4,7 +4,7 @@ Real: the engine, the turn, Durability, the log, and clients on socket pairs. Si
 thread that syncs. All of it follows from one seed:
 
     clients send ─ a background sync ends ─ turn: execute, commit, reply or hold ─ clients read ─ timer ...
-                                                      └ noted: place in the disk's journal, value
+                                                      └ recorded: position in the journal, value
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STEPS_MS = (0, 0, 1, 10, 100, 1100)
 
 
 class SimulatedSync(Future[None]):
-    """A sync in the other thread. It ends when the test says so, or when the event loop waits for it."""
+    """A sync in the other thread. It ends when the test ends it, or when the event loop waits for it."""
 
     def __init__(self, file: SimulatedFile) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class SimulatedSync(Future[None]):
         self.operations = file.inode.operations
 
     def end(self) -> None:
-        """Succeed or fail, as the disk is now."""
+        """End the sync; it fails if the disk fails now."""
         try:
             self.file.sync_up_to(self.operations)
         except OSError as error:
@@ -57,7 +57,7 @@ class SimulatedSync(Future[None]):
 
 
 class SyncThread:
-    """In place of a ThreadPoolExecutor of one thread."""
+    """Replaces a ThreadPoolExecutor of one thread."""
 
     def __init__(self) -> None:
         self.syncs: list[SimulatedSync] = []
@@ -77,7 +77,7 @@ class SyncThread:
 
 
 class LogHost(ServerInterface):
-    """A host that tells WAITAOF how much of the log is synced."""
+    """A host for WAITAOF, which reports how much of the log is synced."""
 
     durability: Durability
 
@@ -98,11 +98,11 @@ class SimulatedClient:
         self.chance = chance
         self.number = number
         self.count = 0
-        self.expected: list[list[bytes]] = []  # for each reply: the values of which it tells
+        self.expected: list[list[bytes]] = []  # for each expected reply: the values that it acknowledges
         self.sent: list[bytes] = []  # values since the last WAITAOF
 
     def send(self) -> None:
-        """Send one request or a few, unless replies are missing."""
+        """Send one or some requests, unless replies are missing."""
         if self.expected:
             return
         kind = self.chance.choice(("one", "one", "pipeline", "transaction", "waitaof"))
@@ -129,7 +129,7 @@ class SimulatedClient:
         return encoded("XADD", "s", "*", "v", value)
 
     def receive(self) -> tuple[list[bytes], list[bytes]]:
-        """Return the values that were acknowledged, and those of which WAITAOF said that they are synced."""
+        """Return the values that were acknowledged, and those that WAITAOF reported as synced."""
         with contextlib.suppress(BlockingIOError):
             self.parser.feed(self.sock.recv(1 << 16))
         added: list[bytes] = []
@@ -145,7 +145,7 @@ class SimulatedClient:
 
 
 class ServerLife:
-    """See the head. `added` and `synced`: (place in the journal, value) of everything acknowledged."""
+    """One run. `added` and `synced`: (position in the journal, value) of everything acknowledged."""
 
     def __init__(self, seed: int, policy: str) -> None:
         self.chance = Random(seed)
@@ -173,7 +173,7 @@ class ServerLife:
         write_keyspace(file, self.engine.keyspace, self.setup, now, log=True, rdb=True)  # type: ignore[arg-type]
 
     def run(self, steps: int) -> None:
-        """Live on for so many turns of the event loop."""
+        """Run so many turns of the event loop."""
         for _ in range(steps):
             self.step()
         self.files.faults.failing = {}
@@ -198,7 +198,7 @@ class ServerLife:
             self.synced += [(place, value) for value in synced]
 
     def timer(self) -> None:
-        """Do what the server does between two turns: syncs that are due, and rewrites."""
+        """Do what the server does between turns: due syncs, and rewrites."""
         now = self.clock.now_ms()
         self.durability.tick(now)
         log = self.durability.log
@@ -215,13 +215,13 @@ class ServerLife:
                 self.rewrite = begun  # commits follow before it is finished
 
     def close(self) -> None:
-        """Let go of the sockets."""
+        """Close the sockets."""
         self.loop.close()
         for client in self.clients:
             client.sock.close()
 
     def values_in(self, image: Image) -> set[bytes]:
-        """Return the values of all entries that a start on this image finds."""
+        """Return the values of all entries that are recovered from this image."""
         files = SimulatedFiles(image, self.chance)
         engine, _ = recovered_on(files, self.setup, self.clock.now_ms(), new_engine(self.setup))
         session = engine.session()

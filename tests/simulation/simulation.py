@@ -1,11 +1,11 @@
-"""A history: a life, crashed at every boundary of its journal, and lives that begin in what was left.
+"""A history: a run, crashes at every boundary of its journal, and restarts from what is left.
 
-    life 1   ─ o ─ o ─ o ─ o ─ o ─ o ─        every boundary: a few images, each recovered and compared
-                       └ life 2  ─ o ─ o ─    begins in one of these images, and is treated likewise
+    life 1   ─ o ─ o ─ o ─ o ─ o ─ o ─        each boundary: some images, each recovered and compared
+                       └ life 2  ─ o ─ o ─    begins with one of these images; the same checks
                                    └ life 3  ─ o ─ o ─
 
-The recovery of an image is itself crashed at every boundary, and must then come to the same.
-All of it follows from one number, the seed.
+The recovery of an image also crashes at every boundary, and must then give the same result. Everything is
+determined by the seed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from portrait import Portrait, alive, differences
 
-TURNS = (16, 8, 5)  # of the first life, of the lives after it
-HEIRS = (2, 1, 0)  # how many of a life's images others begin with
+TURNS = (16, 8, 5)  # of the first life, and of the following ones
+HEIRS = (2, 1, 0)  # how many images of a life begin another one
 Key = tuple[tuple[str, bytes], ...]
 
 
 class History:
-    """Everything that a seed stands for. run() raises Wrong, which tells the story."""
+    """All runs of one seed. run() raises Wrong with a description of the failure."""
 
     def __init__(self, seed: int, setup: Setup | None = None, log_class: type[Log] = Log) -> None:
         self.seed = seed
@@ -38,7 +38,7 @@ class History:
         self.boundaries = 0
 
     def run(self) -> None:
-        """Live, crash and look."""
+        """Run the history with all its crashes."""
         try:
             self.live({}, BIRTH_MS, replace(self.setup), 0)
         except Wrong as wrong:
@@ -47,7 +47,7 @@ class History:
             ) from wrong.__cause__
 
     def live(self, image: Image, now_ms: int, setup: Setup, depth: int) -> None:
-        """One life, its crashes, its heirs."""
+        """Run one life, its crashes, and the lives that begin with their images."""
         life = Life(setup, image, self.chance, now_ms, self.log_class)
         life.run(TURNS[depth])
         if self.chance.random() < 0.3:
@@ -72,12 +72,12 @@ class Crashes:
         self.life = life
         self.chance = chance
         self.title = title
-        self.known: dict[Key, Portrait] = {}  # what images were recovered to
-        self.first: dict[Key, tuple[Image, int]] = {}  # with the time of the crash
-        self.engine = new_engine(life.setup)  # to recover with: to make one takes longer than to fill it
+        self.known: dict[Key, Portrait] = {}  # the recovered state of each image
+        self.first: dict[Key, tuple[Image, int]] = {}  # and the time of the crash
+        self.engine = new_engine(life.setup)  # for recoveries: creating one takes longer than filling it
 
     def look(self) -> list[tuple[Image, int]]:
-        """Check everything; the images that were met."""
+        """Check all crashes; return the images."""
         journal = self.life.files.journal
         promised = 0
         for boundary, platter in boundaries(self.life.files):
@@ -89,7 +89,7 @@ class Crashes:
         return list(self.first.values())
 
     def modes(self, op: Op | None, more_promised: bool) -> list[str]:
-        """Which images to look at behind an operation. What `forgotten` leaves is changed by syncs only."""
+        """Return the modes of images to check after an operation. `forgotten` changes only after syncs."""
         modes = ["kept"]
         if op is not None and (more_promised or "sync" in op.what):
             modes.append("forgotten")
@@ -100,7 +100,7 @@ class Crashes:
         return modes
 
     def check(self, boundary: int, mode: str, image: Image, now: int, low: int, high: int) -> None:
-        """The image must be recovered to a state that was promised or is possible at the boundary."""
+        """Check that the image is recovered to a promised or possible state of the boundary."""
         key: Key = tuple(image.items())
         if key not in self.known:
             self.first[key] = (image, now)
@@ -112,7 +112,7 @@ class Crashes:
         raise Wrong(self.story(boundary, mode, image, self.compared(seen, low, high, now)))
 
     def recover(self, boundary: int, mode: str, image: Image, now: int) -> Portrait:
-        """What an image is recovered to; and so must it be when the recovery is cut short, and done again."""
+        """Recover an image; check that an interrupted and repeated recovery gives the same state."""
         files = SimulatedFiles(image, self.chance)
         files.mark = now
         seen = self.recovered(files, boundary, mode, image, now)
@@ -130,10 +130,10 @@ class Crashes:
             raise Wrong(self.story(boundary, mode, image, f"refused: {error}")) from error
         return self.life.shown(engine)
 
-    # ---- the story of a failure
+    # ---- description of a failure
 
     def compared(self, seen: Portrait, low: int, high: int, now: int) -> str:
-        """What was recovered, against the states it might have been."""
+        """Compare the recovered state with the expected ones."""
         states = self.life.states
         others = [i for i, state in enumerate(states) if alive(state, now) == seen]
         lines = [f"states {low} to {high} of {len(states)} were right; this is {others or 'none of all'}"]
@@ -143,7 +143,7 @@ class Crashes:
         return "\n".join(lines)
 
     def story(self, boundary: int, mode: str, image: Image, what: str) -> str:
-        """All that is needed to understand it."""
+        """Describe a failure."""
         life = self.life
         journal = [
             f"    {i + 1:4} {'→' if i + 1 == boundary else ' '} {op.mark - BIRTH_MS:8} ms  {op}"

@@ -1,4 +1,4 @@
-"""The simulated disk: to a process it is a disk; after a crash it has kept its promises and no more."""
+"""The simulated disk: a process sees a disk; after a crash only its guarantees have been kept."""
 
 import contextlib
 import random

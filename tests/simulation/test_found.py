@@ -1,4 +1,4 @@
-"""What the simulation has found, as short as it can be told."""
+"""Bugs that the simulation has found, as minimal tests."""
 
 import pytest
 from disk import SimulatedFiles

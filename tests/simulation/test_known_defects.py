@@ -1,4 +1,4 @@
-"""What other servers lose or refuse, each as a small history: here it survives, whatever way it is stored."""
+"""Cases that other servers lose or reject: here they survive every form of storage."""
 
 import io
 from random import Random

@@ -1,4 +1,4 @@
-"""A program's database when the power fails: what was returned is there, and batches are whole."""
+"""The library's database after a power cut: what was returned is there, and batches are complete."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The portrait sees every change that a client could see, and names it."""
+"""The portrait contains and names every change that a client could observe."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The simulation finds what it is there for: with one line of the storage spoilt, it does not take long."""
+"""The simulation detects faults: with one broken line in the storage it fails soon."""
 
 import pytest
 from disk import SimulatedFile, SimulatedFiles

@@ -1,4 +1,4 @@
-"""What stands around a life: how its server is configured, engines, what SAVE and rewrites write."""
+"""The environment of a run: its configuration, engines, and what SAVE and rewrites write."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Item = tuple[int, list[bytes]]
 
 
 class Wrong(AssertionError):
-    """Something was lost, or appeared, or could not be read."""
+    """Data were lost, appeared, or could not be read."""
 
 
 @dataclass
 class Setup:
-    """How the server of a history is configured."""
+    """The configuration of the server of a history."""
 
     policy: str = "always"
     appendonly: bool = True
@@ -42,13 +42,13 @@ class Setup:
     disable_gc: bool = False
     faults: bool = False
     rewrites: bool = True
-    slow_sync_ms: int = 0  # everysec: how long a sync in the other thread takes at most
+    slow_sync_ms: int = 0  # everysec: the longest duration of a sync in the other thread
     node_entries: int = 4
     node_bytes: int = 4096
 
     @classmethod
     def by_chance(cls, chance: Random) -> Setup:
-        """Any."""
+        """Return a random configuration."""
         return cls(
             policy=chance.choice(("always", "always", "everysec", "everysec", "no")),
             appendonly=chance.random() < 0.9,
@@ -65,7 +65,7 @@ class Setup:
 
 
 class LaterSync:
-    """A sync in another thread, seen from the first: it ends by itself some time later."""
+    """A sync in another thread, which ends after some time."""
 
     def __init__(self, file: SimulatedFile, ends_ms: int) -> None:
         self.file = file
@@ -96,7 +96,7 @@ class LaterSync:
 
 
 def replayer(engine: Engine, now_ms: int) -> tuple[Session, Callable[[list[bytes]], bytes | None]]:
-    """A session for what a log says, and how it is carried out."""
+    """Return a session for replay, and a function that executes a command in it."""
     session = engine.session()
     session.replayed = True
 
@@ -109,7 +109,7 @@ def replayer(engine: Engine, now_ms: int) -> tuple[Session, Callable[[list[bytes
 
 
 def new_engine(setup: Setup) -> Engine:
-    """An empty engine."""
+    """Return an empty engine."""
     engine = Engine()
     engine.keyspace.settings.stream_node_max_entries = setup.node_entries
     engine.keyspace.settings.stream_node_max_bytes = setup.node_bytes
@@ -119,7 +119,7 @@ def new_engine(setup: Setup) -> Engine:
 def recovered_on(
     files: SimulatedFiles, setup: Setup, now_ms: int, engine: Engine | None = None
 ) -> tuple[Engine, Recovered]:
-    """An engine, a new one or this one emptied, with what the disk holds. Whatever recover() raises."""
+    """Recover the disk into an engine, a new one or this one emptied. Raises what recover() does."""
     if engine is None:
         engine = new_engine(setup)
     engine.keyspace.flush_all()
@@ -141,7 +141,7 @@ def recovered_on(
 def write_keyspace(
     file: File, keyspace: Keyspace, setup: Setup, now_ms: int, *, log: bool, rdb: bool
 ) -> None:
-    """A keyspace as the base of a log or as a snapshot; OSError."""
+    """Write a keyspace as the base of a log or as a snapshot."""
 
     def sink(data: bytes | bytearray | memoryview) -> None:
         left = memoryview(data)
@@ -155,7 +155,7 @@ def write_keyspace(
 
 
 def known_ids(shown: Portrait) -> list[bytes]:
-    """The IDs of all entries, and of all that are pending."""
+    """Return the IDs of all entries and pending entries."""
     found: set[tuple[int, int]] = set()
     for value in shown.values():
         if value["type"] == "stream":
@@ -165,7 +165,7 @@ def known_ids(shown: Portrait) -> list[bytes]:
 
 
 def units(items: list[Item]) -> list[list[Item]]:
-    """Records, those between MULTI and EXEC together."""
+    """Group records: those between MULTI and EXEC are one unit."""
     found: list[list[Item]] = []
     inside = False
     for item in items:

@@ -1,4 +1,4 @@
-"""What a stream says it takes is what the process has grown by."""
+"""The measured memory of a stream is what the process has grown by."""
 
 import subprocess
 import sys

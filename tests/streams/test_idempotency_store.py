@@ -1,4 +1,4 @@
-"""What a stream remembers of idempotent requests, and how it forgets."""
+"""The remembered idempotent requests of a stream, and their expiry."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""The one pass over a node from outside: every width of number, both forms of trailing length, odd nodes."""
+"""Validation of untrusted nodes: every width of number, both forms of trailing length, unusual nodes."""
 
 import pytest
 

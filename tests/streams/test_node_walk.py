@@ -1,4 +1,4 @@
-"""EntryWalk: either way through a node, piece by piece, and to an ID."""
+"""EntryWalk: through a node in both directions, piece by piece, and to an ID."""
 
 import random
 

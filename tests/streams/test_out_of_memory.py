@@ -1,4 +1,4 @@
-"""The allocator says no in the middle of a change: nothing is ever written where there is no room."""
+"""Out of memory in the middle of a change: nothing is written outside allocated memory."""
 
 import os
 

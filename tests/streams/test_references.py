@@ -1,4 +1,4 @@
-"""Deleting by policy: who holds an entry, and what DELREF and ACKED trims leave."""
+"""Deletion by policy: references to an entry, and what DELREF and ACKED trims leave."""
 
 import os
 import random
