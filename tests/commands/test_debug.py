@@ -24,10 +24,10 @@ class Trusting(ServerInterface):
     def sleep(self, seconds):
         self.asked.append(("sleep", seconds))
 
-    def reload(self, call, flush, save, merge):
+    def reload(self, now_ms, flush, save, merge):
         self.asked.append(("reload", flush, save, merge))
 
-    def reload_log(self, call):
+    def reload_log(self, now_ms):
         self.asked.append(("reload_log",))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from redis.lock import Lock
 
-from headrace.engine.effects import Effects
 from headrace.engine.engine import Engine
 from headrace.engine.write_gate import WriteGate
+from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
 

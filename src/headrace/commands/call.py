@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
 
 import cython
 
 from headrace.commands.arguments import Arguments
+from headrace.commands.engine_interface import EngineInterface
+from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.keyspace.blocking import Waiter
+from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.resp.writer import ReplyWriter
 from headrace.visibility import Public
@@ -38,7 +40,7 @@ def write_synced(call: Call) -> None:
     call.reply.integer(0)
 
 
-ON_TIMEOUT: dict[str, Callable[[Any], None]] = {
+ON_TIMEOUT: dict[str, Callable[[Call], None]] = {
     "null_array": write_null_array,
     "null": write_null,
     "zero": write_zero,
@@ -54,8 +56,8 @@ class Call:
     A command writes exactly one reply to `reply`, or raises a CommandError, or calls wait().
     """
 
-    engine: Any
-    server: Any
+    engine: EngineInterface
+    server: ServerInterface
     keyspace: Keyspace
     session: Public[Session]
     reply: Public[ReplyWriter]
@@ -66,11 +68,13 @@ class Call:
     may_block: Public[cython.bint]
     # effects are recorded: only then should a command build the arguments of record()
     recording: Public[cython.bint]
-    effects: Any
+    effects: Effects
     records: list[tuple[int, list[bytes]]]  # the items of effects: saves record() a look-up
     _arguments: Arguments
 
-    def __init__(self, engine: Any, keyspace: Keyspace, server: Any, effects: Any) -> None:
+    def __init__(
+        self, engine: EngineInterface, keyspace: Keyspace, server: ServerInterface, effects: Effects
+    ) -> None:
         self.engine = engine
         self.keyspace = keyspace
         self.server = server
@@ -150,10 +154,10 @@ class Call:
         self,
         keys: list[bytes],
         deadline_ms: cython.longlong,
-        serve: Callable[[Any], bool],
+        serve: Callable[[Call], bool],
         on_timeout: str = "null_array",
-        wait_class: object = None,
-        may_be_served: Callable[[Any, bytes], bool] | None = None,
+        wait_class: Hashable = None,
+        may_be_served: Callable[[Database, bytes], bool] | None = None,
     ) -> cython.void:
         """Block the session until `serve` replies or the deadline passes. Allowed only if may_block.
 
@@ -170,7 +174,15 @@ class Call:
         timeout = ON_TIMEOUT[on_timeout]
         database = self.database.index
         waiter = Waiter(
-            self.session, database, keys, deadline_ms, serve, timeout, self.command, wait_class, may_be_served
+            self.session,
+            database,
+            keys,
+            deadline_ms,
+            serve,
+            timeout,
+            self.command.name,
+            wait_class,
+            may_be_served,
         )
         self.session.waiting = waiter
         self.keyspace.blocking.wait(waiter)

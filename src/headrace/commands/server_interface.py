@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
 import cython
 
@@ -168,14 +167,14 @@ class ServerInterface:
         """
         return -1
 
-    def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
+    def reload(self, now_ms: int, flush: bool, save: bool, merge: bool) -> None:
         """DEBUG RELOAD: take a snapshot if `save`, drop all keys if `flush`, load the snapshot.
 
         If a key exists already, it is replaced if `merge`; else that is an error.
         """
         raise NoDirectory()
 
-    def reload_log(self, call: Any) -> None:
+    def reload_log(self, now_ms: int) -> None:
         """DEBUG LOADAOF: write and sync the log, drop all keys, replay the log."""
         raise NoDirectory()
 

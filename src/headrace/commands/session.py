@@ -6,6 +6,9 @@ from typing import Any
 
 import cython
 
+from headrace.access.user import User
+from headrace.commands.spec import Command
+from headrace.commands.stats import CommandRow
 from headrace.keyspace.blocking import Waiter
 from headrace.keyspace.watching import Watch
 from headrace.resp.writer import ReplyWriter
@@ -36,11 +39,9 @@ class Session:
     library_name: Public[bytes]
     library_version: Public[bytes]
     user: Public[bytes]  # the user's name
-    # the access.user.User; None: a session of this program, which may do everything
-    identity: Public[Any]
-    restricted_user: Public[
-        Any
-    ]  # the User whose rules are checked (see engine/authorization.py); None: all is allowed
+    identity: Public[User | None]  # None: a session of this program, which may do everything
+    # whose rules are checked (see engine/authorization.py); None: all is allowed
+    restricted_user: Public[User | None]
     authenticated: Public[cython.bint]  # it has authenticated, or needed no password
     unauthenticated: Public[cython.bint]  # it must authenticate before anything else
     address: Public[bytes]  # "ip:port" of the client
@@ -48,8 +49,8 @@ class Session:
     file_number: Public[cython.int]  # of the socket; -1 when there is none
     created_ms: Public[cython.longlong]
     active_ms: Public[cython.longlong]  # of the last request
-    last_command: Public[Any]  # the latest Command, or None
-    queue: Public[list[Any] | None]  # the requests since MULTI; None outside of it
+    last_command: Public[Command | None]
+    queue: Public[list[tuple[CommandRow, list[bytes]]] | None]  # the requests since MULTI; None outside of it
     queue_bytes: cython.Py_ssize_t  # memory of the queue
     transaction_failed: Public[cython.bint]  # a request since MULTI was rejected: EXEC will fail
     watch: Public[Watch | None]
@@ -62,15 +63,15 @@ class Session:
     replayed: Public[cython.bint]
     reply_mode: Public[cython.int]
     force_reply: Public[cython.bint]  # send the latest reply even if CLIENT REPLY is off
-    subscription_count: Public[
-        cython.int
-    ]  # channels and patterns; in RESP2 few commands are allowed while it is not 0
+    # channels and patterns; in RESP2 few commands are allowed while it is not 0
+    subscription_count: Public[cython.int]
     monitoring: Public[cython.bint]  # it receives MONITOR lines
     channels: dict[bytes, None]  # in the order of subscription
     patterns: dict[bytes, None]
     no_evict: Public[cython.bint]
     no_touch: Public[cython.bint]
-    transport: Public[Any]  # the server's connection object; commands do not use it
+    # a Connection, EngineSession or Wakeup: only the session's owner uses it, and knows its type
+    transport: Public[Any]
 
     def __init__(self, number: cython.longlong, address: bytes = b"", local_address: bytes = b"") -> None:
         self.id = number
@@ -120,9 +121,9 @@ class Session:
         self.reply.protocol = 2
 
     @cython.ccall
-    def enqueue(self, row: Any, argv: list[bytes]) -> cython.void:
+    def enqueue(self, row: CommandRow, argv: list[bytes]) -> cython.void:
         """Queue a request inside MULTI."""
-        queue: list[Any] | None = self.queue
+        queue: list[tuple[CommandRow, list[bytes]]] | None = self.queue
         word: bytes
         assert queue is not None
         if not queue:

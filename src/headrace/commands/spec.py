@@ -11,7 +11,6 @@ A container such as CONFIG has subcommands with full names: "config|get".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import cython
 
@@ -36,7 +35,7 @@ class Command:
     word: bytes  # the last part of the name: b"get" of "config|get"
     name_length: cython.int  # number of arguments that form the name: 1, or 2 for a subcommand
     arity: cython.int
-    run: Callable[[Any], object] | None  # None for a container, which has only subcommands
+    run: Callable[..., object] | None  # None for a container, which has only subcommands
     flags: frozenset[str]
     first_key: cython.int
     last_key: cython.int
@@ -59,7 +58,7 @@ class Command:
         self,
         name: str,
         arity: cython.int,
-        run: Callable[[Any], object] | None,
+        run: Callable[..., object] | None,
         flags: str = "",
         keys: tuple[int, int, int] | Callable[[list[bytes]], list[int]] = (0, 0, 0),
         group: str = "generic",

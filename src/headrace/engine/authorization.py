@@ -138,9 +138,11 @@ class Authorization:
                 self.refresh_session(session)
 
     def _may_keep_subscriptions(self, session: Session) -> bool:
-        user: User = session.identity
-        return all(user.may_subscribe(name, False) for name in session.channels) and all(
-            user.may_subscribe(glob, True) for glob in session.patterns
+        user = session.identity
+        return (
+            user is not None
+            and all(user.may_subscribe(name, False) for name in session.channels)
+            and all(user.may_subscribe(glob, True) for glob in session.patterns)
         )
 
     # Authorization.
@@ -160,7 +162,8 @@ class Authorization:
     def _check_request(
         self, session: Session, request: AccessRequest, context: bytes, now_ms: int, changed: bool = False
     ) -> CommandError | None:
-        user: User = session.restricted_user
+        user = session.restricted_user
+        assert user is not None
         verdict = user.verdict(request)
         if not verdict:
             return None
@@ -173,15 +176,14 @@ class Authorization:
             return NoKeyAccess()
         return NoChannelAccess() if reason == log.CHANNEL else command_denied(user.name, request.name)
 
-    def check_waiter(self, waiter: Waiter, now_ms: int) -> None:
+    def check_waiter(self, waiter: Waiter, session: Session, command: Command, now_ms: int) -> None:
         """Raise the permission error if the waiting session may no longer be served."""
-        session: Session = waiter.session
         if session.unauthenticated:
             raise NotAuthenticated()
-        request = AccessRequest(waiter.command.name, list(waiter.keys))
-        if waiter.command.first_key or waiter.command.movable_keys is not None:
+        request = AccessRequest(command.name, list(waiter.keys))
+        if command.first_key or command.movable_keys is not None:
             request.keys = list(range(len(waiter.keys)))
-            request.uses = [key_uses(waiter.command, [])[0]] * len(waiter.keys)
+            request.uses = [key_uses(command, [])[0]] * len(waiter.keys)
         permission_error = self._check_request(session, request, log.TOP_LEVEL, now_ms)
         if permission_error is not None:
             raise permission_error

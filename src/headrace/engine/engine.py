@@ -18,16 +18,16 @@ from headrace.commands.server.saving import SYNCED
 from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
+from headrace.commands.stats import CommandRow, Stats
 from headrace.commands.table import COMMANDS
 from headrace.engine import error_replies
 from headrace.engine.authorization import Authorization
 from headrace.engine.clock import earlier_time
-from headrace.engine.effects import Effects
-from headrace.engine.stats import CommandRow, Stats
 from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate, never_serve, no_timeout_reply
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.blocking import Blocking, Waiter, WakeOrder
+from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
@@ -314,15 +314,15 @@ class Engine:
     @cython.cfunc
     def _retry_waiter(self, waiter: Waiter) -> cython.bint:
         """Retry one waiter; return True if it was served, and unblock its session."""
-        call: Call = self._prepare_waiter_call(waiter)
+        row: CommandRow = self.by_name[waiter.command_name]
+        call: Call = self._prepare_waiter_call(waiter, row)
         mark: cython.Py_ssize_t = call.reply.mark()
         effects: cython.Py_ssize_t = self.effects.position()
-        row: CommandRow = self.by_name[waiter.command.name]
         since: cython.longlong = self.timing.lap_ns
         served: bool
         try:
             if call.session.restricted_user is not None:
-                self.auth.check_waiter(waiter, call.now)
+                self.auth.check_waiter(waiter, call.session, row.command, call.now)
             if self.write_gate.write_error is not None and row.command.write:
                 raise CommandError(self.write_gate.write_error.decode())
             served = waiter.serve(call)
@@ -341,15 +341,16 @@ class Engine:
         return served
 
     @cython.cfunc
-    def _prepare_waiter_call(self, waiter: Waiter) -> Call:
+    def _prepare_waiter_call(self, waiter: Waiter, row: CommandRow) -> Call:
         """Return a call set up for the waiter's command. It has no arguments and may not block."""
         call: Call = self.waiter_call
+        assert isinstance(waiter.session, Session)
         session: Session = waiter.session
         call.now = self.keyspace.now
         call.session = session
         call.reply = session.reply
         call.argv = []
-        call.command = waiter.command
+        call.command = row.command
         call.database = self.keyspace.databases[waiter.database]
         self.keyspace.counts_lookups = call.command.readonly
         return call
@@ -380,7 +381,7 @@ class Engine:
 
     @cython.cfunc
     def _time_out(self, waiter: Waiter, error: CommandError | None) -> cython.void:
-        call: Call = self._prepare_waiter_call(waiter)
+        call: Call = self._prepare_waiter_call(waiter, self.by_name[waiter.command_name])
         mark: cython.Py_ssize_t = call.reply.mark()
         if error is None:
             waiter.on_timeout(call)
@@ -477,7 +478,7 @@ class Engine:
             return False
         if self.write_gate.writes_only and not self.write_gate.is_write(session, row):
             return False
-        waiter = Waiter(session, session.database, [], 0, never_serve, no_timeout_reply, row.command)
+        waiter = Waiter(session, session.database, [], 0, never_serve, no_timeout_reply, row.command.name)
         session.waiting = waiter
         self.keyspace.blocking.wait(waiter)
         self.write_gate.paused_requests[session] = argv

@@ -13,9 +13,9 @@ import cython
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
+from headrace.commands.stats import CommandRow
 from headrace.engine.engine import Engine
 from headrace.engine.error_replies import wire_text
-from headrace.engine.stats import CommandRow
 from headrace.errors import CommandError, WrongArgumentCount, to_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.visibility import Public

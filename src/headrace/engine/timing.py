@@ -16,12 +16,12 @@ from headrace import system
 from headrace.commands import redaction
 from headrace.commands.call import Call
 from headrace.commands.connection.subscriptions import PubSub
+from headrace.commands.server.latency_events import LatencyMonitor
+from headrace.commands.server.slow_requests import SlowLog
+from headrace.commands.stats import CommandRow
 from headrace.engine.clock import RealClock
-from headrace.engine.histogram import Histogram
-from headrace.engine.latency import LatencyMonitor
-from headrace.engine.slowlog import SlowLog
-from headrace.engine.stats import CommandRow
 from headrace.keyspace.settings import Settings
+from headrace.structures.histogram import Histogram
 
 NEVER_NS = cython.declare(cython.longlong, (1 << 62) - 1)
 

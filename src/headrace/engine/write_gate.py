@@ -10,13 +10,12 @@ A request checks one flag, `shut`, and two numbers; it checks the rest only if n
 
 from __future__ import annotations
 
-from typing import Any
-
 import cython
 
+from headrace.commands.call import Call
 from headrace.commands.session import Session
+from headrace.commands.stats import CommandRow
 from headrace.engine.error_replies import Loading
-from headrace.engine.stats import CommandRow
 from headrace.errors import CommandError, ServerOutOfMemory
 from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount
@@ -25,12 +24,12 @@ from headrace.streams.memory_account import MemoryAccount
 SCRIPTS = frozenset({b"eval", b"evalsha"})
 
 
-def never_serve(call: Any) -> bool:
+def never_serve(call: Call) -> bool:
     """The `serve` function of a paused request: only the end of the pause serves it."""
     return False
 
 
-def no_timeout_reply(call: Any) -> None:
+def no_timeout_reply(call: Call) -> None:
     """The `on_timeout` function of a paused request. It is never called: the request has no deadline."""
 
 
@@ -65,7 +64,7 @@ class WriteGate:
     write_error: bytes | None
     paused_until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
-    paused_requests: dict[Any, list[bytes]]  # session -> argv, in order of arrival
+    paused_requests: dict[Session, list[bytes]]  # session -> argv, in order of arrival
     memory: MemoryAccount
     eviction: Eviction
 
@@ -117,7 +116,7 @@ class WriteGate:
             self.paused_until = max(self.paused_until + by_ms, 1)
 
     @cython.ccall
-    def take_paused(self) -> dict[Any, list[bytes]]:
+    def take_paused(self) -> dict[Session, list[bytes]]:
         """End the pause and return the requests it held."""
         found = self.paused_requests
         self.paused_requests = {}

@@ -16,9 +16,8 @@ common (plain readers, each with an ID of its own) have the class None: each of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 import cython
 
@@ -36,30 +35,30 @@ class Waiter:
     may_be_served(database, key), if not None, returns in constant time whether a retry makes sense.
     """
 
-    session: Any
+    session: object
     database: cython.Py_ssize_t
     keys: list[bytes]
     deadline: cython.longlong
-    serve: Callable[[Any], bool]
-    on_timeout: Callable[[Any], None]
-    command: Any  # the row of the blocked command
-    wait_class: Any
-    may_be_served: Callable[[Any, bytes], bool] | None
+    serve: Callable[..., bool]
+    on_timeout: Callable[..., None]
+    command_name: bytes  # of the blocked command
+    wait_class: Hashable
+    may_be_served: Callable[..., bool] | None
     number: cython.longlong  # order of arrival among all waiters
     tried: cython.longlong  # the latest round of take_ready() in which it was tried
     alive: cython.bint
 
     def __init__(
         self,
-        session: Any,
+        session: object,
         database: cython.Py_ssize_t,
         keys: list[bytes],
         deadline: cython.longlong,
-        serve: Callable[[Any], bool],
-        on_timeout: Callable[[Any], None],
-        command: Any = None,
-        wait_class: Any = None,
-        may_be_served: Callable[[Any, bytes], bool] | None = None,
+        serve: Callable[..., bool],
+        on_timeout: Callable[..., None],
+        command_name: bytes = b"",
+        wait_class: Hashable = None,
+        may_be_served: Callable[..., bool] | None = None,
     ) -> None:
         self.session = session
         self.database = database
@@ -67,7 +66,7 @@ class Waiter:
         self.deadline = deadline
         self.serve = serve
         self.on_timeout = on_timeout
-        self.command = command
+        self.command_name = command_name
         self.wait_class = wait_class
         self.may_be_served = may_be_served
         self.number = 0
@@ -98,11 +97,11 @@ def number_of(waiter: Waiter) -> int:
 class WakeOrder:
     """The order in which a key's waiters are tried: by arrival; a class ends at the first unserved one."""
 
-    wait_classes: dict[Any, OrderedDict[Waiter, None]]
+    wait_classes: dict[Hashable, OrderedDict[Waiter, None]]
     heads: list[tuple[int, Waiter]]  # the first of each class
     unclassed: Iterator[Waiter]  # the waiters of class None when the retries began
 
-    def __init__(self, wait_classes: dict[Any, OrderedDict[Waiter, None]]) -> None:
+    def __init__(self, wait_classes: dict[Hashable, OrderedDict[Waiter, None]]) -> None:
         self.wait_classes = wait_classes
         self.heads = []
         self.unclassed = iter(list(wait_classes.get(None, ())))
@@ -138,7 +137,7 @@ class Blocking:
     count: cython.Py_ssize_t  # live waiters
     number: cython.longlong
     round: cython.longlong  # number of take_ready() calls
-    queues: dict[tuple[int, bytes], dict[Any, OrderedDict[Waiter, None]]]
+    queues: dict[tuple[int, bytes], dict[Hashable, OrderedDict[Waiter, None]]]
     ready: dict[tuple[int, bytes], None]
     heap: list[tuple[int, int, Waiter]]
     timers: list[tuple[int, tuple[int, bytes]]]

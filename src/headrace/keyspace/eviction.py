@@ -15,8 +15,7 @@ stream would have to update it.
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -29,17 +28,10 @@ STREAM_OLDEST = "stream-oldest"
 POLICIES = (NO_EVICTION, STREAM_OLDEST)
 
 
-class EffectRecorder(Protocol):
-    """Records effects, as engine.effects.Effects does."""
-
-    def record(self, database: int, request: list[bytes], /) -> None:
-        """Record a request that changed the database."""
-
-
 class Eviction:
     """Evicts entries of one keyspace and records one XTRIM for each stream."""
 
-    def __init__(self, keyspace: Keyspace, effects: EffectRecorder) -> None:
+    def __init__(self, keyspace: Keyspace, effects: Effects) -> None:
         self.keyspace = keyspace
         self.effects = effects
         self.policy = NO_EVICTION

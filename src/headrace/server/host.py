@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 from headrace.commands.server_interface import Section, ServerInterface
 from headrace.commands.session import Session
@@ -182,16 +181,16 @@ class ServerHost(ServerInterface):
         """Discard a running snapshot after FLUSHALL; save the empty data if there are save rules."""
         self.saving.on_flushall(now_ms)
 
-    def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
+    def reload(self, now_ms: int, flush: bool, save: bool, merge: bool) -> None:
         """Run DEBUG RELOAD: save a snapshot and load it."""
         self._refuse_while_loading()
         if save:
-            self.saving.save(call.now)
+            self.saving.save(now_ms)
         if flush:
-            call.keyspace.flush_all()
+            self.loop.engine.keyspace.flush_all()
         try:
             with closing(self.saving.files.source(self.config.text("dbfilename"))) as source:
-                read_rdb(source, call.keyspace, now_ms=call.now, merge=merge)
+                read_rdb(source, self.loop.engine.keyspace, now_ms=now_ms, merge=merge)
         except (OSError, Damaged) as wrong:
             logging.getLogger("headrace").error("DEBUG RELOAD: %s", wrong)
             raise CommandError("ERR Error trying to load the RDB dump, check server logs.") from None
@@ -199,14 +198,14 @@ class ServerHost(ServerInterface):
             if self.durability.log is not None and not (save and flush):
                 self.saving.queue_rewrite()  # the log does not contain the data loaded now
 
-    def reload_log(self, call: Any) -> None:
+    def reload_log(self, now_ms: int) -> None:
         """Run DEBUG LOADAOF: replay the log."""
         self._refuse_while_loading()
-        if self.durability.log is None or not self.durability.flush(call.now):
+        if self.durability.log is None or not self.durability.flush(now_ms):
             raise CommandError("ERR Error trying to load the AOF files, check server logs.")
-        call.keyspace.flush_all()
+        self.loop.engine.keyspace.flush_all()
         try:
-            self.startup.replay(call.now)
+            self.startup.replay(now_ms)
         except (OSError, HeadraceError) as wrong:
             logging.getLogger("headrace").error("DEBUG LOADAOF: %s", wrong)
             raise CommandError("ERR Error trying to load the AOF files, check server logs.") from None

@@ -24,8 +24,8 @@ from headrace.api.local.background import TimerThread
 from headrace.api.local.clock import NEVER_MS, Clock, clock_change_checker, elapsed_ms_of
 from headrace.client.server_errors import command_error
 from headrace.commands.session import Session
+from headrace.commands.stats import CommandRow
 from headrace.engine.engine import Engine
-from headrace.engine.stats import CommandRow
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError
 from headrace.resp.reader import ReplyReader
 from headrace.visibility import Public

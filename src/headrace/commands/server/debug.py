@@ -45,7 +45,7 @@ def run_digest_value(call: Call) -> None:
 
 def run_loadaof(call: Call) -> None:
     """DEBUG LOADAOF: load all data from the log."""
-    call.server.reload_log(call)
+    call.server.reload_log(call.now)
     call.reply.ok()
 
 
@@ -78,7 +78,7 @@ def run_reload(call: Call) -> None:
             save = False
         else:
             raise BadReloadOption()
-    call.server.reload(call, flush, save, merge)
+    call.server.reload(call.now, flush, save, merge)
     call.reply.ok()
 
 

@@ -104,7 +104,7 @@ def run_doctor(call: Call) -> None:
     clients, fragmentation = found[b"clients.normal"], found[b"fragmentation"]
     advice: list[str] = []
     limit = dict(call.server.info("memory")).get("maxmemory", 0)
-    if limit and used > FULL_RATIO * limit:
+    if isinstance(limit, int) and limit and used > FULL_RATIO * limit:
         advice.append(f"- {used} bytes of maxmemory ({limit} bytes) are used.")
     elif used < WORTH_A_LOOK_BYTES:
         advice.append("Too little memory is used for a report.")

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from headrace.engine.histogram import Histogram
+from headrace.structures.histogram import Histogram
 
 
 def filled(durations):

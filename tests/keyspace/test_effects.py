@@ -1,4 +1,4 @@
-from headrace.engine.effects import Effects
+from headrace.keyspace.effects import Effects
 
 
 def test_nothing_is_kept_while_recording_is_off():

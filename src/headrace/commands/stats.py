@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import cython
 
 from headrace.commands.spec import Command
-from headrace.engine.histogram import Histogram
+from headrace.structures.histogram import Histogram
 from headrace.visibility import Public
+
+
+def run_container(call: object) -> None:
+    """Raise an error: a container without a subcommand is rejected before it runs."""
+    raise AssertionError("a container has no function")
 
 
 @cython.final
@@ -17,7 +22,7 @@ class CommandRow:
     """A command with this engine's counters, and copies of its fields as C types."""
 
     command: Command
-    run: Any
+    run: Callable[..., object]
     arity: cython.int
     readonly: cython.bint
     is_plain: cython.bint  # no subcommands
@@ -29,7 +34,7 @@ class CommandRow:
 
     def __init__(self, command: Command) -> None:
         self.command = command
-        self.run = command.run
+        self.run = command.run if command.run is not None else run_container
         self.arity = command.arity
         self.readonly = command.readonly
         self.is_plain = not command.subcommands

@@ -1,0 +1,117 @@
+"""What commands need from the engine that runs them: sessions, users, statistics, transactions, pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+from typing import Protocol
+
+from headrace.access.log import AccessLog
+from headrace.access.users import Users
+from headrace.commands.connection.subscriptions import PubSub
+from headrace.commands.server.latency_events import LatencyMonitor
+from headrace.commands.server.slow_requests import SlowLog
+from headrace.commands.session import Session
+from headrace.commands.stats import CommandRow, Stats
+from headrace.errors import CommandError
+from headrace.keyspace.eviction import Eviction
+
+
+class AuthorizationInterface(Protocol):
+    """Users and permissions: engine.authorization.Authorization."""
+
+    users: Users
+    log: AccessLog
+
+    def begin_session(self, session: Session) -> None:
+        """Log in a new client as the default user."""
+
+    def authenticate(
+        self, session: Session, name: bytes, password: bytes, command: bytes, now_ms: int
+    ) -> bool:
+        """Log the session in and return True if the password is right; else log the denial."""
+
+    def refresh_sessions(self, caller: Session | None) -> None:
+        """Apply changed users to all sessions."""
+
+    def check_commands(self, session: Session, names: Iterable[bytes], now_ms: int) -> None:
+        """Raise CommandError if the user may not run one of these commands."""
+
+
+class TimingInterface(Protocol):
+    """Durations of requests: engine.timing.Timing."""
+
+    @property
+    def slow_log(self) -> SlowLog:
+        """The slow requests."""
+
+    @property
+    def latency(self) -> LatencyMonitor:
+        """The latency events."""
+
+    def refresh(self) -> None:
+        """Re-read the settings and the list of monitors."""
+
+
+class WriteGateInterface(Protocol):
+    """Requests that must not run now: engine.write_gate.WriteGate."""
+
+    @property
+    def eviction(self) -> Eviction:
+        """What is dropped when memory is full."""
+
+    @property
+    def paused_requests(self) -> Sized:
+        """The requests that a pause holds."""
+
+    def pause(self, paused_until: int, writes_only: bool) -> None:
+        """Pause requests until that time, in milliseconds since 1970."""
+
+    def end_pause(self) -> None:
+        """End the pause."""
+
+
+class EngineInterface(Protocol):
+    """The engine as commands see it: engine.engine.Engine."""
+
+    @property
+    def clients(self) -> dict[int, Session]:
+        """All sessions by id, oldest first."""
+
+    @property
+    def pubsub(self) -> PubSub:
+        """The subscriptions of all sessions."""
+
+    @property
+    def scripts(self) -> dict[bytes, str]:
+        """The loaded scripts by digest."""
+
+    @property
+    def stats(self) -> Stats:
+        """The counters."""
+
+    @property
+    def auth(self) -> AuthorizationInterface:
+        """Users and permissions."""
+
+    @property
+    def timing(self) -> TimingInterface:
+        """Durations of requests."""
+
+    @property
+    def write_gate(self) -> WriteGateInterface:
+        """Requests that must not run now."""
+
+    def run_transaction(self, session: Session, queue: list[tuple[CommandRow, list[bytes]]]) -> None:
+        """Run the queued commands of an EXEC, and write one reply each."""
+
+    def kill(self, session: Session) -> None:
+        """Close another client's session."""
+
+    def unblock(self, session: Session, error: CommandError | None = None) -> bool:
+        """End the session's wait; return False if it does not wait."""
+
+    def unwatch(self, session: Session) -> None:
+        """Remove all watches of the session."""
+
+    def set_active_expiry(self, on: bool) -> None:
+        """Let tick() delete expired keys, or only accesses to them."""
