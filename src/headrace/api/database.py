@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -142,8 +141,9 @@ class Database:
         Args:
             options: redis-py's own options, such as `decode_responses=True`.
         """
-        made: redis.Redis = import_module("headrace.api.local.redispy").client(self, **options)
-        return made
+        from headrace.api.local import redispy
+
+        return redispy.client(self, **options)
 
     def async_client(self, **options: Any) -> redis.asyncio.Redis:
         """Return a `redis.asyncio.Redis` client of this database.
@@ -151,18 +151,21 @@ class Database:
         Args:
             options: redis-py's own options.
         """
-        made: redis.asyncio.Redis = import_module("headrace.api.local.async_redispy").async_client(
-            self, **options
-        )
-        return made
+        from headrace.api.local import async_redispy
 
-    def connection_class(self) -> Any:
+        return async_redispy.async_client(self, **options)
+
+    def connection_class(self) -> type[redis.UnixDomainSocketConnection]:
         """Return redis-py's connection class for this database, for libraries that make their own pool."""
-        return import_module("headrace.api.local.redispy").connection_class(self)
+        from headrace.api.local import redispy
 
-    def async_connection_class(self) -> Any:
+        return redispy.connection_class(self)
+
+    def async_connection_class(self) -> type[redis.asyncio.UnixDomainSocketConnection]:
         """Return the connection class of redis.asyncio bound to this database."""
-        return import_module("headrace.api.local.async_redispy").connection_class(self)
+        from headrace.api.local import async_redispy
+
+        return async_redispy.connection_class(self)
 
     @property
     def durable(self) -> bool:
@@ -332,9 +335,9 @@ def connect(
             f"{url!r} is not a server's address, such as redis://127.0.0.1:7777;"
             " for a directory of this machine use headrace.open()"
         )
-    return Database(
-        import_module("headrace.api.remote_backend").RemoteBackend(url, reconnect_timeout=reconnect_timeout)
-    )
+    from headrace.api.remote_backend import RemoteBackend
+
+    return Database(RemoteBackend(url, reconnect_timeout=reconnect_timeout))
 
 
 def encode_argument(value: FieldValue) -> bytes:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from headrace.api import handlers
@@ -257,7 +256,9 @@ class Group(Generic[T]):
 
     async def run_async(self, signals: bool = True) -> None:
         """Run the handlers in asyncio: `async` handlers in this loop, others in threads. See run()."""
-        await import_module("headrace.api.consuming.async_consumer").run_handlers(self, signals)
+        from headrace.api import async_handlers
+
+        await async_handlers.run_handlers(self.handlers, self.stop, signals)
 
     def stop(self) -> None:
         """Make run() return. It may be called from any thread or a signal handler.

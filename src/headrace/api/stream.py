@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from headrace.api.backend import Backend, Stop
 from headrace.api.codecs.arguments import (
@@ -24,6 +23,7 @@ from headrace.api.codecs.arguments import (
 )
 from headrace.api.codecs.codec import PLAIN, Fields, codec_for
 from headrace.api.entry import Entry, entries_from_reply
+from headrace.api.group import Group
 from headrace.api.info import GroupInfo, StreamInfo
 from headrace.api.retry_policy import LEASE_DEFAULT, MAX_DELIVERIES_DEFAULT, Backoff
 from headrace.api.stream_id import StreamID, id_from_reply
@@ -37,9 +37,6 @@ from headrace.errors import (
     NotSupported,
     UsageError,
 )
-
-if TYPE_CHECKING:
-    from headrace.api.group import Group
 
 T = TypeVar("T")
 
@@ -464,10 +461,9 @@ class Stream(Generic[T]):
         >>> async for entry in orders.follow_async():
         ...     await websocket.send(entry.text["customer"])
         """
-        made: AsyncIterator[Entry[T]] = import_module("headrace.api.consuming.async_stream").follow(
-            self, after, stop
-        )
-        return made
+        from headrace.api.consuming.async_stream import follow
+
+        return follow(self, after, stop)
 
     def _follow(self, after: StreamID, stop: Stop | None) -> Iterator[Entry[T]]:
         while stop is None or not stop.is_set():
@@ -513,7 +509,7 @@ class Stream(Generic[T]):
             backoff: as in Group.
             recreate: as in Group.
         """
-        made: Group[T] = import_module("headrace.api.group").Group(
+        return Group(
             self,
             name,
             start,
@@ -523,7 +519,6 @@ class Stream(Generic[T]):
             backoff=backoff,
             recreate=recreate,
         )
-        return made
 
     def groups(self) -> list[GroupInfo]:
         """Return the consumer groups; an empty list if the stream does not exist."""

@@ -23,17 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.api.backend import Stop
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
-from headrace.api.consuming.consumer import is_unawaited, unawaited_handler_error
 from headrace.api.consuming.in_flight import log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
-from headrace.api.consuming.runner import perform, wait
+from headrace.api.consuming.runner import is_unawaited, perform, unawaited_handler_error, wait
 from headrace.api.delivery import Delivery
-from headrace.api.handlers import no_signals, stop_on_signals
 from headrace.errors import HeadraceError, UsageError
 
 if TYPE_CHECKING:
     from headrace.api.consuming.consumer import Consumer
-    from headrace.api.group import Group
 
 T = TypeVar("T")
 
@@ -51,13 +48,11 @@ class AsyncDriver:
         self._lease_renewer = LeaseRenewer(self._backend, self.worker)
         self._threads = ThreadPoolExecutor(1 + REQUEST_THREADS, thread_name_prefix=f"headrace {self.worker}")
         self._waits: list[Stop] = []  # of tasks that wait
-        self._running_calls: set[asyncio.Future[None]] = (
-            set()
-        )  # in threads, for tasks that may be gone by now
+        # in threads, for tasks that may be gone by now
+        self._running_calls: set[asyncio.Future[None]] = set()
         self._loop_thread = threading.get_ident()
-        self._runs_inline = not (
-            self._backend.is_remote or getattr(self._backend, "durable", True)
-        )  # microseconds: no thread
+        # requests take microseconds: no thread is needed
+        self._runs_inline = not (self._backend.is_remote or getattr(self._backend, "durable", True))
         self._settling = False  # by a task of this loop, which looks for the next action itself
 
     async def __aenter__(self) -> AsyncDriver:
@@ -97,9 +92,7 @@ class AsyncDriver:
                 perform(self._backend, self.worker, action)
             elif isinstance(action, BlockingRead | Idle):
                 wait(self._backend, self.worker, action, Stop())
-        if (
-            self._consumer.has_generated_name
-        ):  # the name is unique, so no entry can become pending with it now
+        if self._consumer.has_generated_name:  # it is unique: no entry can become pending with it now
             with suppress(UsageError):  # it has pending entries
                 self._consumer.group.remove_consumer(self._consumer.name)
 
@@ -186,29 +179,6 @@ async def run(consumer: Consumer[T], function: Callable[[Delivery[T]], Any]) -> 
         await TaskPool(driver, function, consumer.concurrency).run()
 
 
-async def run_handlers(group: Group[Any], signals: bool) -> None:
-    """Run a group's handlers until they end.
-
-    An error that ends one of them stops the others and is raised.
-    """
-    if not group.handlers:
-        raise UsageError("there is nothing to run: decorate a function with @group.handler")
-    with stop_on_signals(group.stop) if signals else no_signals():
-        tasks = [asyncio.ensure_future(run(one.consumer, one.function)) for one in group.handlers]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            if any(task.done() and task.exception() is not None for task in tasks):
-                group.stop()
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            raise
-    for task in tasks:
-        task.result()
-
-
 class TaskPool:
     """The runners of one consumer: at most `concurrency` tasks."""
 
@@ -281,7 +251,7 @@ class TaskPool:
             self._driver.wake()
 
     async def _wait(self, action: Action) -> None:
-        if self._waiting_action is not None:  # he idles, and this one reads
+        if self._waiting_action is not None:  # it idles, and this one reads
             self._driver.wake()
         self._waiting_action = action
         try:

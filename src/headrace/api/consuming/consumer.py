@@ -8,7 +8,6 @@ The Worker decides; this module executes its decisions.
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import secrets
@@ -16,7 +15,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.api.backend import Stop
@@ -25,7 +23,7 @@ from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle,
 from headrace.api.consuming.in_flight import Counters, log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
 from headrace.api.consuming.requests import Requests
-from headrace.api.consuming.runner import perform, wait
+from headrace.api.consuming.runner import is_unawaited, perform, unawaited_handler_error, wait
 from headrace.api.consuming.worker import IN_FLIGHT_MAX, Worker
 from headrace.api.delivery import Delivery
 from headrace.errors import HeadraceError, UsageError
@@ -160,10 +158,9 @@ class Consumer(Generic[T]):
 
     def __aiter__(self) -> AsyncIterator[Delivery[T]]:
         """Iterate in asyncio: `async for entry in consumer`."""
-        made: AsyncIterator[Delivery[T]] = import_module("headrace.api.consuming.async_consumer").entries(
-            self
-        )
-        return made
+        from headrace.api.consuming.async_consumer import entries
+
+        return entries(self)
 
     @contextmanager
     def handling(self, delivery: Delivery[T]) -> Iterator[Delivery[T]]:
@@ -199,20 +196,6 @@ def generate_consumer_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def is_unawaited(result: object) -> bool:
-    """Whether a handler returned an awaitable or a generator, so that its body has not run."""
-    return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
-
-
-def unawaited_handler_error(function: object, result: object) -> UsageError:
-    """Return the error for such a handler."""
-    name = getattr(function, "__name__", repr(function))
-    return UsageError(
-        f"{name} only returned a {type(result).__name__}, so the entry is not handled:"
-        " run an async handler with run_async(), and use no `yield` in a handler"
-    )
-
-
 class ThreadDriver:
     """Performs the actions of a Worker, in as many threads as call next()."""
 
@@ -234,9 +217,7 @@ class ThreadDriver:
         try:
             self.worker.stop()
             self._finish()
-            if (
-                self._consumer.has_generated_name
-            ):  # the name is unique, so no entry can become pending with it now
+            if self._consumer.has_generated_name:  # it is unique: no entry can become pending with it now
                 with suppress(UsageError):  # it has pending entries
                     self._consumer.group.remove_consumer(self._consumer.name)
         except HeadraceError as late:

@@ -6,10 +6,12 @@ wait(backend, worker, action, stop)     wait for entries or idle, until `stop` a
 
 from __future__ import annotations
 
+import inspect
+
 from headrace.api.backend import Backend, Stop
 from headrace.api.consuming.actions import BlockingRead, Idle, SendRequests
 from headrace.api.consuming.worker import Worker
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
 
 LONG_S = 3600.0  # for want of a pause without an end
 
@@ -47,3 +49,17 @@ def wait(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: St
         action.undo()
         raise
     worker.handle_replies(action, [reply])
+
+
+def is_unawaited(result: object) -> bool:
+    """Whether a handler returned an awaitable or a generator, so that its body has not run."""
+    return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+
+
+def unawaited_handler_error(function: object, result: object) -> UsageError:
+    """Return the error for such a handler."""
+    name = getattr(function, "__name__", repr(function))
+    return UsageError(
+        f"{name} only returned a {type(result).__name__}, so the entry is not handled:"
+        " run an async handler with run_async(), and use no `yield` in a handler"
+    )

@@ -1,0 +1,33 @@
+"""Run the functions that handle a group's entries in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from headrace.api.consuming.async_consumer import run
+from headrace.api.handlers import Handler, no_signals, stop_on_signals
+from headrace.errors import UsageError
+
+
+async def run_handlers(handlers: Sequence[Handler], stop: Callable[[], None], signals: bool) -> None:
+    """Run all handlers until they end; stop() ends them.
+
+    An error that ends one of them stops the others and is raised.
+    """
+    if not handlers:
+        raise UsageError("there is nothing to run: decorate a function with @group.handler")
+    with stop_on_signals(stop) if signals else no_signals():
+        tasks = [asyncio.ensure_future(run(one.consumer, one.function)) for one in handlers]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            if any(task.done() and task.exception() is not None for task in tasks):
+                stop()
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            raise
+    for task in tasks:
+        task.result()
