@@ -12,7 +12,7 @@ import pytest
 import speaking
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.check import check_file
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory

@@ -14,7 +14,7 @@ from group_commands import group_commands
 from peer import Connection, now_ms, value, words
 
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.records import LogBuffer
+from headrace.persistence.aof.log_buffer import LogBuffer
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.resp.parser import RequestParser
 from redis_server import redis_server

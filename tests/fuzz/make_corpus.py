@@ -22,7 +22,7 @@ from targets_files import BETWEEN_FILES
 from using import NOW
 
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.dump import dump
 from headrace.persistence.lzf import LzfCompressor
 from headrace.persistence.rdb.input import RdbInput

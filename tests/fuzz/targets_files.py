@@ -13,8 +13,8 @@ from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
 from headrace.persistence.dump import BadPayload, WrongChecksum, dump, restore

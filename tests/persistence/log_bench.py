@@ -5,9 +5,9 @@ import re
 
 from faults import FaultyFiles
 
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.data_directory import File
 
 NAMES = LogFileNames()

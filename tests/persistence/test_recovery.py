@@ -9,7 +9,7 @@ import pytest
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError
-from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.rdb.versions import by_name

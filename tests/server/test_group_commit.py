@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import LogFileNames
 from waiting import wait_until
 
 FULL = "MISCONF Errors writing to the AOF file: No space left on device"

@@ -11,7 +11,7 @@ from disk import SimulatedFile, SimulatedFiles
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import Keyspace
-from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.persistence.data_directory import File
 from headrace.persistence.rdb import versions

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.persistence.aof.file_names import TEMPORARY, LogFileNames
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import TEMPORARY, LogFileNames
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory

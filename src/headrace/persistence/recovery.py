@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.aof.reader import ADVICE, Execute, LogReader, Replayed
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, DiskDirectory, Source

@@ -38,9 +38,9 @@ from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk
 from headrace.persistence.aof.durable_log import DurableLog
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import SYNC_EVERY_MS, error_reply_for
 from headrace.persistence.aof.manifest import write_all
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import cython
 
 from headrace.persistence.aof import log_files
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.data_directory import DataDirectory, File, PendingSync
 from headrace.visibility import Public
 

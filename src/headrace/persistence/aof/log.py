@@ -49,12 +49,12 @@ import cython
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof import log_files
+from headrace.persistence.aof.file_names import LogFileNames
+from headrace.persistence.aof.log_buffer import Item, LogBuffer
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS, LogFileMonitor
 from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Manifest, ManifestLine, Unsettled
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
-from headrace.persistence.aof.records import Item, LogBuffer
 from headrace.persistence.data_directory import DataDirectory, File, PendingSync, write_file
 from headrace.visibility import Public
 

@@ -19,8 +19,8 @@ import contextlib
 import os
 
 from headrace.errors import HeadraceError
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.data_directory import DataDirectory, FileIdentity
 
 CHECK_INTERVAL_MS = 900  # with a timer that runs every 100 ms a change is detected within one second

@@ -6,9 +6,9 @@ import contextlib
 import itertools
 import logging
 
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_file_monitor import LogFileMonitor
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.data_directory import DataDirectory
 
 REPLACED_SUFFIX = ".replaced"

@@ -18,7 +18,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File, write_file
 from headrace.resp.inline import split_line

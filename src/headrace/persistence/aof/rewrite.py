@@ -34,7 +34,7 @@ import cython
 from headrace import mem
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
-from headrace.persistence.aof.records import LogBuffer
+from headrace.persistence.aof.log_buffer import LogBuffer
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore

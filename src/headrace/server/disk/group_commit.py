@@ -18,9 +18,9 @@ import cython
 
 from headrace.engine.engine import Engine
 from headrace.persistence.aof.durable_log import DurableLog
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import error_reply_for
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop

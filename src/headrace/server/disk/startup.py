@@ -19,7 +19,7 @@ from headrace.commands.server_interface import Section
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError, UsageError
-from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.recovery import Recovered, recover
 from headrace.server.config.config import Config

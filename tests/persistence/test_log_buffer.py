@@ -2,7 +2,7 @@
 
 import random
 
-from headrace.persistence.aof.records import LogBuffer
+from headrace.persistence.aof.log_buffer import LogBuffer
 from headrace.resp.request import request as plain
 
 
