@@ -160,7 +160,7 @@ def test_tail_of_a_group_prints_pending_entries_and_claims_none(run: Command, or
     assert [line.split()[0] for line in lines] == [f"{n}-0" for n in range(1, 7)]
     assert "ann, idle" in lines[0] and "1 delivery:  item=pear  n=1" in lines[0] and "bob" in lines[5]
     assert lines[1].endswith("(deleted)")
-    assert run.error == "… 2 pending entries more in orders; -n shows more\n"
+    assert run.error == "… 2 more pending entries in orders; -n shows more\n"
     shown = run.json("tail", "--group", "billing", "orders")
     assert shown[1]["fields"] is None
     assert (shown[7]["id"], shown[7]["consumer"], shown[7]["deliveries"]) == ("8-0", "bob", 1)

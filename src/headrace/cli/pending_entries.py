@@ -90,9 +90,8 @@ def print_pending_entries(clients: list[StreamClient], group: str, limit: int, p
             return
         left = totals[client.name] - shown
         if left > 0:
-            number = plural(left, "pending entry")
-            text = f"… {number} more in {printable(client.name)}; -n shows more"
-            click.echo(text, err=True)
+            number = plural(left, "more pending entry")
+            click.echo(f"… {number} in {printable(client.name)}; -n shows more", err=True)
 
 
 def print_page(client: StreamClient, page: list[PendingEntry], printer: EntryPrinter) -> int:

@@ -84,7 +84,7 @@ class StreamSnapshot:
             ) from None
         except IndexError:
             raise UsageError(
-                f"there is no node {node}; the stream has {plural(len(self.packs), 'node')}, from 0 on"
+                f"there is no node {node}; the stream has {plural(len(self.packs), 'node')}, counted from 0"
             ) from None
         return max(number, 0)
 
