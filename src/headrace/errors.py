@@ -10,6 +10,11 @@ from __future__ import annotations
 NAME_ECHO_MAX = 128  # bytes of an unknown name that an error repeats
 
 
+def os_error_text(error: OSError) -> str:
+    """Return the system's message of an error in lower case, without the path."""
+    return (error.strerror or str(error)).lower()
+
+
 def to_text(word: bytes) -> str:
     """Decode a client's bytes to text that encodes to the same bytes again."""
     return word.decode("utf-8", "surrogateescape")

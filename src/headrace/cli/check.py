@@ -14,7 +14,7 @@ from headrace.console.escaping import printable
 from headrace.console.rich_text import line
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, os_error_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.reader import Execute
@@ -75,7 +75,7 @@ def read(file: str, console: Console) -> Report:
         with console.status(line(f"Reading {file}")):
             return check_file(file, new_keyspace, time.time_ns() // 1_000_000)
     except OSError as error:
-        raise HeadraceError(f"{error.filename or file}: {(error.strerror or str(error)).lower()}") from error
+        raise HeadraceError(f"{error.filename or file}: {os_error_text(error)}") from error
 
 
 def new_keyspace() -> tuple[Keyspace, Execute]:

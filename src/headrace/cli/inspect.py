@@ -20,7 +20,7 @@ from headrace.console.group_picture import group_picture
 from headrace.console.listpack_picture import NodePicture
 from headrace.console.stream_snapshot import StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
-from headrace.errors import UsageError
+from headrace.errors import UsageError, os_error_text
 from headrace.plurals import plural
 
 BYTES_MAX = 64 << 20  # of a stream that is fetched without --large
@@ -94,7 +94,7 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
     try:
         path.write_text(console.export_svg(title=title), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"{path}: {os_error_text(error)}") from None
 
 
 def from_server(key: str, url: str, large: bool) -> StreamSnapshot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +10,10 @@ import click
 from redis.exceptions import ResponseError
 
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
-from headrace.cli.streams import url_option
+from headrace.cli.streams import compile_pattern, url_option
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
-from headrace.errors import UsageError
 
 STREAMS_PER_REQUEST = 100
 DROPPED = ("memory", "groups", "first", "last")
@@ -57,10 +55,7 @@ Examples:
 @url_option
 def command(pattern: str | None, as_json: bool, url: str) -> None:
     """List the streams: entries, times of the first and the last one (UTC), memory, groups."""
-    try:
-        matches = re.compile(pattern or ".*", 0 if pattern else re.DOTALL).fullmatch
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
+    matches = compile_pattern(pattern or ".*").fullmatch
     with servers_at(url) as servers:
         names = sorted({name for name in servers.iter_streams() if matches(name)})
         summaries = list(read_summaries(servers, names))

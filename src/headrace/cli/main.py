@@ -21,7 +21,7 @@ import click
 from headrace import HeadraceError, __version__
 from headrace.cli.output_errors import OutputLostError
 from headrace.console.escaping import EscapingFormatter, one_line
-from headrace.errors import UsageError
+from headrace.errors import UsageError, os_error_text
 from headrace.pipeline.suggestions import did_you_mean
 
 # Each command is in the module of its name, which is imported when it is used.
@@ -138,7 +138,7 @@ def abandon_output(error: OSError) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno == errno.EPIPE:  # the reader closed the pipe, as `| head` does
         return 1
-    return print_error(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 1)
+    return print_error(f"{error.filename or 'the output'}: {os_error_text(error)}", 1)
 
 
 def print_error(text: str, code: int) -> int:

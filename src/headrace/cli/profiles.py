@@ -27,7 +27,7 @@ import click
 
 from headrace.client.url import has_password
 from headrace.console.escaping import one_line
-from headrace.errors import UsageError
+from headrace.errors import UsageError, os_error_text
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.options import DEFAULT_URL
 
@@ -92,7 +92,7 @@ def read_profiles(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content = tomllib.load(file)
     except OSError as error:
-        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"{path}: {os_error_text(error)}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
     profiles = content.pop("profile", {})

@@ -60,10 +60,7 @@ def select_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
         raise UsageError("no streams given: use --stream, once or more, or --pattern")
     with servers_at(url) as servers:
         if pattern is not None:
-            try:
-                found = servers.scan(re.compile(pattern, re.DOTALL))
-            except (re.error, OverflowError, RecursionError) as error:
-                raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
+            found = servers.scan(compile_pattern(pattern))
             if not found:
                 raise UsageError(f"{without_password(url)}: no stream matches {pattern!r}")
             return found
@@ -73,6 +70,14 @@ def select_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
             if name not in existing:
                 raise no_stream(servers, name)
         return streams
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return the compiled value of --pattern. UsageError if it is not a regular expression."""
+    try:
+        return re.compile(pattern, re.DOTALL)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
 
 
 def no_stream(servers: Servers, name: str) -> UsageError:

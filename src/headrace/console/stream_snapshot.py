@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from headrace.console.node_parser import NodeParts, parse_node
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError, UsageError, os_error_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
@@ -170,7 +170,7 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
     except Damaged as damage:
         raise HeadraceError(f"{path}: {damage}") from None
     except OSError as error:
-        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"{path}: {os_error_text(error)}") from None
     if not 0 <= database < DATABASES:
         raise UsageError(f"there is no database {database}; expected 0 to {DATABASES - 1}")
     value = keyspace.databases[database].values.get(name.encode(errors="surrogateescape"))

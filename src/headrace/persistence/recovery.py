@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, os_error_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
@@ -202,7 +202,7 @@ def migrate_single_file(files: DataDirectory, names: LogFileNames, notes: list[s
     try:
         files.rename(old, new)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = os_error_text(error)
         raise HeadraceError(f"{old} cannot be moved to {new} ({why}): move it there by hand") from error
     files.sync_directory(names.directory)
     files.sync_directory("")
@@ -232,7 +232,7 @@ def errors_with_paths(files: DataDirectory) -> Iterator[None]:
         raise
     except OSError as error:
         where = error.filename or "the data directory"
-        raise HeadraceError(f"{where}: {(error.strerror or str(error)).lower()}") from error
+        raise HeadraceError(f"{where}: {os_error_text(error)}") from error
 
 
 def describe_failures(done: Replayed) -> str:
