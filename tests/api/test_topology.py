@@ -12,7 +12,7 @@ import redis
 import headrace
 from headrace.api.remote_backend import RemoteBackend
 from headrace.client.redis_clients import client
-from headrace.errors import CrossSlot, UsageError
+from headrace.errors import ConnectionLost, CrossSlot, UsageError
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "spark"))
 
@@ -150,3 +150,17 @@ def test_clients_of_the_same_servers(cluster: Cluster, server_url: str) -> None:
         assert far.set("k", "v") and far.get("k") == "v"
     with client(server_url, decode_responses=True) as far:
         assert far.set("k", "v") and far.get("k") == "v"
+
+
+def test_a_replica_that_a_sentinel_still_names_is_not_used(tmp_path: pathlib.Path) -> None:
+    servers = Watched(tmp_path)
+    try:
+        rules = {"enabled": True, "passwords": ["+p"], "keys": ["*"], "commands": ["+@all", "-role"]}
+        servers.master.client.acl_setuser("u", **rules)
+        with headrace.connect(servers.url.replace("//", "//u:p@"), reconnect_timeout=0) as db:
+            assert db.stream("s").add({"n": 1}), "a user that may not ask for the role trusts the Sentinel"
+        servers.master.client.replicaof("127.0.0.1", servers.replica.port)
+        with headrace.connect(servers.url, reconnect_timeout=0) as db, pytest.raises(ConnectionLost):
+            list(db.stream("s"))
+    finally:
+        servers.close()

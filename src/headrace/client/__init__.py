@@ -1,1 +1,8 @@
-"""Clients of servers: URLs, one server, Sentinels or a cluster, retries, and the errors of servers."""
+"""Clients of servers. Each layer uses those above it.
+
+url                                 addresses; passwords hidden in messages
+server_errors, connection_errors    error replies and lost connections as exceptions
+retry                               how long a lost server is waited for
+redis_clients, topology             redis-py's clients of one server, Sentinels or a cluster
+connection, servers                 connections to the owners of streams; questions about streams
+"""

@@ -45,16 +45,16 @@ BY_TEXT: tuple[tuple[str, type[CommandError]], ...] = (
 
 ADVICE: dict[type[CommandError], str] = {
     NoSuchGroup: "stream.group(name) creates the group; its option `recreate` does so whenever it is lost.",
-    GroupExists: "stream.group(name) takes the group that is there.",
-    WrongType: "The key holds something that is no stream: choose another name, or delete it.",
-    AccessDenied: "The URL carries user and password: redis://user:password@host.",
-    NotSupported: "This server is too old for it, or is not allowed to do it.",
+    GroupExists: "stream.group(name) opens the existing group.",
+    WrongType: "The key is not a stream: choose another name, or delete the key.",
+    AccessDenied: "Write user and password into the URL: redis://user:password@host.",
+    NotSupported: "The server is too old for it, or has it disabled.",
     CrossSlot: "Names that share a part in braces are in one slot: {orders} and {orders}:dead.",
-    ServerOutOfMemory: "The server is at its limit of memory: trim streams, or raise maxmemory.",
-    IdTooSmall: "IDs only grow. Leave the ID out, and the stream gives the next one.",
+    ServerOutOfMemory: "The server has reached its memory limit: trim streams, or raise maxmemory.",
+    IdTooSmall: "IDs only increase. Without an ID the stream generates the next one.",
 }
 
-NO_DISK = "The disk does not take what is written: make room. It is tried again by itself, and reads go on."
+DISK_ADVICE = "The server cannot write to its disk: free some space. It keeps retrying, and reads still work."
 
 
 def command_error(text: str) -> CommandError:
@@ -70,16 +70,12 @@ def command_error(text: str) -> CommandError:
     if advice := ADVICE.get(kind):
         error.add_note(advice)
     elif "MISCONF" in text:
-        error.add_note(NO_DISK)
+        error.add_note(DISK_ADVICE)
     return error
 
 
-def not_supported(refused: CommandError, what: str, since: str) -> NotSupported:
-    """Return the error for an option that the server does not know: its name, and the Redis version that has
-    it.
-    """
-    error = NotSupported(
-        f"{refused} (asked for {what}: Redis {since} and Headrace know it, older servers do not)"
-    )
-    error.__cause__ = refused
+def not_supported(rejected: CommandError, what: str, since: str) -> NotSupported:
+    """Return the error for an option that the server does not know; Redis has it since version `since`."""
+    error = NotSupported(f"{rejected} ({what}= needs Redis {since} or Headrace)")
+    error.__cause__ = rejected
     return error
