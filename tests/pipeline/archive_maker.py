@@ -1,4 +1,4 @@
-"""Archives as Spark would write them, made without Spark: files, log, checkpoint. For tests only."""
+"""Write archives as Spark does, without Spark: files, log and checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROW_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 class ArchiveMaker:
-    """Adds batches of entries to an archive, file by file; every so many the log has a compact file."""
+    """Adds batches of entries to an archive; after every `interval` batches the log has a compact file."""
 
     def __init__(self, directory: Path, interval: int = 3) -> None:
         self.directory = directory
@@ -32,7 +32,7 @@ class ArchiveMaker:
         (directory / "_spark_metadata").mkdir()
 
     def add(self, entries: dict[str, list[EntryId]], files: int = 2, commit: bool = True) -> list[Path]:
-        """One batch: each stream's entries in so many files a day. Uncommitted, they do not count."""
+        """Add a batch: each stream's entries, in `files` files per day; `commit`: whether they are valid."""
         written = []
         for stream, ids in entries.items():
             by_day: dict[str, list[EntryId]] = {}
@@ -45,7 +45,7 @@ class ArchiveMaker:
                 for start in range(0, len(theirs), share):
                     written.append(self.write(stream, date, theirs[start : start + share]))
             self.offsets[stream] = format_id(ids[-1])
-        self.tell(written, commit)
+        self.write_log(written, commit)
         return written
 
     def write(self, stream: str, date: str, ids: list[EntryId]) -> Path:
@@ -67,7 +67,7 @@ class ArchiveMaker:
             writer.add_key_value_metadata({ROW_NOTE: b"a note of Spark's"})
         return path
 
-    def tell(self, files: list[Path], commit: bool) -> None:
+    def write_log(self, files: list[Path], commit: bool) -> None:
         offsets = self.directory / "_headrace" / "checkpoint" / "offsets" / str(self.batch)
         offsets.write_text("\n".join(["v1", "{}", json.dumps(self.offsets)]))
         if not commit:
@@ -83,7 +83,7 @@ class ArchiveMaker:
             lines.append(json.dumps(line))
         log = self.directory / "_spark_metadata"
         if (self.batch + 1) % self.interval == 0:
-            # As Spark does: the last compact file as it is now, and the batches since.
+            # As Spark does: the content of the last compact file, and the batches after it.
             begin = self.batch - self.interval
             before = [log / f"{begin}.compact", *(log / str(n) for n in range(begin + 1, self.batch))]
             lines = [

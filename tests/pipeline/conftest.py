@@ -1,4 +1,4 @@
-"""Real servers for the jobs: each test that asks for stream_server runs against redis-server and headrace."""
+"""Servers for the jobs: each test that uses stream_server runs with redis-server and with Headrace."""
 
 import pathlib
 import sys

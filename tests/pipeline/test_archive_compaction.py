@@ -1,4 +1,4 @@
-"""Small files put together, by a process that may die at any moment."""
+"""Compaction of small files by a process that may die at any moment."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ HOUR = DAY_MS // 24
 
 
 class Killed(BaseException):
-    """Nothing catches this, and nothing is tidied."""
+    """Raised where the process dies; no code handles it."""
 
 
 def filled(directory: Path, batches: int = 8) -> ArchiveMaker:
-    """Two streams, a day in three batches, and a file that a dead writer left."""
+    """Return an archive of two streams, with three batches per day, and a file that a killed writer left."""
     maker = ArchiveMaker(directory)
     for batch in range(batches):
         ids = [(batch * 8 * HOUR + n * HOUR, n) for n in range(8)]
@@ -34,7 +34,7 @@ def filled(directory: Path, batches: int = 8) -> ArchiveMaker:
 
 
 def counted(directory: Path) -> Counter[tuple[str, str]]:
-    """Every entry that counts, and how often."""
+    """Return the valid entries, and how often each one occurs."""
     return Counter(
         (file.stream, entry)
         for file in archived_files(directory)
@@ -46,7 +46,7 @@ def parquet_files(directory: Path) -> list[Path]:
     return sorted(directory.rglob("*.parquet"))
 
 
-def test_a_day_that_is_over_becomes_one_file_with_the_same_rows(tmp_path: Path) -> None:
+def test_a_past_day_is_merged_into_one_file_with_the_same_rows(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
     before = counted(maker.directory)
     oldest = archived_files(maker.directory)[0].path
@@ -68,7 +68,7 @@ def test_a_day_that_is_over_becomes_one_file_with_the_same_rows(tmp_path: Path) 
     assert compact_archive(maker.directory).before == 0
 
 
-def test_the_archive_goes_on_after_it(tmp_path: Path) -> None:
+def test_an_archive_is_continued_after_a_compaction(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x", 6)
     compact_archive(maker.directory)
     for batch in range(6, 12):
@@ -78,7 +78,7 @@ def test_the_archive_goes_on_after_it(tmp_path: Path) -> None:
     assert counted(maker.directory) == before and set(before.values()) == {1}
 
 
-def test_files_stay_below_the_size_that_is_wanted(tmp_path: Path) -> None:
+def test_merged_files_stay_below_the_target_size(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
     size = max(path.stat().st_size for path in committed_files(maker.directory))
     before = counted(maker.directory)
@@ -88,7 +88,7 @@ def test_files_stay_below_the_size_that_is_wanted(tmp_path: Path) -> None:
     assert compact_archive(maker.directory, target_bytes=size).before == 0
 
 
-def test_replaced_files_may_be_kept_for_those_who_read_them(tmp_path: Path) -> None:
+def test_replaced_files_can_be_kept_for_current_readers(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
     old = committed_files(maker.directory)
     before = counted(maker.directory)
@@ -102,10 +102,10 @@ def test_replaced_files_may_be_kept_for_those_who_read_them(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_killed_at_any_step_it_loses_and_doubles_nothing(
+def test_a_compaction_killed_at_any_step_loses_and_duplicates_nothing(
     torn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call that changes the disk is in turn the last; torn: it was not done, else it was."""
+    """Die at each call that changes the disk in turn: before it if `torn`, otherwise after it."""
     for last in range(1000):
         maker = ArchiveMaker(tmp_path / f"{last}", 2)
         for batch in range(4):
@@ -151,13 +151,13 @@ def test_killed_at_any_step_it_loses_and_doubles_nothing(
         assert not list(maker.directory.rglob(".*.draft"))
 
 
-def test_nobody_compacts_what_is_being_written(tmp_path: Path) -> None:
+def test_an_archive_that_is_being_written_is_not_compacted(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
     with archive_lock(maker.directory), pytest.raises(HeadraceError, match="by another process"):
         compact_archive(maker.directory)
 
 
-def test_a_log_that_names_neither_side_is_not_tidied(tmp_path: Path) -> None:
+def test_a_journal_that_the_log_contradicts_deletes_nothing(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
     compact_archive(maker.directory, keep_seconds=3600)
     log = next((maker.directory / "_spark_metadata").glob("*.compact"))

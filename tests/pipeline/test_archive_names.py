@@ -1,4 +1,4 @@
-"""Archives of streams of any name, and of streams that were recreated: in a whole Spark."""
+"""Archives of streams of any name and of recreated streams, with Spark."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ids(directory: pathlib.Path) -> list[tuple[str, str]]:
     )
 
 
-def test_streams_of_any_name_are_archived_and_come_back(
+def test_streams_of_any_name_are_archived_and_replayed(
     spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     url, directory = stream_server.url, tmp_path / "archive"
@@ -124,7 +124,9 @@ def test_streams_that_differ_in_case_are_two_tables(spark: SparkSession, stream_
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8", None])
-def test_a_jvm_can_write_any_letters_into_paths(locale: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_can_write_any_characters_into_paths(
+    locale: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         monkeypatch.delenv(name, raising=False)
     if locale:
@@ -137,7 +139,7 @@ def test_a_jvm_can_write_any_letters_into_paths(locale: str | None, monkeypatch:
     assert os.environ.get("LC_ALL") == locale
 
 
-def test_a_recreated_stream_is_archived_anew_and_never_trimmed_too_far(
+def test_a_recreated_stream_is_archived_again_and_never_trimmed_too_far(
     spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     url, directory, client = stream_server.url, tmp_path / "archive", stream_server.client

@@ -41,7 +41,7 @@ def fill(client: redis.Redis, stream: str, first: int, count: int) -> None:
 
 
 def ids(directory: Path) -> list[tuple[str, str]]:
-    """What counts in the archive, in order; as a reader without Spark sees it."""
+    """Return the valid entries of the archive in order, read without Spark."""
     return sorted(
         (file.stream, entry)
         for file in archived_files(directory)
@@ -85,7 +85,7 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     assert archive(spark, server_url, STREAMS, directory) == 0
 
 
-def test_typed_fields_and_what_does_not_fit_them(
+def test_values_that_do_not_fit_their_typed_column_are_kept_exactly(
     tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
 ) -> None:
     directory = tmp_path / "archive"
@@ -104,7 +104,7 @@ def test_typed_fields_and_what_does_not_fit_them(
         archive(spark, server_url, "s", directory, fields=fields)
 
 
-def test_an_archive_of_one_stream_in_the_old_layout_goes_on(
+def test_an_archive_of_one_stream_in_the_old_layout_is_continued(
     tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
 ) -> None:
     directory = tmp_path / "archive"
@@ -123,7 +123,7 @@ def test_an_archive_of_one_stream_in_the_old_layout_goes_on(
         archive(spark, server_url, ["s", "t"], directory)
 
 
-def test_entries_gone_before_they_were_archived_are_not_passed_over(
+def test_entries_trimmed_before_they_were_archived_are_reported(
     tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
 ) -> None:
     directory = tmp_path / "archive"

@@ -1,4 +1,4 @@
-"""SHOW TABLES and DESCRIBE, against redis-server and Headrace; and the names that queries misspell."""
+"""SHOW TABLES and DESCRIBE on redis-server and Headrace, and misspelt names in queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.pipeline.catalog_statements import CatalogStatement, parse_catalog
         ("SELECT 'SHOW TABLES'", None),
     ],
 )
-def test_statements_about_tables_are_recognized(sql: str, statement: CatalogStatement | None) -> None:
+def test_show_tables_and_describe_are_parsed(sql: str, statement: CatalogStatement | None) -> None:
     assert parse_catalog_statement(sql) == statement
 
 
@@ -85,7 +85,7 @@ def test_archived_tables_are_shown_too(
         (["INSERT INTO orders VALUES (1)"], "a query only reads, so INSERT is not possible"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_code_2(
+def test_usage_errors_are_one_line_with_exit_code_2(
     words: list[str], complaint: str, stream_server: StreamServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream_server.add("orders", [("1-0", {"n": 1})])

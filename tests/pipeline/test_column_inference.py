@@ -1,4 +1,4 @@
-"""Columns proposed for fields, and an archive's directory that is somebody's."""
+"""Inference of columns, the metadata of an archive, and its watermark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from headrace.pipeline.watermark import WatermarkPublisher, published_id
         ([b"\xff"], "STRING"),
     ],
 )
-def test_a_column_holds_what_it_was_inferred_from(values: list[bytes], kind: str) -> None:
+def test_an_inferred_type_holds_all_sampled_values(values: list[bytes], kind: str) -> None:
     assert infer_columns([{b"v": value} for value in values]) == f"`v` {kind}"
 
 
@@ -65,7 +65,7 @@ def test_a_field_whose_name_cannot_be_a_column_is_left_out_with_a_reason() -> No
     }  # fmt: skip
 
 
-def test_times_are_inferred_with_the_spelling_that_most_of_them_have() -> None:
+def test_inferred_times_have_their_most_frequent_format() -> None:
     some = [b"2026-03-01T12:00:00Z", b"2026-03-01T12:00:00.5Z", b"2026-03-02T12:00:00Z"]
     assert infer_columns([{b"at": value} for value in some]) == "`at` TIMESTAMP COMMENT 'iso8601:T0Z'"
     for value, kind in (
@@ -78,7 +78,7 @@ def test_times_are_inferred_with_the_spelling_that_most_of_them_have() -> None:
         assert infer_columns([{b"at": value}]) == f"`at` {kind}"
 
 
-def test_declared_times_take_the_spelling_of_the_sample_unless_they_have_one() -> None:
+def test_declared_times_get_the_format_of_the_sample_unless_they_have_one() -> None:
     at = StructField("at", TimestampType())
     said = StructField("said", TimestampType(), True, {"comment": "epoch_s"})
     number = StructField("n", TimestampType())
@@ -92,7 +92,7 @@ def test_declared_times_take_the_spelling_of_the_sample_unless_they_have_one() -
     ]
 
 
-def test_the_sample_is_of_both_ends(server_url: str, client: redis.Redis) -> None:
+def test_the_sample_is_from_both_ends_of_the_stream(server_url: str, client: redis.Redis) -> None:
     for n in range(10):
         client.xadd("s", {"n": n})
     client.xadd("t", {"m": 1})
@@ -104,7 +104,7 @@ def test_the_sample_is_of_both_ends(server_url: str, client: redis.Redis) -> Non
         sample_entries(server_url, ["text"])
 
 
-def test_a_directory_is_claimed_once(tmp_path: Path) -> None:
+def test_a_directory_holds_one_archive_with_fixed_fields_and_time_zone(tmp_path: Path) -> None:
     metadata = create_or_open(tmp_path / "x", ["a"], None, "UTC")
     assert (metadata.partitions, metadata.only_stream) == (["stream", "date"], None)
     assert create_or_open(tmp_path / "x", ["b"], None, "UTC") == metadata
@@ -122,7 +122,7 @@ def test_a_directory_is_claimed_once(tmp_path: Path) -> None:
         create_or_open(tmp_path / "z" / "letter" / "deeper", ["a"], None, "UTC")
 
 
-def test_what_is_told_is_what_counts_and_is_whole(
+def test_only_complete_valid_files_are_published(
     tmp_path: Path, server_url: str, client: redis.Redis
 ) -> None:
     maker = ArchiveMaker(tmp_path / "x")

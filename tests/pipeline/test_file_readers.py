@@ -1,4 +1,4 @@
-"""Files as batches of columns."""
+"""Reading files as batches of columns."""
 
 import gzip
 import zipfile
@@ -22,14 +22,14 @@ def rows_of(path: Path, null_values: tuple[str, ...] = ("",)) -> list[dict[str, 
         return [row for batch in table.batches() for row in batch.to_pylist()]
 
 
-def test_csv_keeps_its_words(tmp_path: Path) -> None:
+def test_csv_values_keep_their_text(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_bytes(CSV)
     assert rows_of(path) == ROWS
     assert rows_of(path, ("", "NA"))[1]["note"] is None
 
 
-def test_csv_may_be_packed(tmp_path: Path) -> None:
+def test_compressed_csv_is_read(tmp_path: Path) -> None:
     packed = tmp_path / "people.csv.gz"
     packed.write_bytes(gzip.compress(CSV))
     assert rows_of(packed) == ROWS
@@ -54,7 +54,7 @@ def test_json_lines_keep_text_and_write_the_rest_as_json(tmp_path: Path) -> None
     ]
 
 
-def test_parquet_is_read_in_its_types_and_measured_in_rows(tmp_path: Path) -> None:
+def test_parquet_keeps_its_types_and_its_position_is_in_rows(tmp_path: Path) -> None:
     path = tmp_path / "numbers.parquet"
     pyarrow.parquet.write_table(pa.table({"n": [1, None, 3]}), path)
     with FileReader(path) as table:
@@ -62,7 +62,7 @@ def test_parquet_is_read_in_its_types_and_measured_in_rows(tmp_path: Path) -> No
         assert (table.position, table.size) == (3, 3)
 
 
-def test_a_long_file_comes_in_several_batches_and_says_how_far_it_is(
+def test_a_long_file_is_read_in_several_batches_with_its_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_readers, "BLOCK_BYTES", 1000)
@@ -95,7 +95,9 @@ def test_a_long_file_comes_in_several_batches_and_says_how_far_it_is(
         ("a.jsonl", b'\xff{"a": 1}\n', "line 1: not UTF-8"),
     ],
 )
-def test_a_bad_file_is_refused_by_name(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
+def test_a_bad_file_is_rejected_with_its_name(
+    tmp_path: Path, name: str, content: bytes, complaint: str
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UsageError, match=complaint) as refusal:
@@ -103,14 +105,14 @@ def test_a_bad_file_is_refused_by_name(tmp_path: Path, name: str, content: bytes
     assert str(path) in str(refusal.value)
 
 
-def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         FileReader(tmp_path / "missing.csv")
     with pytest.raises(UsageError, match="is a directory"):
         FileReader(tmp_path)
 
 
-def test_a_zip_with_two_files_is_refused(tmp_path: Path) -> None:
+def test_a_zip_with_two_files_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "two.csv.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.csv", CSV)

@@ -1,4 +1,4 @@
-"""A server whose disk is full: every job that writes says so, and goes on exactly when there is room."""
+"""A server with a full disk: every job that writes reports it, and is exact when it is continued."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ TEXT = "x" * 5000
 
 
 class FullDisk:
-    """A server that keeps its log on a small disk, and what fills the disk."""
+    """A server with its log on a small disk, and a file that fills the disk."""
 
     def __init__(self, directory: Path, server: StreamServer) -> None:
         self.server = server
         self._ballast = directory / "ballast"
 
     def fill(self) -> None:
-        """Leave 100 KB of the disk."""
+        """Fill the disk except for 100 KB."""
         free = shutil.disk_usage(self._ballast.parent).free
         self._ballast.write_bytes(bytes(max(0, free - 100_000)))
 
     def make_room(self) -> None:
-        """Empty it, and wait until the server writes again."""
+        """Free the disk, and wait until the server writes again."""
         self._ballast.unlink()
         wait_until(self._accepts_writes, "the server to write again")
 
@@ -74,7 +74,7 @@ def numbers(server: StreamServer, stream: str) -> list[int]:
     return [int(fields[b"n"]) for _, fields in server.client.xrange(stream)]
 
 
-def test_a_load_says_that_the_disk_is_full_and_can_be_resumed(
+def test_a_load_reports_a_full_disk_and_can_be_resumed(
     full_disk: FullDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rows.csv"
@@ -91,7 +91,7 @@ def test_a_load_says_that_the_disk_is_full_and_can_be_resumed(
     assert numbers(full_disk.server, "s") == list(range(ROWS))
 
 
-def test_a_replay_says_that_the_disk_is_full_and_goes_on(full_disk: FullDisk, tmp_path: Path) -> None:
+def test_a_replay_reports_a_full_disk_and_can_be_continued(full_disk: FullDisk, tmp_path: Path) -> None:
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", [(f"{n + 1}-0", {"n": n, "text": TEXT}) for n in range(ROWS)])
     source = ReplaySource("s", None, tmp_path / "archive")
@@ -104,14 +104,14 @@ def test_a_replay_says_that_the_disk_is_full_and_goes_on(full_disk: FullDisk, tm
 
 
 @pytest.mark.parametrize("marker", [None, Marker("q")])
-def test_the_sink_says_that_the_disk_is_full(full_disk: FullDisk, marker: Marker | None) -> None:
+def test_the_sink_reports_a_full_disk(full_disk: FullDisk, marker: Marker | None) -> None:
     batch = pa.record_batch({"n": list(range(ROWS)), "text": [TEXT] * ROWS})
     full_disk.fill()
     with pytest.raises(CommandError, match=FULL):
         write_batches([batch], full_disk.server.url, "s", marker)
 
 
-def test_an_archive_whose_watermark_cannot_be_written_says_so(full_disk: FullDisk, tmp_path: Path) -> None:
+def test_an_archive_reports_that_its_watermark_cannot_be_written(full_disk: FullDisk, tmp_path: Path) -> None:
     watermark = WatermarkPublisher(full_disk.server.url, tmp_path)
     full_disk.fill()
     with pytest.raises(CommandError, match=FULL):

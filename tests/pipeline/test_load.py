@@ -1,4 +1,4 @@
-"""From files into a real server's streams."""
+"""Loading rows into streams of a real server."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def link(server_url: str, client: redis.Redis) -> Iterator[Servers]:
 
 
 def rows(*times: int | None) -> pa.RecordBatch:
-    """Rows numbered from 0, with these times in milliseconds."""
+    """Return rows numbered from 0, with these times in milliseconds."""
     return pa.RecordBatch.from_pydict(
         {"at": pa.array(times, pa.timestamp("ms")), "n": [str(n) for n in range(len(times))]}
     )
@@ -40,7 +40,7 @@ def ids_and_numbers(client: redis.Redis) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_file_arrives_exactly(kind: str, tmp_path: Path, link: Servers, client: redis.Redis) -> None:
+def test_a_file_is_loaded_exactly(kind: str, tmp_path: Path, link: Servers, client: redis.Redis) -> None:
     table = pa.table(
         {
             "at": ["1970-01-01T00:00:01Z", "1970-01-01T00:00:01Z", "1970-01-01T00:00:02.5Z"],
@@ -70,7 +70,7 @@ def test_a_file_arrives_exactly(kind: str, tmp_path: Path, link: Servers, client
     assert (report.out_of_order, report.without_time, report.skipped) == (0, 0, 0)
 
 
-def test_rows_that_go_back_in_time_take_the_last_time_and_are_counted(
+def test_rows_with_an_earlier_time_get_the_last_time_and_are_counted(
     link: Servers, client: redis.Redis
 ) -> None:
     report = load([rows(5, 3, None, 5), rows(4, 6)], TIMES, link, "s")
@@ -78,26 +78,24 @@ def test_rows_that_go_back_in_time_take_the_last_time_and_are_counted(
     assert (report.out_of_order, report.without_time) == (2, 1)
 
 
-def test_the_first_id_of_all_is_not_nought(link: Servers, client: redis.Redis) -> None:
+def test_the_first_generated_id_is_not_zero(link: Servers, client: redis.Redis) -> None:
     load([rows(0, None)], TIMES, link, "s")
     assert [entry_id for entry_id, _ in client.xrange("s")] == ["0-1", "0-2"]
 
 
-def test_a_time_before_1970_is_refused(link: Servers, client: redis.Redis) -> None:
+def test_a_time_before_1970_is_rejected(link: Servers, client: redis.Redis) -> None:
     with pytest.raises(UsageError, match=r"row 1: .*not a time from 1970 to 9999"):
         load([rows(-5)], TIMES, link, "s")
     assert not client.exists("s")
 
 
-def test_sorting_puts_rows_in_time_order_and_keeps_the_order_of_equals(
-    link: Servers, client: redis.Redis
-) -> None:
+def test_sorting_is_by_time_and_stable(link: Servers, client: redis.Redis) -> None:
     report = load(sorted_by_time([rows(5, 3), rows(5, 1)], TIMES), TIMES, link, "s")
     assert ids_and_numbers(client) == [("1-0", "1"), ("3-0", "1"), ("5-0", "0"), ("5-1", "0")]
     assert report.out_of_order == 0
 
 
-def test_sorting_joins_batches_with_other_columns(link: Servers, client: redis.Redis) -> None:
+def test_sorting_combines_batches_with_different_columns(link: Servers, client: redis.Redis) -> None:
     first = pa.RecordBatch.from_pydict({"at": ["1970-01-01T00:00:02Z"], "a": ["x"]})
     second = pa.RecordBatch.from_pydict({"b": ["y"], "at": ["1970-01-01T00:00:01Z"]})
     times = TimeColumn("at", is_field=False)
@@ -105,7 +103,7 @@ def test_sorting_joins_batches_with_other_columns(link: Servers, client: redis.R
     assert client.xrange("s") == [("1000-0", {"b": "y"}), ("2000-0", {"a": "x"})]
 
 
-def test_a_stream_that_has_such_ids_is_not_touched(link: Servers, client: redis.Redis) -> None:
+def test_a_stream_with_later_ids_is_not_changed(link: Servers, client: redis.Redis) -> None:
     client.xadd("s", {"n": "old"}, id="7-0")
     with pytest.raises(
         UsageError, match=r"already has entries up to 7-0.*first row would be 7-0.*--append.*--new-ids"
@@ -114,7 +112,7 @@ def test_a_stream_that_has_such_ids_is_not_touched(link: Servers, client: redis.
     assert client.xlen("s") == 1
 
 
-def test_rows_after_the_last_entry_need_no_choice(link: Servers, client: redis.Redis) -> None:
+def test_rows_after_the_last_entry_need_no_option(link: Servers, client: redis.Redis) -> None:
     client.xadd("s", {"n": "old"}, id="6-0")
     load([rows(7)], TIMES, link, "s")
     assert ids_and_numbers(client) == [("6-0", "old"), ("7-0", "0")]
@@ -143,7 +141,7 @@ def test_progress_counts_up_batch_by_batch(link: Servers) -> None:
     assert seen == [2, 3, 5, 5]  # once more when all rows are in
 
 
-def test_large_rows_travel_in_smaller_batches(
+def test_large_rows_are_sent_in_smaller_batches(
     link: Servers, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loader_module, "BATCH_BYTES", 10_000)
@@ -156,13 +154,13 @@ def test_large_rows_travel_in_smaller_batches(
     assert len(seen) >= 8
 
 
-def test_another_type_of_key_is_refused(link: Servers, client: redis.Redis) -> None:
+def test_another_type_of_key_is_rejected(link: Servers, client: redis.Redis) -> None:
     client.set("s", "text")
     with pytest.raises(HeadraceError, match="WRONGTYPE"):
         load([rows(1)], TIMES, link, "s")
 
 
-def test_what_the_server_refuses_is_told_in_its_words_and_the_batch_is_not_there(
+def test_an_error_of_the_server_is_reported_and_its_batch_is_not_added(
     link: Servers, client: redis.Redis
 ) -> None:
     load([rows(1, 2)], TIMES, link, "s")
@@ -175,7 +173,7 @@ def test_what_the_server_refuses_is_told_in_its_words_and_the_batch_is_not_there
     assert client.xlen("s") == 2
 
 
-def test_no_server_is_said_with_its_address() -> None:
+def test_an_unreachable_server_is_reported_with_its_address() -> None:
     with (
         Servers("redis://127.0.0.1:1", reconnect_timeout=0) as link,
         pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1.*headrace serve"),
@@ -183,12 +181,12 @@ def test_no_server_is_said_with_its_address() -> None:
         load([rows(1)], TIMES, link, "s")
 
 
-def test_a_wrong_address_is_refused() -> None:
+def test_an_invalid_address_is_rejected() -> None:
     with pytest.raises(UsageError, match="not a server's address"):
         Servers("localhost:6379")
 
 
-def test_a_rate_is_kept_and_loses_nothing(link: Servers, client: redis.Redis) -> None:
+def test_a_load_with_a_rate_adds_all_rows(link: Servers, client: redis.Redis) -> None:
     now = [0.0]
     seen: list[tuple[float, int]] = []
 

@@ -1,4 +1,4 @@
-"""Loads that break off: exactly the rows before are in the stream, and a resumed load adds the others."""
+"""Interrupted loads: exactly the earlier rows are in the stream, and a resumed load adds the others."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def link(stream_server: StreamServer) -> Iterator[Servers]:
 
 
 def rows(*numbers: int) -> pa.RecordBatch:
-    """Rows of these numbers, each with its number as its time in milliseconds."""
+    """Return rows of these numbers; the number is also the time in milliseconds."""
     return pa.RecordBatch.from_pydict(
         {"at": pa.array(numbers, pa.timestamp("ms")), "n": [str(n) for n in numbers]}
     )
 
 
 def numbers(server: StreamServer, stream: str = "s") -> list[int]:
-    """The numbers of a load's entries, in the stream's order; entries of others have none."""
+    """Return the numbers of the loaded entries in the stream's order; entries of others have none."""
     return [int(fields[b"n"]) for _, fields in server.client.xrange(stream) if b"n" in fields]
 
 
@@ -51,7 +51,7 @@ def stop_after(count: int) -> Callable[[LoadReport], None]:
 
 
 @pytest.mark.parametrize("times", [None, TIMES])
-def test_a_load_that_is_broken_off_again_and_again_is_exact(
+def test_a_load_that_is_interrupted_repeatedly_is_exact(
     stream_server: StreamServer, link: Servers, times: TimeColumn | None
 ) -> None:
     every = [rows(*range(1, 400)), rows(*range(400, 1001))]
@@ -95,7 +95,7 @@ def test_a_complete_load_that_is_run_again_adds_all_rows_again(
     assert numbers(stream_server) == [1, 2, 1, 2]
 
 
-def test_entries_of_others_are_not_taken_for_rows_of_the_file(
+def test_entries_of_other_clients_are_not_counted_as_rows_of_the_file(
     stream_server: StreamServer, link: Servers
 ) -> None:
     stream_server.client.xadd("s", {"other": "1"}, id="9999-0")
@@ -104,7 +104,7 @@ def test_entries_of_others_are_not_taken_for_rows_of_the_file(
     assert numbers(stream_server) == [1, 2, 3]
 
 
-def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, link: Servers) -> None:
+def test_other_producers_do_not_disturb_a_load(stream_server: StreamServer, link: Servers) -> None:
     done = threading.Event()
 
     def produce() -> None:
@@ -127,7 +127,7 @@ def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, li
     assert numbers(stream_server) == list(range(1, 1001))
 
 
-def test_an_append_that_is_overtaken_by_others_goes_on_after_them(
+def test_an_append_that_conflicts_with_other_clients_continues_after_their_entries(
     stream_server: StreamServer, link: Servers
 ) -> None:
     def intrude(report: LoadReport) -> None:
@@ -141,7 +141,7 @@ def test_an_append_that_is_overtaken_by_others_goes_on_after_them(
     assert ids[4:6] == ["500-7", "500-8"] and ids[-1] == "500-13"
 
 
-def test_a_load_that_is_overtaken_by_others_says_how_to_go_on(
+def test_a_load_that_conflicts_with_other_clients_reports_how_to_continue(
     stream_server: StreamServer, link: Servers
 ) -> None:
     seen: list[int] = []
@@ -163,7 +163,7 @@ def test_a_load_that_is_overtaken_by_others_says_how_to_go_on(
 
 
 @pytest.mark.parametrize("times", [None, TIMES])
-def test_good_rows_before_a_bad_one_are_loaded_and_it_goes_on_right_after_them(
+def test_good_rows_before_a_bad_one_are_loaded_and_the_load_is_resumed_after_them(
     stream_server: StreamServer, link: Servers, times: TimeColumn | None
 ) -> None:
     seen: list[LoadReport] = []
@@ -176,7 +176,9 @@ def test_good_rows_before_a_bad_one_are_loaded_and_it_goes_on_right_after_them(
     assert numbers(stream_server) == [1, 2, 3, 4, 5]
 
 
-def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(stream_server: StreamServer, link: Servers) -> None:
+def test_rows_with_an_invalid_time_or_without_any_value_are_bad_rows(
+    stream_server: StreamServer, link: Servers
+) -> None:
     batch = pa.RecordBatch.from_pydict(
         {"at": ["2020-01-01", "soon", "2020-01-02", None], "n": ["1", "2", "3", None]}
     )
@@ -206,7 +208,7 @@ def test_a_file_whose_loaded_rows_have_changed_is_not_resumed(
     assert numbers(stream_server) == [1, 2, 3]
 
 
-def test_a_load_that_broke_off_is_not_begun_again_by_mistake(
+def test_an_incomplete_load_is_not_started_again_by_mistake(
     stream_server: StreamServer, link: Servers
 ) -> None:
     with pytest.raises(UsageError):
@@ -236,7 +238,7 @@ def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: 
     assert key == b"{s}:headrace:load:x" and stream_server.client.pttl(key) > 0
 
 
-def test_what_the_server_rejects_is_counted_exactly(stream_server: StreamServer, link: Servers) -> None:
+def test_rows_that_the_server_rejects_are_counted_exactly(stream_server: StreamServer, link: Servers) -> None:
     seen: list[LoadReport] = []
 
     def fill(report: LoadReport) -> None:
@@ -254,7 +256,7 @@ def test_what_the_server_rejects_is_counted_exactly(stream_server: StreamServer,
     assert numbers(stream_server) == list(range(1, 101))
 
 
-def test_a_marker_that_makes_no_sense_is_reported(stream_server: StreamServer, link: Servers) -> None:
+def test_an_invalid_marker_is_reported(stream_server: StreamServer, link: Servers) -> None:
     stream_server.client.xadd("s", {"a": "1"})
     stream_server.client.set("{s}:headrace:load:x", "nonsense")
     with pytest.raises(CommandError, match="'nonsense', which is not the marker of a load"):
@@ -270,7 +272,7 @@ def test_columns_with_names_that_the_spark_sink_reserves_are_fields(
     assert fields == {b"_id": b"a", b"_stream": b"b", b"id": b"c", b"_fields": b"d"}
 
 
-def test_a_digest_does_not_depend_on_how_rows_are_cut() -> None:
+def test_a_digest_does_not_depend_on_how_rows_are_split_into_batches() -> None:
     whole, pieces = RowDigest(), RowDigest()
     batch = pa.RecordBatch.from_pydict({"a": ["x", None, "z"], "b": [1.0, 2.5, None], "c": [[1], [], None]})
     whole.update(batch)

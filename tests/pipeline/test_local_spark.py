@@ -1,4 +1,4 @@
-"""A Spark session of a job, in processes of its own."""
+"""The Spark session of a job, in separate processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ with local_spark("test", pathlib.Path(sys.argv[1])) as spark:
 """
 
 
-def test_a_job_after_a_stopped_session_has_the_environment_of_now(tmp_path: Path) -> None:
+def test_a_session_after_a_stopped_one_has_the_current_environment(tmp_path: Path) -> None:
     """PySpark keeps the JVM of a stopped session, which has the environment and stderr of its start."""
     command = [sys.executable, "-c", AFTER_ANOTHER, str(tmp_path / "log")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-"""Any entries, archived, trimmed away and replayed, are byte for byte what they were."""
+"""Entries that are archived, trimmed and replayed keep every byte."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def add(client: redis.Redis, stream: str, entries: list[list[tuple[bytes, bytes]
 
 
 def read(client: redis.Redis, stream: str) -> list[Any]:
-    """What XRANGE answers, names that repeat included."""
+    """Return the entries by XRANGE, with repeated names."""
     words: list[Any] = client.execute_command("XRANGE", stream, "-", "+")
     return words
 
 
 @pytest.fixture
 def raw(server_url: str) -> Iterator[redis.Redis]:
-    """A client whose XRANGE gives words as bytes, not dictionaries of text."""
+    """Return a client whose XRANGE returns lists of bytes instead of dictionaries of text."""
     with redis.Redis.from_url(server_url) as client:
         client.flushall()
         client.set_response_callback("XRANGE", lambda reply, **options: reply)
@@ -144,11 +144,11 @@ SHOWN = [
 
 
 def words_of(pairs: list[Row] | None) -> list[tuple[bytes, bytes]] | None:
-    """What a row has in `_exact`."""
+    """Return the fields in the column `_exact` of a row."""
     return None if pairs is None else [(bytes(pair.name), bytes(pair.value)) for pair in pairs]
 
 
-def test_entries_that_columns_do_not_give_back_are_kept_whole_and_counted(
+def test_entries_that_columns_cannot_represent_are_kept_exactly_and_counted(
     tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
 ) -> None:
     counts = Path(os.environ[DIRECTORY_VARIABLE])
@@ -171,7 +171,7 @@ def test_entries_that_columns_do_not_give_back_are_kept_whole_and_counted(
     assert [words_of(row._exact) for row in rows] == [None] * 3 + ODD[3:5] + [None, ODD[6], None]
 
 
-def test_an_archive_reads_as_the_stream_does_whatever_its_columns(
+def test_rows_of_an_archive_equal_those_of_its_stream(
     tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
 ) -> None:
     add(raw, "s", ODD)
@@ -199,7 +199,7 @@ def test_an_archive_reads_as_the_stream_does_whatever_its_columns(
         rows(None, None, mode="FAILFAST")
 
 
-def test_an_archive_of_an_earlier_version_goes_on_with_the_new_column(
+def test_an_archive_of_an_earlier_version_is_continued_with_the_new_column(
     tmp_path: Path,
     spark: SparkSession,
     server_url: str,
@@ -235,7 +235,7 @@ def test_an_archive_of_an_earlier_version_goes_on_with_the_new_column(
         assert count_archive(spark, directory).distinct == len(whole)
 
 
-def test_a_row_whose_fields_an_earlier_version_lost_is_not_replayed_silently(
+def test_a_row_whose_fields_an_earlier_version_lost_is_reported(
     tmp_path: Path, server_url: str, raw: redis.Redis
 ) -> None:
     maker = ArchiveMaker(tmp_path / "archive")

@@ -1,4 +1,4 @@
-"""What a query is taken to speak of, and what its columns are taken for; below Spark."""
+"""The streams that a query names, and their columns, without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.pipeline.query import (
 from headrace.spark.archive.files import read_archive
 
 
-def test_words_are_names_not_texts_or_comments() -> None:
+def test_identifiers_exclude_string_literals_and_comments() -> None:
     sql = "SELECT a, `b``c:d`, 'it''s not' FROM x -- nor this\n WHERE y = 'z\\'' AND a > 1"
     assert identifiers(sql) == ["SELECT", "a", "b`c:d", "FROM", "x", "WHERE", "y", "AND", "1"]
 
@@ -49,13 +49,13 @@ def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
     servers.close()
 
 
-def test_a_server_that_is_not_there_is_said_at_once() -> None:
+def test_an_unreachable_server_is_reported_at_once() -> None:
     spark = cast(SparkSession, None)  # it is not asked: the server is, first
     with pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1: .* is a server running there"):
         register_views(spark, "SELECT * FROM orders", "redis://127.0.0.1:1")
 
 
-def test_types_are_guessed_as_those_of_an_archive_are() -> None:
+def test_columns_of_a_query_are_inferred_as_those_of_an_archive() -> None:
     sample = [
         {b"n": b"1", b"x": b"2", b"day": b"2013-01-31", b"yes": b"true", b"code": b"007", b"_ID": b"1"},
         {b"n": b"-20", b"x": b"2.5", b"day": b"2013-02-01", b"yes": b"false", b"none": b"", b"\xff": b"1"},
@@ -86,7 +86,7 @@ def test_a_sample_has_both_ends_and_the_archive(stream_server: StreamServer, tmp
     servers.close()
 
 
-def test_an_archive_of_columns_says_them_itself(tmp_path: pathlib.Path) -> None:
+def test_the_columns_of_a_typed_archive_are_read_from_its_files(tmp_path: pathlib.Path) -> None:
     maker = ArchiveMaker(
         tmp_path / "archive", pa.schema([("n", pa.int32()), ("_corrupt_record", pa.string())])
     )
@@ -99,7 +99,7 @@ def test_an_archive_of_columns_says_them_itself(tmp_path: pathlib.Path) -> None:
     assert archived_columns(read_archive(maps.directory), "s") is None
 
 
-def test_only_columns_that_are_spoken_of_are_read() -> None:
+def test_only_columns_that_the_query_names_are_read() -> None:
     columns = T.StructType([T.StructField(name, T.LongType()) for name in ("n", "Delay", "other")])
     for sql, names in [
         ("SELECT n, avg(delay) FROM s GROUP BY n", ["n", "Delay"]),

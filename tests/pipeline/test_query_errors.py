@@ -1,4 +1,4 @@
-"""Errors of queries: the whole message, without a plan or a stack. Spark's own texts, of Spark 4."""
+"""Messages for errors of queries, from texts of Spark 4."""
 
 from __future__ import annotations
 

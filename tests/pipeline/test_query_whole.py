@@ -1,4 +1,4 @@
-"""SQL over streams and archives, and loads from Spark's sources: in a whole Spark."""
+"""SQL on streams and archives, and loads from Spark's sources, with Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def entries(count: int) -> list[Entry]:
     return [(f"{FIRST + n * 60_000}-0", {"n": n, "kind": "ab"[n % 2]}) for n in range(count)]
 
 
-def test_sql_over_an_archive_and_what_is_live(
+def test_a_query_reads_archive_and_live_stream(
     spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     some = entries(5000)
@@ -90,7 +90,9 @@ def test_fields_that_differ_in_case_are_different_columns(
     assert found == [Row(N=2, n=1)]
 
 
-def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_server: StreamServer) -> None:
+def test_a_followed_aggregation_reports_its_whole_result_after_each_batch(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
     stream_server.add("s", entries(100))
     sql = "SELECT kind, count(*) AS many FROM s GROUP BY kind ORDER BY kind"
     register_views(spark, sql, stream_server.url, following=True)
@@ -113,9 +115,7 @@ def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_serve
     assert seen[1] == [Row(kind="a", many=50), Row(kind="b", many=51)]
 
 
-def test_rows_that_are_followed_come_once_each_and_all(
-    spark: SparkSession, stream_server: StreamServer
-) -> None:
+def test_a_followed_query_reports_each_row_once(spark: SparkSession, stream_server: StreamServer) -> None:
     stream_server.add("s", entries(200))
     register_views(spark, "SELECT n FROM s", stream_server.url, following=True)
     seen: list[int] = []

@@ -1,4 +1,4 @@
-"""Replays: order, place, pace, and what is left when they are broken off."""
+"""Replays: order, position, speed, and interruptions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def entries(count: int, step: int = 60_000, first: int = FIRST) -> list[Entry]:
     return [(f"{first + n // 2 * step}-{n % 2}", {"n": n, "t": f"text {n}"}) for n in range(count)]
 
 
-def held(server: StreamServer, stream: str) -> list[Entry]:
-    """What a stream holds, values as numbers where they are."""
+def entries_of(server: StreamServer, stream: str) -> list[Entry]:
+    """Return the entries of a stream; numeric values as numbers."""
     return [
         (i.decode(), {k.decode(): int(v) if v.isdigit() else v.decode() for k, v in fields.items()})
         for i, fields in server.client.xrange(stream)
@@ -38,26 +38,26 @@ def numbers(server: StreamServer, stream: str) -> list[int]:
     return [int(fields[b"n"]) for _, fields in server.client.xrange(stream)]
 
 
-def test_a_live_range_comes_again_with_its_ids_into_an_empty_stream(stream_server: StreamServer) -> None:
+def test_a_live_range_is_replayed_with_its_ids_into_an_empty_stream(stream_server: StreamServer) -> None:
     some = entries(5000)
     stream_server.add("a", some)
     source = ReplaySource("a", stream_server.url)
     report = replay(source, stream_server.url, "b", name="x", after=some[99][0], upto=some[4000][0])
-    assert held(stream_server, "b") == some[100:4001]
+    assert entries_of(stream_server, "b") == some[100:4001]
     assert (report.rows, report.ids_kept) == (3901, True)
     assert (report.first_id, report.last_id) == (some[100][0], some[4000][0])
     [key] = stream_server.client.keys("*headrace*")
     assert key == b"{b}:headrace:replay:x" and stream_server.client.pttl(key) > 0
 
 
-def test_bytes_that_are_no_text_are_copied_as_they_are(stream_server: StreamServer) -> None:
+def test_bytes_that_are_not_utf8_are_copied_unchanged(stream_server: StreamServer) -> None:
     stream_server.client.xadd("a", {b"\xff\x00": b"\xfe", "empty": b""}, id="5-5")
     replay(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x")
     assert stream_server.client.xrange("b") == stream_server.client.xrange("a")
 
 
 @pytest.mark.parametrize("repeated", [0, 7, 99])
-def test_an_archive_with_an_id_twice_says_so_and_is_replayed_under_new_ids(
+def test_an_archive_with_a_duplicate_id_is_replayed_only_under_new_ids(
     stream_server: StreamServer, tmp_path: pathlib.Path, repeated: int
 ) -> None:
     some = entries(100)
@@ -68,10 +68,12 @@ def test_an_archive_with_an_id_twice_says_so_and_is_replayed_under_new_ids(
     with pytest.raises(UsageError, match=rf"^entry {some[repeated][0]} is in the archive twice, .*--new-ids"):
         replay(source, stream_server.url, "b", name="x")
     report = replay(source, stream_server.url, "c", name="x", keep_ids=False)
-    assert report.rows == 101 == len(held(stream_server, "c"))
+    assert report.rows == 101 == len(entries_of(stream_server, "c"))
 
 
-def test_archive_and_live_stream_are_one(stream_server: StreamServer, tmp_path: pathlib.Path) -> None:
+def test_archive_and_live_stream_are_replayed_as_one(
+    stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
     some = entries(3000, step=3 * 3600 * 1000)
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", some[:1000])
@@ -80,13 +82,13 @@ def test_archive_and_live_stream_are_one(stream_server: StreamServer, tmp_path: 
     maker.add("other", some)
     stream_server.add("s", some[1500:])  # a part is in both, a part no longer live
     replay(ReplaySource("s", stream_server.url, tmp_path / "archive"), stream_server.url, "again", name="x")
-    assert held(stream_server, "again") == some
+    assert entries_of(stream_server, "again") == some
 
     replay(ReplaySource("s", None, tmp_path / "archive"), stream_server.url, "archived", name="x")
-    assert held(stream_server, "archived") == some[:2000]
+    assert entries_of(stream_server, "archived") == some[:2000]
 
 
-def test_an_archive_of_columns_gives_fields_and_leaves_out_nulls(
+def test_a_typed_archive_is_replayed_as_fields_without_nulls(
     stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     schema = pa.schema([("n", pa.int64()), ("t", pa.string()), ("x", pa.float64())])
@@ -110,7 +112,7 @@ def test_an_archive_of_columns_gives_fields_and_leaves_out_nulls(
     assert stream_server.client.xrange("False")[0][0] != b"7-1"
 
 
-def test_what_did_not_fit_an_archive_s_columns_is_replayed_as_it_was(
+def test_values_that_did_not_fit_archive_columns_are_replayed_unchanged(
     stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     schema = pa.schema([("n", pa.int64()), ("_corrupt_record", pa.string())])
@@ -125,14 +127,16 @@ def test_what_did_not_fit_an_archive_s_columns_is_replayed_as_it_was(
     ]
 
 
-def test_a_stream_replayed_into_itself_ends_where_it_ended(stream_server: StreamServer) -> None:
+def test_a_stream_replayed_into_itself_ends_at_its_last_entry_at_the_start(
+    stream_server: StreamServer,
+) -> None:
     stream_server.add("a", entries(2500))
     report = replay(ReplaySource("a", stream_server.url), stream_server.url, "a", name="x")
     assert (report.rows, report.ids_kept) == (2500, False)
     assert numbers(stream_server, "a") == [*range(2500), *range(2500)]
 
 
-def test_ids_that_cannot_be_kept_are_refused_before_anything_is_added(stream_server: StreamServer) -> None:
+def test_ids_that_cannot_be_kept_are_rejected_before_anything_is_added(stream_server: StreamServer) -> None:
     stream_server.add("a", entries(10))
     stream_server.add("b", [("9999999999999-0", {"n": 1})])
     with pytest.raises(UsageError, match="up to 9999999999999-0"):
@@ -143,7 +147,7 @@ def test_ids_that_cannot_be_kept_are_refused_before_anything_is_added(stream_ser
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_replay_broken_off_goes_on_where_it_was(
+def test_an_interrupted_replay_continues_from_its_position(
     stream_server: StreamServer, tmp_path: pathlib.Path, keep: bool
 ) -> None:
     some = entries(9000, step=600_000)
@@ -174,10 +178,10 @@ def test_a_replay_broken_off_goes_on_where_it_was(
     assert report.resumed_after
     assert numbers(stream_server, "t") == list(range(9000))
     if keep:
-        assert held(stream_server, "t") == some
+        assert entries_of(stream_server, "t") == some
 
 
-def test_what_is_trimmed_while_a_replay_is_broken_off_is_told(stream_server: StreamServer) -> None:
+def test_entries_trimmed_while_a_replay_is_interrupted_are_reported(stream_server: StreamServer) -> None:
     some = entries(3000)
     stream_server.add("s", some)
 
@@ -192,17 +196,17 @@ def test_what_is_trimmed_while_a_replay_is_broken_off_is_told(stream_server: Str
         replay(source, stream_server.url, "t", name="x")
     assert stream_server.client.xlen("t") == there
     replay(source, stream_server.url, "t", name="y", after=id_before(some[2000][0]), keep_ids=True)
-    assert held(stream_server, "t") == some[:there] + some[2000:]
+    assert entries_of(stream_server, "t") == some[:there] + some[2000:]
 
 
 def break_off(now: ReplayReport) -> None:
-    """Ctrl-C after 500 entries."""
+    """Raise KeyboardInterrupt after 500 entries."""
     if now.rows >= 500:
         raise KeyboardInterrupt
 
 
 class Slices(ReplayPacer):
-    """Small pieces, at once."""
+    """A pacer that sends batches of 100 entries without delay."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -211,7 +215,7 @@ class Slices(ReplayPacer):
         yield from ((at, min(at + 100, len(times))) for at in range(0, len(times), 100))
 
 
-def test_restart_begins_anew_and_a_new_name_is_a_new_replay(stream_server: StreamServer) -> None:
+def test_restart_begins_again_and_a_new_name_is_a_new_replay(stream_server: StreamServer) -> None:
     some = entries(1000)
     stream_server.add("a", some)
 
@@ -256,7 +260,7 @@ def test_a_complete_replay_adds_nothing_when_it_is_run_again(stream_server: Stre
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_a_replay_whose_stream_is_gone_begins_again(stream_server: StreamServer, complete: bool) -> None:
+def test_a_replay_whose_target_was_deleted_begins_again(stream_server: StreamServer, complete: bool) -> None:
     stream_server.add("a", entries(700))
     source = ReplaySource("a", stream_server.url)
     if complete:
@@ -270,7 +274,7 @@ def test_a_replay_whose_stream_is_gone_begins_again(stream_server: StreamServer,
     assert numbers(stream_server, "b") == list(range(700))
 
 
-def test_a_replay_of_nothing_is_refused_or_leaves_no_marker(stream_server: StreamServer) -> None:
+def test_an_empty_replay_is_rejected_or_leaves_no_marker(stream_server: StreamServer) -> None:
     stream_server.add("a", entries(2))
     source = ReplaySource("a", stream_server.url)
     with pytest.raises(UsageError, match="no entry can be after 9-0 and up to 8-0"):
@@ -279,7 +283,7 @@ def test_a_replay_of_nothing_is_refused_or_leaves_no_marker(stream_server: Strea
     assert stream_server.client.keys("*headrace*") == []
 
 
-def test_a_place_that_makes_no_sense_is_told(stream_server: StreamServer) -> None:
+def test_an_invalid_position_is_reported(stream_server: StreamServer) -> None:
     stream_server.add("a", entries(1))
     stream_server.client.set("{b}:headrace:replay:x", "nonsense")
     with pytest.raises(CommandError, match="nonsense"):
@@ -287,7 +291,7 @@ def test_a_place_that_makes_no_sense_is_told(stream_server: StreamServer) -> Non
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_files_in_any_order_give_entries_in_order(tmp_path: pathlib.Path, seed: int) -> None:
+def test_entries_of_files_in_any_order_are_read_in_order(tmp_path: pathlib.Path, seed: int) -> None:
     dice = random.Random(seed)
     some = entries(2000, step=900_000)
     maker = ArchiveMaker(tmp_path)
@@ -307,7 +311,7 @@ def test_files_in_any_order_give_entries_in_order(tmp_path: pathlib.Path, seed: 
     assert sum(len(cluster) for cluster in overlapping_row_groups(files)) >= len(files)
 
 
-def test_pace_lets_entries_go_when_they_are_due() -> None:
+def test_replayed_entries_are_sent_when_they_are_due() -> None:
     now = [100.0]
     slept: list[float] = []
 

@@ -1,4 +1,4 @@
-"""Which column is the time, and what it says."""
+"""The choice of the time column, and the conversion of its values."""
 
 import datetime
 from typing import Any
@@ -58,7 +58,7 @@ def test_timestamps_of_all_kinds_become_milliseconds(values: Any, expected: list
         ("NaN", None),
     ],
 )
-def test_bare_numbers_tell_their_unit_by_their_size(value: Any, expected: int | None) -> None:
+def test_the_unit_of_bare_numbers_is_detected_by_their_size(value: Any, expected: int | None) -> None:
     known = str(MS) if isinstance(value, str) else MS
     rows = batch(size=[3, 3], ts=[known if expected is None else value, value])
     column = chosen(rows)
@@ -66,7 +66,7 @@ def test_bare_numbers_tell_their_unit_by_their_size(value: Any, expected: int | 
     assert column.milliseconds(rows)[1] == expected
 
 
-def test_infinite_numbers_are_no_times() -> None:
+def test_infinite_numbers_are_not_times() -> None:
     endless = batch(ts=[1.5e9, float("inf")])
     with pytest.raises(UsageError, match="column 'ts' is not a time"):
         choose_time_column(endless, "ts")
@@ -81,32 +81,32 @@ def test_a_well_known_name_wins_then_a_time_of_day_then_the_first() -> None:
     assert chosen(batch(born=day, name=["x"])).name == "born"
 
 
-def test_years_and_counts_are_no_times_unless_named() -> None:
+def test_years_and_counts_are_not_times_unless_named() -> None:
     rows = batch(year=["2013"], count=[5])
     assert choose_time_column(rows) is None
     assert chosen(rows, "count").milliseconds(rows) == [5000]
 
 
 @pytest.mark.parametrize("wanted", ["name", "empty"])
-def test_a_wanted_column_must_be_a_time(wanted: str) -> None:
+def test_a_named_time_column_must_hold_times(wanted: str) -> None:
     rows = batch(name=["Ann"], empty=pa.array([None], pa.int64()))
     with pytest.raises(UsageError, match=f"column '{wanted}' is not a time"):
         choose_time_column(rows, wanted)
 
 
-def test_a_wanted_column_must_be_there() -> None:
+def test_a_named_time_column_must_exist() -> None:
     with pytest.raises(UsageError, match=r"no column 'at'; the columns are a, b"):
         choose_time_column(batch(a=[1], b=[2]), "at")
 
 
-def test_a_later_value_that_is_no_time_is_named() -> None:
+def test_a_later_value_that_is_not_a_time_is_reported() -> None:
     with pytest.raises(UsageError, match="'soon', which is not a time"):
         TimeColumn("at").milliseconds(batch(at=["2013-01-01", "soon"]))
     with pytest.raises(UsageError, match="'soon', which is not a number of milliseconds"):
         TimeColumn("at", 1_000_000).milliseconds(batch(at=["12", "soon"]))
 
 
-def test_times_before_1970_and_after_9999_are_no_times() -> None:
+def test_times_before_1970_and_after_9999_are_rejected() -> None:
     for value in ("1969-12-31T23:59:59.9995Z", "1066-10-14"):
         with pytest.raises(UsageError, match=f"{value}.*not a time from 1970 to 9999"):
             TimeColumn("at").milliseconds(batch(at=[value]))
@@ -114,7 +114,7 @@ def test_times_before_1970_and_after_9999_are_no_times() -> None:
         TimeColumn("at", 1_000_000_000).milliseconds(batch(at=[MS // 1000, MS]))
 
 
-def test_each_wrong_value_is_named_and_the_others_are_read() -> None:
+def test_invalid_values_are_reported_one_by_one_and_the_others_are_read() -> None:
     rows = batch(at=["2013-01-01T10:00:00Z", "soon", None, "2013-01-01T12:00:00+02:00", "1013-01-01"])
     found, wrong = TimeColumn("at").milliseconds_or_reasons(rows)
     assert found == [MS, None, None, MS, None]
@@ -130,7 +130,7 @@ def test_naive_and_zoned_times_in_one_column_are_both_read() -> None:
     ("unit_ns", "name"),
     [(1_000_000_000, "seconds"), (1_000_000, "milliseconds"), (1_000, "microseconds"), (1, "nanoseconds")],
 )
-def test_the_unit_of_numbers_is_found_and_named(unit_ns: int, name: str) -> None:
+def test_the_unit_of_numbers_is_detected_and_named(unit_ns: int, name: str) -> None:
     values = [MS * 1_000_000 // unit_ns] * 2 + [0, None]
     for texts in (values, [None if v is None else str(v) for v in values]):
         column = chosen(batch(ts=texts))
@@ -144,7 +144,7 @@ def test_numbers_of_several_units_are_ambiguous() -> None:
         choose_time_column(rows, "ts")
 
 
-def test_small_numbers_under_a_well_known_name_are_not_taken_for_times() -> None:
+def test_small_numbers_under_a_well_known_name_are_not_times() -> None:
     assert choose_time_column(batch(time=["45", "61"])) is None
 
 

@@ -26,8 +26,8 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
         yield port
 
 
-def test_what_goes_was_archived_and_acknowledged_by_every_group(port: int) -> None:
-    removed, reborn, stops = 0, 0, set()
+def test_only_entries_archived_and_acknowledged_by_every_group_are_removed(port: int) -> None:
+    removed, recreated, stops = 0, 0, set()
     for seed in range(SEEDS):
         world = World(port, seed)
         for _ in range(STEPS):
@@ -35,11 +35,11 @@ def test_what_goes_was_archived_and_acknowledged_by_every_group(port: int) -> No
             if world.random.random() < 0.4:
                 world.trim()
         removed += world.removed
-        reborn += world.reborn
+        recreated += world.recreated
         stops |= world.stops
         world.close()
     # The schedules do reach what they are about.
-    assert removed > 200 and reborn >= SEEDS
+    assert removed > 200 and recreated >= SEEDS
     for beginning in (
         "archived up to",
         "group ",

@@ -1,7 +1,7 @@
-"""A world around a stream, by seed: producers, groups, archives, and trims that are disturbed.
+"""A random simulation around a stream: producers, groups, archive runs, and trims with concurrent changes.
 
-The world keeps its own books of what is archived and what each group has acknowledged; what trimming removes
-is held against them. `Disturbed` is a client: between any two of its commands others act, or it dies.
+The simulation records which entries are archived and which each group still needs; trimming may remove no
+other entries. `Disturbed` is a client: between any two of its commands others act, or its process dies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONSUMERS = ("ann", "bob")
 
 
 class Crash(Exception):
-    """The process that trims, or archives, is dead."""
+    """Raised when the process that trims or archives dies."""
 
 
 class _DisturbedPipeline(redis.client.Pipeline):
@@ -40,7 +40,7 @@ class _DisturbedPipeline(redis.client.Pipeline):
 
 
 class Disturbed(redis.Redis):
-    """A client before each command of which something else happens."""
+    """A client that calls `disturb` before each command."""
 
     disturb: Callable[[], None] = staticmethod(lambda: None)
 
@@ -55,7 +55,7 @@ class Disturbed(redis.Redis):
 
 
 class World:
-    """One stream and all who use it. step() does something; trim() trims and checks what is gone."""
+    """A stream and its users. step() does a random action; trim() trims and checks what was removed."""
 
     def __init__(self, port: int, seed: int) -> None:
         self.random = random.Random(seed)
@@ -72,32 +72,30 @@ class World:
         self.passed: dict[str, EntryId] = {}  # by group: how far it has read
         self.removed = 0
         self.stops: set[str] = set()
-        self.reborn = 0
+        self.recreated = 0
 
     def close(self) -> None:
         self.client.close()
         self.trimmer.close()
 
     def step(self, disturbing: bool = False) -> None:
-        """Something happens to the stream."""
+        """Do a random action."""
         acts: list[tuple[int, Callable[[], None]]] = [
             (6, self.produce), (2, self.make_group), (2, self.move_group), (8, self.read),
             (8, self.acknowledge), (1, self.claim), (1, self.destroy_group), (5, self.archive),
             (1, self.delete_entry),
         ]  # fmt: skip
-        if disturbing:  # what is worst for whoever has looked already
+        if disturbing:  # actions that invalidate what the trimming client has read
             acts += [(1, self.die), (15, self.make_group), (15, self.move_group), (25, self.claim)]
         if self.random.random() < (0.15 if disturbing else 0.01):
-            acts = [(1, self.make_anew)]
+            acts = [(1, self.recreate)]
         weights = [weight for weight, _ in acts]
         self.random.choices([act for _, act in acts], weights)[0]()
 
     def produce(self) -> None:
         for _ in range(self.random.randint(1, 12)):
             self.clock += self.random.randint(0, 2)
-            self.sequence += (
-                1  # never starts anew: no two entries have one ID, in whatever life of the stream
-            )
+            self.sequence += 1  # never reset: IDs are unique, also across recreated streams
             entry = (self.clock, self.sequence)
             self.client.xadd(STREAM, {"v": 1}, format_id(entry))
             self.entries.add(entry)
@@ -107,28 +105,28 @@ class World:
     def make_group(self) -> None:
         name = self.random.choice(GROUPS)
         if name not in self.needed and self.client.exists(STREAM):
-            self.place(name, "CREATE")
+            self.set_position(name, "CREATE")
 
     def move_group(self) -> None:
         name = self.random.choice(GROUPS)
         if name in self.needed:
-            self.place(name, "SETID")
+            self.set_position(name, "SETID")
 
-    def place(self, name: str, word: str) -> None:
-        """Puts a group somewhere: it then needs what comes after, and what it has pending."""
+    def set_position(self, name: str, subcommand: str) -> None:
+        """Set the position of a group, which then needs all later entries and its pending ones."""
         at = self.random.choice([(0, 0), *sorted(self.entries)[-30:]])
-        pending = self.pending(name) if word == "SETID" else set()
-        self.client.execute_command("XGROUP", word, STREAM, name, format_id(at))
+        pending = self.pending(name) if subcommand == "SETID" else set()
+        self.client.execute_command("XGROUP", subcommand, STREAM, name, format_id(at))
         self.passed[name] = at
         self.needed[name] = pending | {entry for entry in self.entries if entry > at}
 
     def pending(self, name: str) -> set[EntryId]:
-        """What the group has read and not acknowledged."""
+        """Return the entries that the group has read and not acknowledged."""
         return {entry for entry in self.needed[name] if entry in self.delivered.get(name, set())}
 
     @property
     def delivered(self) -> dict[str, set[EntryId]]:
-        """By group what it has pending, as the server lists it; only for groups that are moved."""
+        """The pending entries of each group according to the server."""
         return {
             name: {
                 parse_id(each["message_id"].decode())
@@ -154,7 +152,7 @@ class World:
                     self.needed[name].discard(parse_id(each["message_id"].decode()))
 
     def claim(self) -> None:
-        """Somebody takes an entry that was read long ago, and acknowledged perhaps, once more."""
+        """Claim an old entry again, which may already be acknowledged."""
         for name in self.some_group():
             there = sorted(self.entries)
             if there:
@@ -179,11 +177,11 @@ class World:
             self.client.xdel(STREAM, format_id(entry))
             self.forget({entry})
 
-    def make_anew(self) -> None:
-        """The stream is deleted; its successor begins earlier perhaps, but it is another."""
+    def recreate(self) -> None:
+        """Delete the stream and make another one, whose IDs may begin earlier."""
         self.client.delete(STREAM)
         self.life += 1
-        self.reborn += 1
+        self.recreated += 1
         self.entries.clear()
         self.needed.clear()
         self.checkpoint = (0, 0)
@@ -192,14 +190,14 @@ class World:
             self.produce()
 
     def archive(self) -> None:
-        """A batch of an archive, which may die after it is committed and before it is told."""
+        """Archive a batch; the process may die before it is valid, or before the watermark is raised."""
         upto = sorted(entry for entry in self.entries if entry > self.checkpoint)[
             : self.random.randint(1, 40)
         ]
         if not upto:
             return
         if self.random.random() < 0.1:
-            return  # dead before the files counted
+            return  # died before the files were valid
         self.archived |= {(self.life, entry) for entry in upto}
         self.checkpoint = upto[-1]
         if self.random.random() < 0.9:
@@ -214,25 +212,25 @@ class World:
             needed -= entries
 
     def trim(self) -> None:
-        """Trims, with others acting in between, and asserts that what it removed was free to go."""
+        """Trim while others act, and check what was removed."""
         budget = [self.random.choice([0, 1, 2, 4])]
 
         def disturb() -> None:
-            self.settle()
+            self.check_removed()
             if budget[0] and self.random.random() < 0.4:
                 budget[0] -= 1
                 self.step(disturbing=True)
 
         self.trimmer.disturb = disturb  # type: ignore[method-assign]
-        wishes = RetentionPolicy(self.random.choice([0, 0, 5]), 0, self.random.random() < 0.5)
-        mark = published_id(self.client, STREAM)
-        archived = None if mark is None else parse_id(mark)
+        retention = RetentionPolicy(self.random.choice([0, 0, 5]), 0, self.random.random() < 0.5)
+        watermark = published_id(self.client, STREAM)
+        archived = None if watermark is None else parse_id(watermark)
         dry = self.random.random() < 0.2
         before = len(self.entries)
         calm = not budget[0]
         with suppress(Crash):
             try:
-                done = trim_stream(self.trimmer, STREAM, archived, wishes, dry)
+                done = trim_stream(self.trimmer, STREAM, archived, retention, dry)
             except redis.ResponseError as error:
                 if "no such key" not in str(error):
                     raise
@@ -243,18 +241,18 @@ class World:
                     assert (done.removed, done.remaining) == (before - there, there)
                 elif calm:
                     assert there == before
-        self.settle()
+        self.check_removed()
 
-    def settle(self) -> None:
-        """Finds what is gone that nobody but the trimmer can have removed, and holds it against the books."""
+    def check_removed(self) -> None:
+        """Check that the entries removed by trimming were archived, and needed by no group."""
         there = {parse_id(each[0].decode()) for each in self.client.xrange(STREAM)}
-        gone = self.entries - there
-        for entry in gone:
+        removed = self.entries - there
+        for entry in removed:
             assert (self.life, entry) in self.archived, f"{entry} was not archived"
             for name, needed in self.needed.items():
                 assert entry not in needed, f"{entry} was needed by {name}"
-        if gone:
+        if removed:
             kept = max(each for life, each in self.archived if life == self.life)
-            assert kept not in gone, "the archive's last entry went"
-        self.removed += len(gone)
-        self.forget(gone)
+            assert kept not in removed, "the last archived entry was removed"
+        self.removed += len(removed)
+        self.forget(removed)
