@@ -138,7 +138,7 @@ def plain(result: Any) -> Any:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_both_make_the_same_buffers(block: int) -> None:
+def test_encoder_and_decoder_make_the_same_buffers(block: int) -> None:
     for seed in range(block * ROUNDS // 4, (block + 1) * ROUNDS // 4):
         rng = random.Random(seed)
         server = Server()
@@ -160,7 +160,7 @@ def test_both_make_the_same_buffers(block: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_any_count_joins_to_the_whole(seed: int) -> None:
+def test_batches_of_any_count_add_up_to_the_range(seed: int) -> None:
     rng = random.Random(seed)
     server = Server()
     random_stream(server, rng)
@@ -212,7 +212,7 @@ def alike_stream(server: Server, rng: random.Random, count: int) -> list[str]:
 
 @pytest.mark.parametrize("asked", ALIKE)
 @pytest.mark.parametrize("seed", range(2))
-def test_runs_of_entries_that_are_alike_make_the_same_buffers(seed: int, asked: str) -> None:
+def test_runs_make_the_same_buffers_as_single_entries(seed: int, asked: str) -> None:
     rng = random.Random(seed)
     server = Server()
     count = 3000 if "HEADRACE_COMPILED" in os.environ else 400

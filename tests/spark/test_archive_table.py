@@ -87,7 +87,7 @@ def maker(tmp_path: pathlib.Path) -> ArchiveMaker:
 # The files that count
 
 
-def test_only_files_in_the_log_count(maker: ArchiveMaker) -> None:
+def test_only_files_in_the_log_are_read(maker: ArchiveMaker) -> None:
     some = entries(300)
     first = maker.add("s", some[:100])
     maker.add("s", some[100:200], committed=False)
@@ -98,7 +98,7 @@ def test_only_files_in_the_log_count(maker: ArchiveMaker) -> None:
     assert archived_through(maker.directory) == {"s": some[249][0]}
 
 
-def test_a_compact_file_stands_for_what_came_before(maker: ArchiveMaker) -> None:
+def test_a_compact_file_replaces_the_logs_before_it(maker: ArchiveMaker) -> None:
     some = entries(300)
     first = maker.add("s", some[:100])
     second = maker.add("s", some[100:200])
@@ -112,7 +112,7 @@ def test_a_compact_file_stands_for_what_came_before(maker: ArchiveMaker) -> None
     assert last_batch(maker.directory) == 3
 
 
-def test_an_archive_may_be_moved_and_streams_be_called_anything(maker: ArchiveMaker) -> None:
+def test_an_archive_can_be_moved_and_streams_can_have_any_name(maker: ArchiveMaker) -> None:
     some = entries(50)
     for stream in ("a:b/c d=e%", "naïve", "date=2020-01-01"):
         maker.add(stream, some)
@@ -124,7 +124,7 @@ def test_an_archive_may_be_moved_and_streams_be_called_anything(maker: ArchiveMa
     assert archived_through(moved) == dict.fromkeys((file.stream for file in files), some[-1][0])
 
 
-def test_a_directory_without_a_log_counts_as_it_stands(maker: ArchiveMaker) -> None:
+def test_all_files_count_in_a_directory_without_a_log(maker: ArchiveMaker) -> None:
     some = entries(200)
     maker.alone("s")
     maker.add(None, some)
@@ -138,7 +138,7 @@ def test_a_directory_without_a_log_counts_as_it_stands(maker: ArchiveMaker) -> N
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_seam_is_the_highest_id_by_number(tmp_path: pathlib.Path, seed: int) -> None:
+def test_the_archive_ends_at_the_highest_id_compared_as_numbers(tmp_path: pathlib.Path, seed: int) -> None:
     dice = random.Random(seed)
     made = ArchiveMaker(tmp_path / "archive")
     highest: dict[str, tuple[int, int]] = {}
@@ -153,7 +153,7 @@ def test_the_seam_is_the_highest_id_by_number(tmp_path: pathlib.Path, seed: int)
     assert {s: parse_id(i) for s, i in archived_through(made.directory).items()} == highest
 
 
-def test_the_checkpoint_says_the_seam_of_the_last_batch_that_counts(maker: ArchiveMaker) -> None:
+def test_the_checkpoint_of_the_last_committed_batch_says_where_the_archive_ends(maker: ArchiveMaker) -> None:
     some = entries(300)
     offsets = maker.directory / "_headrace" / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_the_checkpoint_says_the_seam_of_the_last_batch_that_counts(maker: Archi
 
 
 @pytest.mark.parametrize("trimmed", [0, 100, 250, 299, 300, 301, 350])
-def test_no_entry_is_missing_or_doubled_whatever_is_trimmed(
+def test_no_entry_is_missing_or_read_twice_after_trims(
     stream_server: StreamServer, maker: ArchiveMaker, trimmed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     some = entries(400)
@@ -207,7 +207,7 @@ def test_streams_can_be_only_archived_or_only_live(stream_server: StreamServer, 
         ids(stream_server, maker.directory, assign='["both", "missing"]')
 
 
-def test_entries_deleted_live_stay_in_the_archive(
+def test_entries_deleted_from_the_stream_remain_in_the_archive(
     stream_server: StreamServer, maker: ArchiveMaker, caplog: pytest.LogCaptureFixture
 ) -> None:
     some = entries(40)
@@ -242,7 +242,7 @@ def test_offsets_and_times_narrow_both_parts(stream_server: StreamServer, maker:
     assert ids(stream_server, maker.directory, endingOffsets=after_all) == by_id(some[:1300])
 
 
-def test_what_is_trimmed_behind_the_seam_while_it_is_read_is_noticed(
+def test_trims_after_the_archived_part_during_a_read_are_reported(
     stream_server: StreamServer, maker: ArchiveMaker
 ) -> None:
     some = entries(100)
@@ -257,7 +257,7 @@ def test_what_is_trimmed_behind_the_seam_while_it_is_read_is_noticed(
             read_all(made, parts)
 
 
-def test_an_archive_that_has_grown_before_the_stream_was_looked_at(
+def test_an_archive_that_grows_during_planning_is_planned_again(
     stream_server: StreamServer, maker: ArchiveMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Archived and trimmed between the two looks: the table is planned anew."""
@@ -301,7 +301,9 @@ def test_a_stream_recreated_since_it_was_archived_is_reported_and_read_whole(
     assert found == [*by_id(some), *by_id(others)]
 
 
-def test_an_archive_of_a_recreated_stream_has_both(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+def test_an_archive_of_a_recreated_stream_has_the_entries_of_both(
+    stream_server: StreamServer, maker: ArchiveMaker
+) -> None:
     some = entries(60)
     maker.add("s", some)
     others: list[Entry] = [(f"{n + 1}-0", {"n": n, "t": "other"}) for n in range(90)]
@@ -314,7 +316,7 @@ def test_an_archive_of_a_recreated_stream_has_both(stream_server: StreamServer, 
     assert read_archive(maker.directory).highest_ids == {"s": some[59][0]}
 
 
-def test_files_that_go_while_they_are_read_are_told(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+def test_a_file_deleted_after_planning_is_reported(stream_server: StreamServer, maker: ArchiveMaker) -> None:
     maker.add("s", entries(60))
     made = reader(stream_server, maker.directory, "_id STRING")
     parts = made.partitions()
@@ -345,7 +347,7 @@ def odd_entries() -> list[Entry]:
 
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
 @pytest.mark.parametrize("schema", [SCHEMA, DEFAULT_SCHEMA, "_sequence LONG, n STRING"])
-def test_archived_maps_give_the_rows_that_the_stream_gives(
+def test_archived_maps_give_the_same_rows_as_the_stream(
     stream_server: StreamServer, maker: ArchiveMaker, mode: str, schema: str
 ) -> None:
     some = odd_entries()
@@ -363,9 +365,7 @@ def test_failfast_fails_on_archived_values_too(stream_server: StreamServer, make
         rows(reader(stream_server, maker.directory, "n INT", mode="FAILFAST"))
 
 
-def test_archived_columns_are_read_as_they_are_and_cast(
-    stream_server: StreamServer, tmp_path: pathlib.Path
-) -> None:
+def test_archived_columns_are_cast_to_the_schema(stream_server: StreamServer, tmp_path: pathlib.Path) -> None:
     columns = pa.schema([("n", pa.int32()), ("t", pa.string()), ("at", pa.timestamp("us"))])
     maker = ArchiveMaker(tmp_path / "archive", columns)
     maker.alone("s")
@@ -387,7 +387,9 @@ def test_archived_columns_are_read_as_they_are_and_cast(
         rows(reader(stream_server, maker.directory, "t INT"))
 
 
-def test_tasks_have_about_as_many_rows_as_asked_for(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+def test_tasks_have_about_the_requested_number_of_rows(
+    stream_server: StreamServer, maker: ArchiveMaker
+) -> None:
     some = entries(3000, step=10)
     for at in range(0, 3000, 300):
         maker.add("s", some[at : at + 300], group_rows=100)

@@ -112,7 +112,7 @@ def test_a_schema_picks_fields_by_name_and_a_missing_field_is_null() -> None:
     ]
 
 
-def test_fields_may_come_in_another_order_in_every_entry() -> None:
+def test_each_entry_can_have_its_fields_in_another_order() -> None:
     schema = StructType([StructField(name, StringType()) for name in "abc"])
     rng = random.Random(5)
     entries, wanted = [], []
@@ -123,13 +123,13 @@ def test_fields_may_come_in_another_order_in_every_entry() -> None:
     assert decode(page(entries), schema) == wanted
 
 
-def test_of_a_field_named_twice_the_last_value_counts() -> None:
+def test_the_last_value_of_a_repeated_field_counts() -> None:
     entries = page([(b"1-1", [b"a", b"1", b"b", b"2", b"a", b"3"])])
     assert decode(entries, DEFAULT)[0]["fields"] == [("b", "2"), ("a", "3")]
     assert decode(entries, StructType([StructField("a", LongType())])) == [{"a": 3}]
 
 
-def test_of_many_fields_too_the_last_of_each_name_counts() -> None:
+def test_the_last_value_of_a_repeated_field_counts_among_many_fields() -> None:
     words = [w for n in range(100) for w in (b"f%d" % (n % 30), b"%d" % n)]
     fields = decode(page([(b"1-1", words)]), DEFAULT)[0]["fields"]
     assert dict(fields) == {f"f{n % 30}": str(n) for n in range(100)} and len(fields) == 30
@@ -170,9 +170,7 @@ def usual_entry(n: int) -> Entry:
 @pytest.mark.parametrize("oddity", [0.0, 0.003, 0.1])
 @pytest.mark.parametrize("schema", [DEFAULT, MIXED, FIELDS_ALONE], ids=["default", "mixed", "fields"])
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
-def test_an_entry_is_the_same_row_among_others_like_it_and_alone(
-    oddity: float, schema: StructType, mode: str
-) -> None:
+def test_an_entry_gives_the_same_row_in_a_run_and_alone(oddity: float, schema: StructType, mode: str) -> None:
     rng = random.Random(f"{oddity} {len(schema)}")
     entries = []
     shape = 4
@@ -245,7 +243,7 @@ def test_a_text_that_does_not_fit_its_column_is_null(text: bytes, kind: Any, wan
 
 @settings(max_examples=EXAMPLES)
 @given(st.floats(allow_nan=False) | st.integers(-(10**18), 10**18).map(lambda n: n / 1000))
-def test_every_double_comes_back_exactly(number: float) -> None:
+def test_every_double_is_read_back_exactly(number: float) -> None:
     assert value(repr(number).encode(), DoubleType()) == number
 
 
@@ -262,7 +260,7 @@ def test_times_dates_and_decimals() -> None:
     assert str(value(b"9" * 38, DecimalType(38, 0))) == "9" * 38
 
 
-def test_malformed_entries_are_kept_with_null_dropped_or_refused_by_mode() -> None:
+def test_the_mode_decides_about_malformed_entries() -> None:
     kinds = [ID, StructField("n", LongType())]
     entries = page([(b"1-1", [b"n", b"1"]), (b"2-1", [b"n", b"x"]), (b"3-1", [b"n", b"3"])])
     schema = StructType(kinds)
@@ -275,7 +273,7 @@ def test_malformed_entries_are_kept_with_null_dropped_or_refused_by_mode() -> No
     assert json.loads(rows[1]["_corrupt_record"]) == {"id": "2-1", "fields": {"n": "x"}}
 
 
-def test_a_column_that_may_not_be_null_is_never_given_a_null() -> None:
+def test_a_column_that_is_not_nullable_never_gets_a_null() -> None:
     schema = StructType([StructField("n", LongType(), nullable=False)])
     entries = page([(b"1-1", [b"n", b"1"]), (b"2-1", [b"m", b"1"])])
     with pytest.raises(MalformedEntry, match="entry 2-1"):
@@ -297,7 +295,7 @@ def test_bytes_that_are_not_utf8_are_escaped_in_a_map_of_strings() -> None:
         assert decode(entries, schema)[0]["_fields"] == words
 
 
-def test_what_cannot_be_shown_exactly_is_malformed_in_the_stricter_modes() -> None:
+def test_bytes_that_are_not_utf8_are_malformed_in_the_stricter_modes() -> None:
     entries = page([(b"1-1", [b"a", b"\xff"]), (b"2-1", [b"a", b"b"]), (b"3-1", [b"\xff", b"c"])])
     assert [r["id"] for r in decode(entries, DEFAULT, "DROPMALFORMED")] == ["2-1"]
     with pytest.raises(MalformedEntry, match="entry 1-1: a name or value is not UTF-8"):
@@ -311,7 +309,7 @@ def test_what_cannot_be_shown_exactly_is_malformed_in_the_stricter_modes() -> No
 
 @settings(max_examples=EXAMPLES)
 @given(st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=40)), max_size=20))
-def test_escaped_names_and_values_are_those_of_backslashreplace(pairs: list[tuple[bytes, bytes]]) -> None:
+def test_escapes_are_the_same_as_those_of_backslashreplace(pairs: list[tuple[bytes, bytes]]) -> None:
     shown = {
         name.decode(errors="backslashreplace"): value.decode(errors="backslashreplace")
         for name, value in pairs
@@ -321,7 +319,7 @@ def test_escaped_names_and_values_are_those_of_backslashreplace(pairs: list[tupl
     assert dict(row["fields"]) == shown and len(names) == len(set(names))
 
 
-def test_an_id_too_large_for_its_column_is_an_error_and_a_text_is_not() -> None:
+def test_an_id_too_large_for_its_column_is_an_error_except_as_text() -> None:
     entry_id = b"%d-%d" % (2**64 - 1, 2**64 - 1)
     entries = page([(entry_id, [b"a", b"1"])])
     with pytest.raises(MalformedEntry, match="does not fit a TIMESTAMP"):
@@ -331,7 +329,7 @@ def test_an_id_too_large_for_its_column_is_an_error_and_a_text_is_not() -> None:
     assert decode(entries, StructType([ID])) == [{"_id": entry_id.decode()}]
 
 
-def test_a_schema_that_cannot_be_read_is_refused_with_a_reason() -> None:
+def test_errors_say_why_a_schema_cannot_be_read() -> None:
     with pytest.raises(UsageError, match="_sequence must be BIGINT"):
         ColumnLayout(StructType([StructField("_sequence", StringType())]), "epoch_ms")
     with pytest.raises(UsageError, match="tags is VARIANT"):
@@ -359,7 +357,7 @@ def test_rows_do_not_depend_on_how_the_bytes_arrive(entries: list[Entry], pieces
     assert [(r["_id"], r["a"], dict(r["_fields"])) for r in rows] == wanted
 
 
-def test_an_anchor_is_left_out_and_a_lost_one_is_noticed() -> None:
+def test_the_anchor_is_omitted_and_a_lost_anchor_is_detected() -> None:
     def scanned(anchor: bytes, entries: list[Entry]) -> tuple[ReplyPageTokenizer, int]:
         scanner = ReplyPageTokenizer()
         decoder = ArrowDecoder(scanner, [], "orders")
@@ -397,21 +395,19 @@ def test_an_anchor_is_left_out_and_a_lost_one_is_noticed() -> None:
         b"*1\rX",
     ],
 )
-def test_bytes_that_are_no_page_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_page_raise_an_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode(data, DEFAULT)
 
 
-def test_an_error_of_the_server_is_told_as_it_is() -> None:
+def test_an_error_of_the_server_is_raised_unchanged() -> None:
     with pytest.raises(CommandError, match=r"^WRONGTYPE Operation"):
         decode(b"-WRONGTYPE Operation against a key\r\n", DEFAULT)
 
 
 @settings(max_examples=EXAMPLES * 3)
 @given(entries_of, st.data())
-def test_hostile_bytes_give_rows_or_an_error_and_nothing_worse(
-    entries: list[Entry], data: st.DataObject
-) -> None:
+def test_hostile_bytes_give_rows_or_a_protocol_error(entries: list[Entry], data: st.DataObject) -> None:
     whole = bytearray(page(entries))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(whole) - 1))

@@ -137,7 +137,7 @@ def random_schema(rng: random.Random) -> StructType:
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_both_ways_give_the_same_rows(headrace_server: StreamServer, seed: int) -> None:
+def test_xarrow_and_xrange_give_the_same_rows(headrace_server: StreamServer, seed: int) -> None:
     rng = random.Random(seed)
     client = headrace_server.client
     client.delete("s")
@@ -220,7 +220,7 @@ def test_a_batch_of_large_entries_ends_before_its_count(headrace_server: StreamS
     assert max(batch.num_rows for batch in batches) < 10
 
 
-def test_trims_before_and_during_a_read_are_missed(
+def test_trims_before_and_during_a_read_are_detected(
     headrace_server: StreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = headrace_server.client
@@ -255,7 +255,7 @@ def test_a_deleted_anchor_is_no_loss_and_a_deleted_stream_is(headrace_server: St
         list(reader(headrace_server, part).batches())
 
 
-def test_a_lost_connection_is_made_again_and_no_entry_comes_twice(headrace_server: StreamServer) -> None:
+def test_after_a_lost_connection_no_entry_is_read_twice(headrace_server: StreamServer) -> None:
     client = headrace_server.client
     client.flushall()
     headrace_server.fill("s", COUNT)
@@ -273,13 +273,13 @@ def test_a_lost_connection_is_made_again_and_no_entry_comes_twice(headrace_serve
     assert len(client.client_list()) == 1
 
 
-def test_refusals_name_the_stream(headrace_server: StreamServer) -> None:
+def test_error_replies_name_the_stream(headrace_server: StreamServer) -> None:
     headrace_server.client.set("text", "hello")
     with pytest.raises(CommandError, match=r"WRONGTYPE.*'text'"):
         list(reader(headrace_server, OffsetRange("text", "0-0", "5-0", False)).batches())
 
 
-def test_a_head_is_read_when_it_is_whole_and_not_before() -> None:
+def test_a_header_is_parsed_only_when_it_is_complete() -> None:
     for head, last in ((b"*6\r\n$3\r\n5-1\r\n", "5-1"), (b"*6\r\n$-1\r\n", None)):
         whole = head + b":0\r\n:1\r\n:7\r\n:12\r\n$40\r\n"
         data = whole + b"\xff\xff\xff\xff\r\n\r\n"

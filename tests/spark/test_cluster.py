@@ -79,7 +79,7 @@ def numbers(batch: Any) -> list[int]:
     return [int(n) for n in batch.column("n").to_pylist()]
 
 
-def test_streams_of_all_shards_are_asked_planned_and_read(cluster: Cluster) -> None:
+def test_streams_of_all_shards_are_planned_and_read(cluster: Cluster) -> None:
     streams = [cluster.stream_of(node) for node in cluster.masters]
     for n, stream in enumerate(streams):
         fill(cluster, stream, 100 * (n + 1))
@@ -100,7 +100,7 @@ def test_streams_of_all_shards_are_asked_planned_and_read(cluster: Cluster) -> N
     assert sum(len(cluster.client.xrange(s, max=i)) for s, i in cut.items()) == 60
 
 
-def test_one_pipeline_a_shard_carries_all_questions(cluster: Cluster) -> None:
+def test_all_requests_to_a_shard_share_one_pipeline(cluster: Cluster) -> None:
     streams = [f"t{n}" for n in range(60)]
     for stream in streams:
         fill(cluster, stream, 1)
@@ -122,7 +122,7 @@ def test_streams_are_found_on_every_shard_by_pattern_and_type(cluster: Cluster) 
     assert Servers(cluster.url).scan("orders") == []
 
 
-def test_waiting_ends_with_the_first_news_and_with_time(cluster: Cluster) -> None:
+def test_waiting_ends_with_the_first_new_entry_and_with_the_timeout(cluster: Cluster) -> None:
     streams = {cluster.stream_of(node): "0-0" for node in cluster.masters}
     servers = Servers(cluster.url)
     assert servers.wait_for_entries(streams, 50), "nobody can say: they are of several slots"
@@ -132,7 +132,7 @@ def test_waiting_ends_with_the_first_news_and_with_time(cluster: Cluster) -> Non
     assert servers.wait_for_entries(first, 60_000)
 
 
-def test_a_node_of_a_cluster_is_no_server_for_itself(cluster: Cluster) -> None:
+def test_a_single_node_of_a_cluster_is_rejected(cluster: Cluster) -> None:
     url = f"redis://127.0.0.1:{cluster.masters[0].port}"
     stream = cluster.stream_of(cluster.masters[1])
     with pytest.raises(UsageError, match=r"use cluster://"):
@@ -154,7 +154,7 @@ def move(cluster: Cluster, slot: int, source: Node, target: Node, keys: list[str
     yield "moved"
 
 
-def test_a_stream_is_read_whole_while_it_moves_to_another_node(cluster: Cluster) -> None:
+def test_a_stream_is_read_completely_while_it_moves_to_another_node(cluster: Cluster) -> None:
     source, target = cluster.masters[1:]
     stream = cluster.stream_of(source)
     slot = int(cluster.client.keyslot(stream))
@@ -183,7 +183,7 @@ def test_a_stream_is_read_whole_while_it_moves_to_another_node(cluster: Cluster)
         assert servers.owner(stream).endswith(str(taker.port))
 
 
-def test_a_master_dies_in_mid_read_and_its_replica_goes_on(doomed_cluster: Cluster) -> None:
+def test_a_read_continues_at_the_replica_after_its_master_died(doomed_cluster: Cluster) -> None:
     cluster = doomed_cluster
     victim, count = cluster.masters[0], 40_000
     stream = cluster.stream_of(victim)
@@ -204,7 +204,7 @@ def test_a_master_dies_in_mid_read_and_its_replica_goes_on(doomed_cluster: Clust
     assert servers.scan(".*") == [stream]
 
 
-def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_cluster: Cluster) -> None:
+def test_a_read_waits_for_a_missing_shard_up_to_the_timeout(doomed_cluster: Cluster) -> None:
     cluster = doomed_cluster
     victim = cluster.masters[1]
     stream = cluster.stream_of(victim)
@@ -222,7 +222,7 @@ def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_c
         Servers("redis://127.0.0.1:1", reconnect_timeout=0).open_raw("s")
 
 
-def test_a_load_goes_to_the_master_that_owns_the_stream_with_its_marker(cluster: Cluster) -> None:
+def test_a_load_writes_stream_and_marker_to_the_owning_master(cluster: Cluster) -> None:
     rows = pa.record_batch({"n": [1, 2, 3]})
     with Servers(cluster.url, reconnect_timeout=0) as link:
         for node in cluster.masters:
@@ -254,7 +254,7 @@ def test_streams_of_all_shards_are_trimmed(cluster: Cluster) -> None:
         assert all(one.reasons[0].startswith("group g: 10 pending, oldest 1000040-0") for one in done)
 
 
-def test_jobs_go_on_while_a_stream_moves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_continue_while_a_stream_moves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = cluster.masters[1:]
     stream = cluster.stream_of(source, "jobs")
     give(cluster, stream)

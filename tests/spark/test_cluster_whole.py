@@ -30,7 +30,7 @@ def add(cluster: Cluster, stream: str, numbers: range) -> None:
     pipe.execute()
 
 
-def test_a_query_reads_all_shards_and_outlives_a_master(
+def test_a_query_reads_all_shards_and_survives_the_loss_of_a_master(
     spark: SparkSession, cluster: Cluster, tmp_path: pathlib.Path
 ) -> None:
     streams = [cluster.stream_of(master) for master in cluster.masters]

@@ -94,7 +94,7 @@ for _bits in (8, 16, 32, 64):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_slices_and_nulls_of_every_type(name: str) -> None:
+def test_slices_and_nulls_of_every_type_are_encoded(name: str) -> None:
     kind, make, text = MAKERS[name]
     r = random.Random(name)
     for nulls in (0.0, 0.3, 1.0):
@@ -148,7 +148,7 @@ def test_a_map_becomes_fields_also_when_it_is_a_slice() -> None:
         ]
 
 
-def test_rows_may_be_picked_and_a_chunk_ends_at_its_size() -> None:
+def test_rows_can_be_selected_and_a_chunk_ends_at_its_size() -> None:
     encoder = XaddEncoder()
     column = pa.array([str(i) * 100 for i in range(10)])
     encoder.load(
@@ -187,12 +187,12 @@ def test_a_row_of_only_nulls_is_rejected() -> None:
         ("map", (None, bytes(12), None), {"width": 4}),
     ],
 )
-def test_buffers_that_are_too_small_are_refused(form: str, buffers: Any, settings: dict[str, Any]) -> None:
+def test_buffers_that_are_too_small_are_rejected(form: str, buffers: Any, settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         ArrowCells(form, b"", 0, 2, *buffers, **settings)
 
 
-def test_offsets_that_lead_astray_are_refused() -> None:
+def test_offsets_out_of_range_are_rejected() -> None:
     for offsets in ((0, 5, 3), (0, 1, 99), (3, 2, 4), (0, 0xFFFFFFFF, 4)):
         encoder = XaddEncoder()
         raw = struct.pack("<3I", *offsets)

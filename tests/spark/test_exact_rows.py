@@ -96,7 +96,7 @@ def is_kept(text: bytes, kind: DataType, comment: str = "") -> bool:
         (BinaryType(), [b"", b"\xff\x00"], []),
     ],
 )
-def test_a_value_whose_text_would_be_another_keeps_its_entry(
+def test_an_entry_is_kept_if_a_value_would_be_written_differently(
     kind: DataType, same: list[bytes], other: list[bytes]
 ) -> None:
     assert [text for text in same if is_kept(text, kind)] == []
@@ -116,14 +116,14 @@ def test_a_value_whose_text_would_be_another_keeps_its_entry(
         ("auto", b"1700000000000", b"2026-03-01T12:00:00Z"),
     ],
 )
-def test_the_comment_of_a_column_says_how_its_times_are_spelled(
+def test_the_comment_of_a_column_sets_the_format_of_its_times(
     comment: str, same: bytes, other: bytes
 ) -> None:
     assert not is_kept(same, TimestampType(), comment)
     assert is_kept(other, TimestampType(), comment)
 
 
-def test_other_fields_another_order_and_a_name_that_repeats_keep_the_entry() -> None:
+def test_further_reordered_and_repeated_fields_keep_the_entry() -> None:
     columns = [StructField("a", LongType()), StructField("b", StringType())]
     entries = [
         (b"1-0", [b"a", b"1", b"b", b"x"]),
@@ -138,7 +138,7 @@ def test_other_fields_another_order_and_a_name_that_repeats_keep_the_entry() -> 
     assert exact(entries, *columns, batch=1) == kept
 
 
-def test_a_map_keeps_what_is_not_text_and_names_that_repeat() -> None:
+def test_an_entry_is_kept_if_a_map_has_bytes_or_repeated_names() -> None:
     entries = [
         (b"1-0", [b"b", b"1", b"a", b"\\xff"]),
         (b"2-0", [b"b", b"\xff"]),
@@ -152,7 +152,7 @@ def test_a_map_keeps_what_is_not_text_and_names_that_repeat() -> None:
     assert exact(entries, STRINGS, mode="DROPMALFORMED") == [None, entries[3][1], None]
 
 
-def test_entries_that_are_alike_are_compared_one_by_one() -> None:
+def test_entries_of_a_run_are_compared_one_by_one() -> None:
     columns = [StructField("n", LongType()), StructField("t", StringType())]
     entries = [(b"%d-0" % n, [b"n", b"%d" % n, b"t", b"x" * (n % 5)]) for n in range(1, 3000)]
     odd = {
@@ -188,7 +188,7 @@ columns = st.dictionaries(
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.lists(pairs, max_size=12), columns)
-def test_an_entry_is_what_the_sink_writes_of_its_row_or_is_kept(
+def test_an_entry_is_kept_unless_the_sink_would_write_it_again(
     entries: list[list[tuple[bytes, bytes]]], kinds: dict[str, Any]
 ) -> None:
     data = [(b"%d-0" % (n + 1), [word for pair in each for word in pair]) for n, each in enumerate(entries)]

@@ -50,7 +50,7 @@ def dialogue(server: StreamServer) -> tuple[int, int]:
     return tuple(map(max, zip(*proxy.bytes, strict=True)))  # type: ignore[return-value]
 
 
-def test_a_connection_cut_anywhere_loses_and_repeats_nothing(stream_server: StreamServer) -> None:
+def test_no_row_is_lost_or_repeated_wherever_a_connection_is_cut(stream_server: StreamServer) -> None:
     up, down = dialogue(stream_server)
     cuts = [Cut(up=n) for n in range(1, up, 41)] + [Cut(down=n) for n in range(1, down, 23)]
     begun_again = 0
@@ -66,7 +66,7 @@ def test_a_connection_cut_anywhere_loses_and_repeats_nothing(stream_server: Stre
     assert begun_again >= len(cuts) - 2
 
 
-def test_connections_cut_again_and_again_are_made_again_and_again(stream_server: StreamServer) -> None:
+def test_repeatedly_cut_connections_are_repaired(stream_server: StreamServer) -> None:
     up, down = dialogue(stream_server)
     for seed in range(40):
         r = random.Random(seed)
@@ -103,7 +103,7 @@ def cut_off(after: int, size: int) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def test_attempts_go_on_where_the_last_one_died_though_its_batches_were_cut_otherwise(
+def test_attempts_continue_after_the_last_one_with_other_batch_sizes(
     stream_server: StreamServer,
 ) -> None:
     for seed in range(30):
@@ -119,7 +119,7 @@ def test_attempts_go_on_where_the_last_one_died_though_its_batches_were_cut_othe
         stream_server.client.flushall()
 
 
-def test_twins_that_run_at_once_write_what_one_would(stream_server: StreamServer) -> None:
+def test_concurrent_attempts_write_each_row_once(stream_server: StreamServer) -> None:
     rows = 500
     for _ in range(3):
         written: list[int] = []
@@ -137,7 +137,7 @@ def test_twins_that_run_at_once_write_what_one_would(stream_server: StreamServer
         stream_server.client.flushall()
 
 
-def test_rows_after_a_chunk_that_was_encoded_again_are_those_of_their_batch(
+def test_rows_after_a_reencoded_chunk_are_those_of_their_batch(
     stream_server: StreamServer,
 ) -> None:
     """A twin writes a part of a chunk: its rest is encoded again while the next batch is being sent."""
@@ -153,7 +153,7 @@ def test_rows_after_a_chunk_that_was_encoded_again_are_those_of_their_batch(
     assert numbers(stream_server) == list(range(60))
 
 
-def test_batches_follow_each_other_and_an_old_one_is_left_out(stream_server: StreamServer) -> None:
+def test_an_older_batch_is_skipped(stream_server: StreamServer) -> None:
     for batch in (0, 1, 2):
         assert write_batches(batches(), stream_server.url, "s", Marker("q", 0, batch)) == ROWS
     assert write_batches(batches(), stream_server.url, "s", Marker("q", 0, 1)) == 0
@@ -267,7 +267,7 @@ def test_writing_fails_if_the_server_lost_confirmed_rows(stream_server: StreamSe
     assert numbers(stream_server) == list(range(ROWS))
 
 
-def test_a_full_server_takes_all_of_a_transaction_or_nothing(stream_server: StreamServer) -> None:
+def test_a_full_server_adds_all_rows_of_a_transaction_or_none(stream_server: StreamServer) -> None:
     client = stream_server.client
     for batch in range(3):
         write_batches(batches(), stream_server.url, "s", Marker("q", 0, batch))
@@ -281,7 +281,7 @@ def test_a_full_server_takes_all_of_a_transaction_or_nothing(stream_server: Stre
     assert write_batches(batches(), stream_server.url, "s", Marker("q", 0, 3)) == ROWS
 
 
-def test_a_server_that_is_read_only_for_a_while_is_waited_for(stream_server: StreamServer) -> None:
+def test_the_sink_waits_for_a_read_only_server(stream_server: StreamServer) -> None:
     client = stream_server.client
     try:
         client.replicaof("127.0.0.1", "1")
@@ -295,9 +295,7 @@ def test_a_server_that_is_read_only_for_a_while_is_waited_for(stream_server: Str
 
 
 @pytest.mark.parametrize("kind", ["redis", "headrace"])
-def test_a_server_that_is_killed_and_started_again_has_every_row_once(
-    kind: str, tmp_path: pathlib.Path
-) -> None:
+def test_every_row_is_added_once_although_the_server_is_killed(kind: str, tmp_path: pathlib.Path) -> None:
     """With a log that is written before anything is confirmed."""
     words = ["--appendonly", "yes", "--appendfsync", "always"]
     port = free_port()
@@ -321,7 +319,7 @@ def test_a_server_that_is_killed_and_started_again_has_every_row_once(
         process.wait()
 
 
-def test_a_marker_says_how_far_its_batch_is() -> None:
+def test_a_marker_contains_the_rows_of_its_batch() -> None:
     assert MARKER.rows_done(None, b"s") == 0
     assert MARKER.rows_done(MARKER.value(12), b"s") == 12
     assert MARKER.rows_done(b"6:12", b"s") == 0

@@ -36,7 +36,7 @@ def shown(server: StreamServer, stream: str = "s") -> tuple[str, int | None]:
     return found["last-delivered-id"].decode(), found["lag"]
 
 
-def test_the_group_follows_the_query_and_tells_its_lag(stream_server: StreamServer) -> None:
+def test_the_group_follows_the_query_and_shows_its_lag(stream_server: StreamServer) -> None:
     stream_server.fill("s", 100)
     stream_server.client.xtrim("s", maxlen=90, approximate=False)
     reader = HeadraceStreamReader(
@@ -60,7 +60,7 @@ def test_the_group_follows_the_query_and_tells_its_lag(stream_server: StreamServ
     reader.stop()
 
 
-def test_an_existing_group_is_moved_also_back(stream_server: StreamServer) -> None:
+def test_an_existing_group_is_also_moved_back(stream_server: StreamServer) -> None:
     stream_server.fill("s", 10)
     stream_server.client.xgroup_create("s", "spark", "$")
     progress = GroupProgress(options(stream_server), EntryNumbers())
@@ -71,7 +71,7 @@ def test_an_existing_group_is_moved_also_back(stream_server: StreamServer) -> No
     progress.close()
 
 
-def test_a_number_that_is_not_known_exactly_is_not_said(stream_server: StreamServer) -> None:
+def test_entries_read_is_omitted_unless_it_is_exact(stream_server: StreamServer) -> None:
     stream_server.fill("s", 5000)
     reader = HeadraceStreamReader(options(stream_server), N)
     end = reader.latestOffset({"s": "1000999-0"}, ALL)
@@ -81,7 +81,7 @@ def test_a_number_that_is_not_known_exactly_is_not_said(stream_server: StreamSer
     reader.stop()
 
 
-def test_nothing_is_asked_when_nothing_moved(
+def test_no_request_is_sent_if_no_offset_changed(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream_server.fill("s", 1)
@@ -93,7 +93,7 @@ def test_nothing_is_asked_when_nothing_moved(
     progress.close()
 
 
-def test_a_stream_that_is_gone_is_not_made_again(
+def test_a_deleted_stream_is_not_recreated(
     stream_server: StreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     progress = GroupProgress(options(stream_server), EntryNumbers())
@@ -102,7 +102,7 @@ def test_a_stream_that_is_gone_is_not_made_again(
     progress.close()
 
 
-def test_what_cannot_be_shown_is_a_warning(
+def test_errors_of_the_group_are_warnings(
     stream_server: StreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream_server.client.set("s", "text")
@@ -134,7 +134,7 @@ def pending(server: StreamServer) -> list[bytes]:
     return [entry["message_id"] for entry in found]
 
 
-def test_what_others_were_given_and_the_query_has_read_is_acknowledged(
+def test_pending_entries_that_the_query_has_read_are_acknowledged(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_progress, "PENDING_PAGE", 3)
@@ -153,7 +153,7 @@ def test_what_others_were_given_and_the_query_has_read_is_acknowledged(
     progress.close()
 
 
-def test_without_that_option_nothing_is_acknowledged(stream_server: StreamServer) -> None:
+def test_without_the_option_nothing_is_acknowledged(stream_server: StreamServer) -> None:
     stream_server.fill("s", 5)
     stream_server.client.xgroup_create("s", "spark", "0")
     deliver(stream_server, 5)
@@ -164,7 +164,7 @@ def test_without_that_option_nothing_is_acknowledged(stream_server: StreamServer
     progress.close()
 
 
-def test_a_query_acknowledges_nothing_that_came_before_it(stream_server: StreamServer) -> None:
+def test_a_query_does_not_acknowledge_entries_before_its_start(stream_server: StreamServer) -> None:
     stream_server.fill("s", 10)
     stream_server.client.xgroup_create("s", "spark", "0")
     deliver(stream_server, 10)
@@ -177,7 +177,7 @@ def test_a_query_acknowledges_nothing_that_came_before_it(stream_server: StreamS
     reader.stop()
 
 
-def test_a_group_that_a_server_refuses_to_a_user_fails_no_query(
+def test_a_query_does_not_fail_if_the_user_may_not_set_the_group(
     stream_server: StreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     client: Any = redis.Redis(port=stream_server.port)

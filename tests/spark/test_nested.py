@@ -124,7 +124,7 @@ def test_a_string_takes_any_value_as_its_json() -> None:
         (b"[" * 100_000, INTS),
     ],
 )
-def test_what_does_not_fit_is_malformed(text: bytes, kind: Any) -> None:
+def test_values_that_do_not_fit_are_malformed(text: bytes, kind: Any) -> None:
     [(value, corrupt)] = rows([text], kind)
     assert value is None
     assert json.loads(corrupt)["id"] == "1-0"
@@ -133,12 +133,12 @@ def test_what_does_not_fit_is_malformed(text: bytes, kind: Any) -> None:
         rows([text], kind, "FAILFAST")
 
 
-def test_a_null_is_no_value_for_a_column_that_has_none() -> None:
+def test_a_null_is_malformed_in_a_column_that_is_not_nullable() -> None:
     with pytest.raises(HeadraceError, match="field 'v'"):
         rows([b"null"], INTS, nullable=False)
 
 
-def test_what_the_sink_writes_of_a_nested_column_is_read_again() -> None:
+def test_the_source_reads_nested_columns_that_the_sink_wrote() -> None:
     value = {
         "b": -128,
         "l": 2**63 - 1,
@@ -178,6 +178,6 @@ def test_numbers_are_times_in_the_format_of_the_option() -> None:
         (StructType([StructField("a", MapType(BooleanType(), LongType()))]), "keys: use STRING"),
     ],
 )
-def test_a_type_that_json_cannot_hold_is_refused_when_the_read_is_planned(kind: Any, message: str) -> None:
+def test_unsupported_nested_types_are_rejected_before_the_read(kind: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ColumnLayout(StructType([StructField("v", kind)]), "epoch_ms")

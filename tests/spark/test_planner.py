@@ -152,7 +152,7 @@ def test_many_streams_are_planned_in_no_more_round_trips_than_one(
     assert max(rounds) == 20 and len(rounds) <= 8
 
 
-def test_streams_share_the_tasks_and_those_without_news_have_none(stream_server: StreamServer) -> None:
+def test_streams_share_the_tasks_and_those_without_new_entries_have_none(stream_server: StreamServer) -> None:
     stream_server.fill("large", 3000)
     stream_server.fill("small", 300)
     start = {"gone": "5-0", "large": "0-0", "old": "9-9", "small": "0-0"}
@@ -170,14 +170,14 @@ def test_a_limit_on_the_records_of_a_task_makes_more_tasks(stream_server: Stream
     assert 10 <= len(plan_ranges(Servers(stream_server.url), {}, {"s": "1000999-0"}, options)) <= 12
 
 
-def test_a_short_stream_is_one_task_unless_asked(stream_server: StreamServer) -> None:
+def test_a_short_stream_is_one_task_by_default(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1000)
     assert (
         len(plan_ranges(Servers(stream_server.url), {}, {"s": "1000999-0"}, parse_options({}, "batch"))) == 1
     )
 
 
-def test_nobody_looks_for_tasks_among_large_entries_unasked(
+def test_streams_of_large_entries_are_not_probed_by_default(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planner, "TASK_ENTRIES_MIN", 1)
@@ -191,7 +191,7 @@ def test_nobody_looks_for_tasks_among_large_entries_unasked(
         )
 
 
-def test_entries_are_counted_exactly_to_a_limit(stream_server: StreamServer) -> None:
+def test_the_nth_entry_is_found_exactly(stream_server: StreamServer) -> None:
     stream_server.fill("s", 25_000)
     assert nth_id(Servers(stream_server.url), "s", "0-0", "1024999-0", 1) == "1000000-0"
     assert nth_id(Servers(stream_server.url), "s", "0-0", "1024999-0", 20_000) == "1019999-0"

@@ -127,7 +127,7 @@ def fill(server: StreamServer) -> None:
         In(("id",), ("5-3", "no ID")),
     ],
 )
-def test_a_filter_that_is_taken_lets_through_just_what_it_should(
+def test_a_pushed_filter_selects_exactly_the_matching_entries(
     stream_server: StreamServer, condition: Filter
 ) -> None:
     fill(stream_server)
@@ -164,7 +164,7 @@ def test_other_filters_are_left_to_spark(stream_server: StreamServer, condition:
     assert left == [condition] and len(rows) == 14
 
 
-def test_a_column_of_the_users_schema_is_a_field_whatever_its_name(stream_server: StreamServer) -> None:
+def test_filters_on_columns_of_a_users_schema_are_not_pushed(stream_server: StreamServer) -> None:
     fill(stream_server)
     field = EqualTo(("stream",), "a")
     rows, left = read(stream_server, [field, EqualTo(("_stream",), "b")], schema=OWN)
@@ -174,7 +174,7 @@ def test_a_column_of_the_users_schema_is_a_field_whatever_its_name(stream_server
     assert left == [] and len(rows) == 6
 
 
-def test_filters_narrow_what_the_options_say_and_each_other(stream_server: StreamServer) -> None:
+def test_filters_narrow_the_options_and_each_other(stream_server: StreamServer) -> None:
     fill(stream_server)
     rng = random.Random(1)
     kinds = [EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual]
@@ -191,7 +191,7 @@ def test_filters_narrow_what_the_options_say_and_each_other(stream_server: Strea
     assert found > 50, "the filters let nothing through"
 
 
-def test_only_the_worker_that_pushes_gets_a_reader_that_takes_filters(
+def test_only_the_pushdown_worker_gets_a_reader_with_pushdown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = HeadraceSource({"subscribe": "s"})

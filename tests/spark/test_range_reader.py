@@ -55,7 +55,7 @@ def test_an_empty_range_has_no_batch(stream_server: StreamServer) -> None:
     assert list(batches(stream_server, OffsetRange("s", "0-0", "1000009-0", False))) == []
 
 
-def test_entries_trimmed_before_a_task_begins_are_missed(
+def test_entries_trimmed_before_a_task_begins_are_reported(
     stream_server: StreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream_server.fill("s", 1000)
@@ -91,7 +91,7 @@ def test_a_loss_is_not_counted_where_entries_were_deleted_behind_it(stream_serve
         numbers(batches(stream_server, OffsetRange("s", "1000099-0", "1000999-0", True, 100)))
 
 
-def test_a_stream_made_anew_is_a_loss_though_it_counts_from_one_again(stream_server: StreamServer) -> None:
+def test_a_recreated_stream_is_a_loss_although_it_counts_from_one(stream_server: StreamServer) -> None:
     stream_server.fill("s", 100)
     stream_server.client.delete("s")
     stream_server.fill("s", 800, first=200)
@@ -112,7 +112,7 @@ def test_a_stream_that_ends_before_the_range_does_is_a_loss(stream_server: Strea
     assert numbers(batches(stream_server, OffsetRange("s", "0-0", "1000099-0", False))) == list(range(50))
 
 
-def test_large_entries_come_in_small_pages_and_small_entries_in_large_ones(
+def test_pages_have_few_large_entries_or_many_small_ones(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -137,7 +137,7 @@ def test_large_entries_come_in_small_pages_and_small_entries_in_large_ones(
     assert max(batch.num_rows for batch in made) <= (BATCH_BYTES >> 19) + 1
 
 
-def test_a_task_holds_a_batch_and_not_its_range(stream_server: StreamServer) -> None:
+def test_a_task_has_one_batch_in_memory_at_a_time(stream_server: StreamServer) -> None:
     entries, size = 120, 1 << 20
     for n in range(entries):
         stream_server.client.xadd("s", {"n": n, "text": b"x" * size}, id=f"{n + 1}-0")
@@ -156,7 +156,7 @@ def test_a_task_holds_a_batch_and_not_its_range(stream_server: StreamServer) -> 
     assert peak < 4 * BATCH_BYTES < entries * size
 
 
-def test_entries_trimmed_during_a_read_are_missed(stream_server: StreamServer) -> None:
+def test_entries_trimmed_during_a_read_are_reported(stream_server: StreamServer) -> None:
     stream_server.fill("s", COUNT)
     for fail in ("true", "false"):
         part = OffsetRange("s", "0-0", LAST, False)
@@ -193,7 +193,7 @@ def test_a_loss_in_mid_read_is_counted_unless_entries_were_deleted(
     assert many == ("it is not known how many" if deleted else f"{missing} of them")
 
 
-def test_the_next_page_is_asked_for_before_this_one_is_decoded(
+def test_the_next_page_is_requested_before_this_one_is_decoded(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = []
@@ -233,7 +233,7 @@ def test_a_deleted_stream_is_a_loss_and_a_deleted_anchor_is_not(stream_server: S
         numbers(batches(stream_server, part))
 
 
-def test_a_lost_connection_is_made_again_and_no_entry_comes_twice(stream_server: StreamServer) -> None:
+def test_after_a_lost_connection_no_entry_is_read_twice(stream_server: StreamServer) -> None:
     stream_server.fill("s", COUNT)
     made = batches(stream_server, OffsetRange("s", "0-0", LAST, False), entriesPerFetch="900")
     seen = []
@@ -257,19 +257,19 @@ def test_a_reader_stopped_half_way_leaves_no_connection(stream_server: StreamSer
     assert len(stream_server.client.client_list()) == before
 
 
-def test_a_key_that_is_no_stream_is_an_error_that_names_it(stream_server: StreamServer) -> None:
+def test_the_error_for_a_key_of_another_type_names_it(stream_server: StreamServer) -> None:
     stream_server.client.set("text", "hello")
     with pytest.raises(CommandError, match=r"WRONGTYPE.*'text'"):
         list(batches(stream_server, OffsetRange("text", "0-0", "5-0", False)))
 
 
-def test_the_tail_of_a_stream_is_its_last_id_even_if_that_entry_is_gone(stream_server: StreamServer) -> None:
+def test_the_last_id_of_a_stream_remains_after_its_entry_was_deleted(stream_server: StreamServer) -> None:
     stream_server.fill("s", 10)
     stream_server.client.xdel("s", "1000009-0")
     assert last_ids(Servers(stream_server.url), ("none", "s")) == {"s": "1000009-0"}
 
 
-def test_a_server_that_is_restarted_in_mid_read_is_waited_for(tmp_path: pathlib.Path) -> None:
+def test_a_read_waits_for_a_server_that_restarts(tmp_path: pathlib.Path) -> None:
     node, count = Node(tmp_path), 25_000
     pipe = node.client.pipeline(transaction=False)
     for n in range(count):

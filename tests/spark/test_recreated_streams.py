@@ -253,7 +253,7 @@ def test_a_first_batch_that_was_trimmed_away_is_reported(driver: Callable[..., D
         query.read(start, end)
 
 
-def test_a_stream_that_was_seen_to_be_gone_is_another_one_when_it_is_back(
+def test_a_stream_that_was_missing_for_a_time_counts_as_recreated(
     driver: Callable[..., Driver],
 ) -> None:
     query = driver(failOnDataLoss="false")
@@ -280,7 +280,7 @@ def test_an_empty_recreated_stream_is_reported_once(
     assert caplog.text.count("deleted and recreated") == 1
 
 
-def test_other_streams_of_the_query_go_on(driver: Callable[..., Driver]) -> None:
+def test_other_streams_of_the_query_are_still_read(driver: Callable[..., Driver]) -> None:
     query = driver(subscribe="s,t", failOnDataLoss="false")
     query.server.fill("s", 10)
     query.server.fill("t", 10, first=20)
@@ -290,7 +290,7 @@ def test_other_streams_of_the_query_go_on(driver: Callable[..., Driver]) -> None
     assert sorted(query.run()) == [*range(30, 35), *range(100, 103)]
 
 
-def test_available_now_reads_what_a_recreated_stream_has(driver: Callable[..., Driver]) -> None:
+def test_available_now_reads_a_recreated_stream(driver: Callable[..., Driver]) -> None:
     query = driver(failOnDataLoss="false", maxOffsetsPerTrigger="4")
     query.server.fill("s", 10)
     query.run()
@@ -347,7 +347,7 @@ def test_entries_deleted_as_they_are_read_in_pieces_are_no_loss(driver: Callable
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
-def test_trimming_what_was_read_is_no_loss(driver: Callable[..., Driver], down: bool) -> None:
+def test_trimming_entries_that_were_read_is_no_loss(driver: Callable[..., Driver], down: bool) -> None:
     query = driver()
     query.server.fill("s", 10)
     query.run()
@@ -358,7 +358,7 @@ def test_trimming_what_was_read_is_no_loss(driver: Callable[..., Driver], down: 
     assert query.run() == list(range(10, 15))
 
 
-def test_trimming_what_was_not_read_is_counted_also_after_a_restart(driver: Callable[..., Driver]) -> None:
+def test_trimmed_unread_entries_are_counted_also_after_a_restart(driver: Callable[..., Driver]) -> None:
     query = driver()
     query.server.fill("s", 10)
     query.run()
@@ -370,7 +370,7 @@ def test_trimming_what_was_not_read_is_counted_also_after_a_restart(driver: Call
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_deleting_and_trimming_what_was_read_never_looks_like_a_loss(
+def test_deleting_and_trimming_read_entries_never_looks_like_a_loss(
     driver: Callable[..., Driver], seed: int
 ) -> None:
     dice = random.Random(seed)
@@ -412,7 +412,7 @@ def test_a_batch_runs_again_although_its_last_entry_was_deleted(driver: Callable
     assert query.read(start, end) == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
-def test_the_group_of_a_query_begins_anew_with_a_recreated_stream(driver: Callable[..., Driver]) -> None:
+def test_the_group_of_a_query_is_reset_for_a_recreated_stream(driver: Callable[..., Driver]) -> None:
     query = driver(groupId="spark", failOnDataLoss="false", maxOffsetsPerTrigger="4")
     query.server.fill("s", 10)
     query.run()
@@ -451,7 +451,7 @@ def test_an_old_offset_after_the_end_of_the_stream_is_a_loss(driver: Callable[..
     assert query.run() == list(range(10))
 
 
-def test_offsets_of_a_checkpoint_are_good_as_starting_offsets(driver: Callable[..., Driver]) -> None:
+def test_offsets_of_a_checkpoint_work_as_starting_offsets(driver: Callable[..., Driver]) -> None:
     query = driver(maxOffsetsPerTrigger="4")
     query.server.fill("s", 10)
     _, end = query.plan()
@@ -485,11 +485,11 @@ def test_offsets_cut_by_a_limit_are_numbered_and_fingerprinted(driver: Callable[
         Position("0-0", generation=2),
     ],
 )
-def test_a_position_is_its_text(position: Position) -> None:
+def test_a_position_is_parsed_from_its_text(position: Position) -> None:
     assert parse_position(str(position)) == position
 
 
 @pytest.mark.parametrize("text", ["", "x", "5-1:x", "5-1:7:zz", "5-1:1:01234567:2:3", "5:-1"])
-def test_what_is_no_position_is_rejected(text: str) -> None:
+def test_texts_that_are_not_positions_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not an entry ID"):
         parse_position(text)

@@ -120,7 +120,7 @@ def test_a_batch_run_again_over_a_recreated_stream_fails(
     assert [n for n in query.numbers() if n >= 1000] == list(range(1000, 1030))
 
 
-def test_a_checkpoint_of_plain_ids_goes_on_and_is_upgraded(query: Query) -> None:
+def test_a_query_continues_from_a_checkpoint_of_plain_ids(query: Query) -> None:
     query.server.fill("s", 10)
     query.run()
     for path in (query.checkpoint / "offsets").iterdir():
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_plain_ids_goes_on_and_is_upgraded(query: Query) -> None
     assert query.numbers() == list(range(20))
 
 
-def test_deleting_what_was_read_fails_no_query(query: Query) -> None:
+def test_deleting_read_entries_does_not_fail_a_query(query: Query) -> None:
     query.server.fill("s", 10)
     query.run()
     query.server.client.xdel("s", *(f"{1_000_000 + n}-0" for n in range(10)))

@@ -60,7 +60,7 @@ def test_pyspark_finds_the_format_by_the_name_of_a_module() -> None:
     assert pyspark_headrace.DefaultSource.name() == "headrace"
 
 
-def test_without_pyarrow_or_pyspark_the_module_hides_no_other_format() -> None:
+def test_without_pyarrow_or_pyspark_other_formats_are_still_found() -> None:
     code = "import sys; sys.modules['pyspark.sql.datasource'] = None; import pyspark_headrace"
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], env=env, check=True)
@@ -153,7 +153,7 @@ def test_without_register_the_error_is_explained_by_what_to_do(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_register_refuses_a_chosen_python_without_headrace_in_one_line(
+def test_register_rejects_a_chosen_python_without_headrace_in_one_line(
     server_url: str, tmp_path: pathlib.Path
 ) -> None:
     chosen = str(tmp_path / "bin" / "python3")
@@ -179,7 +179,7 @@ def test_a_command_runs_the_python_of_the_program_and_announces_spark(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_command_refuses_a_chosen_python_without_headrace_in_one_line(
+def test_a_command_rejects_a_chosen_python_without_headrace_in_one_line(
     server_url: str, tmp_path: pathlib.Path
 ) -> None:
     words = ("headrace", "query", "SELECT n FROM s", "--csv", "--url", server_url)
@@ -215,7 +215,7 @@ def zipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return file
 
 
-def test_the_zip_holds_sources_only_and_the_licences_of_others(zipped: pathlib.Path) -> None:
+def test_the_zip_contains_only_sources_and_third_party_licences(zipped: pathlib.Path) -> None:
     with zipfile.ZipFile(zipped) as archive:
         names = archive.namelist()
     assert {
@@ -246,7 +246,7 @@ def test_py_files_run_interpreted_with_one_warning_a_worker(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_an_installed_package_needs_no_registration_and_says_nothing(
+def test_an_installed_package_needs_no_registration_and_logs_nothing(
     client: redis.Redis, server_url: str, tmp_path: pathlib.Path
 ) -> None:
     for n in range(100):

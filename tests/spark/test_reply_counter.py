@@ -90,7 +90,7 @@ def test_replies_that_are_not_yet_expected_wait() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"?\r\n", b"$-2\r\n", b"*x\r\n", b"\r\n", b"%1\r\n+a\r\n+b\r\n"])
-def test_what_is_no_reply_is_refused(raw: bytes) -> None:
+def test_bytes_that_are_not_a_reply_are_rejected(raw: bytes) -> None:
     tally = ReplyCounter()
     tally.expect(1)
     tally.feed(raw)

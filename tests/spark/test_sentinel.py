@@ -30,7 +30,7 @@ def watched(tmp_path: pathlib.Path) -> Iterator[Watched]:
     servers.close()
 
 
-def test_the_master_is_read_and_after_a_failover_the_new_one(watched: Watched) -> None:
+def test_a_read_follows_the_master_after_a_failover(watched: Watched) -> None:
     pipe = watched.master.client.pipeline(transaction=False)
     for n in range(COUNT):
         pipe.xadd("s", {"n": n}, id=f"{n + 1}-0")
@@ -54,7 +54,7 @@ def test_the_master_is_read_and_after_a_failover_the_new_one(watched: Watched) -
     assert last_ids(Servers(watched.url), ["s"]) == {"s": f"{COUNT + 1}-0"}
 
 
-def test_a_replica_is_no_master_whatever_a_sentinel_says(watched: Watched) -> None:
+def test_a_replica_that_a_sentinel_names_is_not_used_as_master(watched: Watched) -> None:
     # The master becomes a replica; for a while the Sentinel still names it.
     servers = Servers(watched.url, reconnect_timeout=0)
     watched.master.client.replicaof("127.0.0.1", watched.replica.port)
@@ -64,7 +64,7 @@ def test_a_replica_is_no_master_whatever_a_sentinel_says(watched: Watched) -> No
         servers.client().xlen("s")
 
 
-def test_a_service_that_no_sentinel_knows_is_lost(watched: Watched) -> None:
+def test_an_unknown_service_counts_as_unavailable(watched: Watched) -> None:
     servers = Servers(watched.url.replace("/orders", "/other"), reconnect_timeout=0)
     with pytest.raises(redis.ConnectionError, match="other"):
         last_ids(servers, ["s"])

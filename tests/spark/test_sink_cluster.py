@@ -30,7 +30,7 @@ def numbers(cluster: Cluster, stream: str) -> list[int]:
     return [int(fields[b"n"]) for _, fields in cluster.client.xrange(stream)]
 
 
-def test_streams_of_all_shards_are_written_once_also_when_one_moves(cluster: Cluster) -> None:
+def test_streams_of_all_shards_are_written_once_while_one_moves(cluster: Cluster) -> None:
     streams = [cluster.stream_of(master, f"{name}") for master in cluster.masters for name in ("a", "b")]
     rows = [{"_stream": streams[n % 6], "n": n} for n in range(600)]
     giver, taker = cluster.masters[0], cluster.masters[1]
@@ -72,7 +72,7 @@ def test_streams_of_all_shards_are_written_once_also_when_one_moves(cluster: Clu
     assert numbers(cluster, moving) == [7] and cluster.client.ttl(moving) == -1
 
 
-def test_a_master_that_dies_in_mid_write_is_replaced(cluster: Cluster) -> None:
+def test_a_write_continues_at_the_replica_after_its_master_died(cluster: Cluster) -> None:
     stream = cluster.stream_of(cluster.masters[0])
 
     def batches(kill: bool) -> Iterator[pa.RecordBatch]:

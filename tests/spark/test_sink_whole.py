@@ -70,7 +70,7 @@ class Runs:
     [("redis", "sink"), ("headrace", "sink"), ("redis", "foreach")],
     indirect=["running_server"],
 )
-def test_every_row_is_there_once_and_in_order_after_every_kind_of_death(
+def test_every_row_is_added_once_and_in_order_after_all_kinds_of_kills(
     stream_server: StreamServer, tmp_path: pathlib.Path, way: str
 ) -> None:
     fill(tmp_path / "in")
@@ -105,7 +105,7 @@ def rows_of(server: StreamServer) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("running_server", ["redis"], indirect=True)
-def test_a_batch_takes_a_streams_place_or_is_added(
+def test_a_batch_overwrites_a_stream_or_is_appended(
     stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     fill(tmp_path / "in")

@@ -58,7 +58,7 @@ def query(spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Pa
 
 
 @pytest.mark.parametrize("switch", ["true", "false"])
-def test_filters_are_pushed_down_or_not_and_the_rows_are_the_same(
+def test_rows_are_the_same_with_and_without_pushdown(
     spark: SparkSession, stream_server: StreamServer, switch: str
 ) -> None:
     stream_server.fill("a", 1000)
@@ -114,7 +114,7 @@ def test_progress_is_in_the_report_and_in_the_group(query: Query) -> None:
     assert (group["last-delivered-id"], group["lag"]) == (b"1000999-0", 0), "also of the last batch"
 
 
-def test_available_now_keeps_to_its_limits_and_ends(query: Query) -> None:
+def test_available_now_respects_its_limits_and_ends(query: Query) -> None:
     query.server.fill("s", 500)
     query.server.fill("t", 100, first=500)
     options = {"subscribe": "s,t", "startingTimestamp": "0", "minOffsetsPerTrigger": "1000"}
@@ -126,7 +126,7 @@ def test_available_now_keeps_to_its_limits_and_ends(query: Query) -> None:
     assert query.numbers == [*range(600), *range(600, 700)]
 
 
-def test_a_batch_that_failed_is_read_again_with_nothing_missing(query: Query) -> None:
+def test_a_failed_batch_is_read_again_completely(query: Query) -> None:
     query.server.fill("s", 100)
     query.fails = True
     options = {"subscribe": "s", "startingTimestamp": "1000010"}

@@ -51,7 +51,7 @@ def check_shown(error: Exception, kind: str, sentence: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_batch_read_that_cannot_be_done_says_why_in_one_line(
+def test_a_failed_batch_read_gives_the_reason_in_one_line(
     spark: SparkSession, headrace_server: StreamServer
 ) -> None:
     url = headrace_server.url
@@ -68,7 +68,7 @@ def test_a_batch_read_that_cannot_be_done_says_why_in_one_line(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_server_that_is_not_there_is_named_with_what_to_do(spark: SparkSession) -> None:
+def test_the_error_for_a_missing_server_names_it_and_what_to_do(spark: SparkSession) -> None:
     write = spark.range(1).write.format("headrace").option("url", NOWHERE).option("stream", "s")
     for work in (lambda: batch(spark, url=NOWHERE, subscribe="s"), lambda: write.mode("append").save()):
         error = failure(work)
@@ -78,7 +78,7 @@ def test_a_server_that_is_not_there_is_named_with_what_to_do(spark: SparkSession
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_streaming_query_that_fails_says_why_in_its_first_line(
+def test_a_failed_streaming_query_gives_the_reason_in_its_first_line(
     spark: SparkSession, headrace_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     client, url = headrace_server.client, headrace_server.url
@@ -99,7 +99,7 @@ def test_a_streaming_query_that_fails_says_why_in_its_first_line(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_lost_entries_are_told_in_the_first_line_of_the_error(
+def test_lost_entries_are_reported_in_the_first_line_of_the_error(
     spark: SparkSession, headrace_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     client, url = headrace_server.client, headrace_server.url
@@ -113,7 +113,7 @@ def test_lost_entries_are_told_in_the_first_line_of_the_error(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_write_that_the_server_refuses_names_the_stream(
+def test_the_error_for_a_rejected_write_names_the_stream(
     spark: SparkSession, headrace_server: StreamServer
 ) -> None:
     headrace_server.client.set("text", "x")
@@ -122,7 +122,7 @@ def test_a_write_that_the_server_refuses_names_the_stream(
     check_shown(error, "CommandError", "(adding entries to the stream 'text')")
 
 
-def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
+def test_the_sentence_is_found_in_the_errors_of_spark() -> None:
     said = (
         "[STREAM_FAILED] Query [id = 4b4b, runId = 9920] terminated with exception: [PYTHON_X] Failed: "
         "headrace.errors.UsageError: no option 'a': say b. SQLSTATE: 38000 SQLSTATE: XXKST\n"
@@ -139,7 +139,7 @@ def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
     assert explain(RuntimeError("")) == "RuntimeError"
 
 
-def test_a_batch_read_warns_of_a_stream_that_is_not_there(
+def test_a_batch_read_warns_of_a_missing_stream(
     headrace_server: StreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     headrace_server.client.xadd("here", {"n": 1})
@@ -151,7 +151,7 @@ def test_a_batch_read_warns_of_a_stream_that_is_not_there(
     ]
 
 
-def test_outside_of_a_worker_an_error_leaves_the_environment_alone() -> None:
+def test_outside_of_a_worker_errors_do_not_change_the_environment() -> None:
     with pytest.raises(UsageError, match="subscrib"):
         HeadraceSource({"subscrib": "s"}).streamReader(None)  # type: ignore[arg-type]
     assert HIDE_TRACEBACK not in os.environ

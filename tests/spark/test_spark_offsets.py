@@ -16,19 +16,19 @@ def test_ids_are_numbers_not_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "1-", "-1", "a-1", "1-1-1", "+1-1", "1_0-1", f"{2**64}-0", "٣-1"])
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_texts_that_are_not_ids_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not an entry ID"):
         parse_id(text)
 
 
-def test_the_same_offset_is_always_the_same_json() -> None:
+def test_equal_offsets_have_the_same_json() -> None:
     assert json.dumps(sorted_offsets({"b": "1-0", "a": "2-0"})) == json.dumps(
         sorted_offsets({"a": "2-0", "b": "1-0"})
     )
     assert list(advance_offsets({"b": "1-0"}, {"a": "5-0"})) == ["a", "b"]
 
 
-def test_offsets_only_go_forward_and_are_the_start_itself_when_nothing_is_new() -> None:
+def test_offsets_only_advance_and_are_the_start_itself_without_news() -> None:
     start = {"a": "5-0", "b": "9-0"}
     assert advance_offsets(start, {"a": "4-0", "b": "9-0"}) is start
     assert advance_offsets(start, {"a": "10-0", "b": "3-0", "c": "1-0"}) == {
@@ -38,7 +38,7 @@ def test_offsets_only_go_forward_and_are_the_start_itself_when_nothing_is_new() 
     }
 
 
-def test_a_target_holds_offsets_back_and_hides_later_streams() -> None:
+def test_a_target_caps_offsets_and_omits_later_streams() -> None:
     assert cap_offsets({"a": "5-0", "b": "2-0", "c": "1-0"}, {"a": "3-0", "b": "9-0"}) == {
         "a": "3-0",
         "b": "2-0",

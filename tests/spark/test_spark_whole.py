@@ -122,7 +122,7 @@ def test_a_stream_is_read_with_sql_by_its_format_name(
     assert spark.sql("SELECT sum(fields['n']) AS n FROM v").first()[0] == 10
 
 
-def test_a_limit_holds_in_every_micro_batch_and_the_query_goes_on_where_it_stopped(query: Query) -> None:
+def test_every_micro_batch_respects_the_limit_and_the_query_continues(query: Query) -> None:
     query.server.fill("s", 1000)
     assert query.run(maxOffsetsPerTrigger="300") == [300, 300, 300, 100]
     query.server.fill("s", 500, first=1000)
@@ -140,7 +140,7 @@ def test_streams_that_appear_later_are_read_from_their_beginning(query: Query) -
     assert query.numbers() == list(range(300))
 
 
-def test_a_query_that_starts_at_the_latest_keeps_that_place_before_it_has_any_data(
+def test_a_query_that_starts_at_latest_keeps_its_start_without_data(
     query: Query,
 ) -> None:
     query.server.fill("s", 100)
@@ -150,7 +150,7 @@ def test_a_query_that_starts_at_the_latest_keeps_that_place_before_it_has_any_da
     assert query.numbers() == list(range(100, 150))
 
 
-def test_what_came_before_the_first_batch_failed_is_read_by_the_next_run(query: Query) -> None:
+def test_entries_of_a_failed_first_batch_are_read_by_the_next_run(query: Query) -> None:
     seen: list[int] = []
     broken = True
 
@@ -192,7 +192,7 @@ def test_a_query_that_is_stopped_and_started_has_every_entry_once(query: Query) 
     assert query.numbers() == list(range(1500))
 
 
-def test_a_driver_that_is_killed_half_way_loses_and_repeats_nothing(query: Query) -> None:
+def test_a_killed_driver_loses_and_repeats_no_entry(query: Query) -> None:
     query.server.fill("s", 20_000)
     child = subprocess.Popen(
         [sys.executable, spark_child.__file__, query.server.url, str(query.folder), "500"],

@@ -30,7 +30,7 @@ def written(server: StreamServer, columns: dict[str, Any], kinds: StructType, **
     return writer(server, kinds, **options).write(iter([pa.RecordBatch.from_pydict(columns)])).entries
 
 
-def test_every_column_is_a_field_and_a_null_is_left_out(stream_server: StreamServer) -> None:
+def test_every_column_becomes_a_field_and_nulls_are_omitted(stream_server: StreamServer) -> None:
     columns = {"a": ["x", None, "z"], "n": [1, 2, None], "_id": ["5-1", "5-2", "6-0"]}
     kinds = schema(a=StringType(), n=LongType(), _id=StringType())
     assert written(stream_server, columns, kinds, stream="out") == 3
@@ -41,7 +41,7 @@ def test_every_column_is_a_field_and_a_null_is_left_out(stream_server: StreamSer
     ]
 
 
-def test_rows_may_name_their_stream_and_bring_a_map_of_fields(stream_server: StreamServer) -> None:
+def test_rows_can_name_their_stream_and_have_a_map_of_fields(stream_server: StreamServer) -> None:
     columns = {
         "_stream": ["one", "two", "one"],
         "_fields": pa.array(
@@ -74,7 +74,7 @@ COPY_KINDS = schema(
 )
 
 
-def test_the_sources_own_columns_make_a_copy(stream_server: StreamServer) -> None:
+def test_rows_with_the_sources_columns_are_copied(stream_server: StreamServer) -> None:
     assert written(stream_server, COPY, COPY_KINDS) == 2
     [(new_id, fields)] = stream_server.client.xrange("one")
     assert fields == {b"a": b"1"} and new_id != b"5-1"
@@ -96,7 +96,7 @@ def test_a_stream_is_trimmed_while_it_is_written(stream_server: StreamServer) ->
     assert stream_server.client.xlen("out") < 150
 
 
-def test_a_batch_that_is_run_again_by_its_name_adds_nothing(stream_server: StreamServer) -> None:
+def test_a_batch_that_runs_again_with_its_query_id_adds_nothing(stream_server: StreamServer) -> None:
     columns, kinds = {"n": list(range(100))}, schema(n=LongType())
     named = {"stream": "out", "delivery": "exactly-once", "queryId": "job 7"}
     assert written(stream_server, columns, kinds, **named) == 100
@@ -106,13 +106,13 @@ def test_a_batch_that_is_run_again_by_its_name_adds_nothing(stream_server: Strea
     assert stream_server.client.xlen("out") == 300
 
 
-def test_two_attempts_of_one_task_of_a_job_without_a_name_are_one(stream_server: StreamServer) -> None:
+def test_two_attempts_of_one_task_add_each_row_once(stream_server: StreamServer) -> None:
     task = writer(stream_server, schema(n=LongType()), stream="out", delivery="exactly-once")
     batch = pa.RecordBatch.from_pydict({"n": list(range(10))})
     assert [task.write(iter([batch])).entries for _ in range(2)] == [10, 0]
 
 
-def test_overwriting_puts_the_new_rows_in_the_old_ones_place_at_once(stream_server: StreamServer) -> None:
+def test_overwriting_replaces_the_stream_atomically(stream_server: StreamServer) -> None:
     kinds = schema(n=LongType())
     stream_server.fill("out", 5)
     task = writer(stream_server, kinds, overwrite=True, stream="out")
@@ -132,7 +132,7 @@ def test_overwriting_puts_the_new_rows_in_the_old_ones_place_at_once(stream_serv
 
 
 @pytest.mark.parametrize("rows", [[1], []])
-def test_what_is_no_stream_is_not_overwritten(stream_server: StreamServer, rows: list[int]) -> None:
+def test_a_key_of_another_type_is_not_overwritten(stream_server: StreamServer, rows: list[int]) -> None:
     stream_server.client.set("orders", "5")
     task = writer(stream_server, schema(n=LongType()), overwrite=True, stream="orders")
     messages = [task.write(iter([pa.RecordBatch.from_pydict({"n": pa.array(rows, pa.int64())})]))]

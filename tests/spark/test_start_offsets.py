@@ -31,7 +31,7 @@ def read(server: StreamServer, **options: str) -> list[int]:
     return [n for part in parts for batch in reader.read(part) for n in batch.column("n").to_pylist()]
 
 
-def test_timestamps_go_before_those_by_stream_and_these_before_offsets() -> None:
+def test_timestamps_override_those_by_stream_which_override_offsets() -> None:
     raw = {"startingOffsets": '{"a": "5-0"}'}
     assert start_offsets(parse_options(raw, "stream"), ["a", "b"], "latest") == {"a": "5-0", "b": "earliest"}
     raw |= {"startingOffsetsByTimestamp": '{"b": 9}'}
@@ -52,7 +52,7 @@ def test_the_same_precedence_holds_for_ends() -> None:
     assert end_offsets(parse_options(raw, "batch"), ["a"]) == {"a": f"6-{U64_MAX}"}
 
 
-def test_words_become_ids() -> None:
+def test_named_offsets_become_ids() -> None:
     wanted = {"b": "latest", "a": "earliest", "c": "latest", "d": "5-1"}
     assert list(resolve_offsets(wanted, {"b": "7-7"}).items()) == [
         ("a", "0-0"),
@@ -81,7 +81,7 @@ def test_words_become_ids() -> None:
         ({"subscribePattern": "s|t", "startingTimestamp": "1000099"}, range(99, 100)),
     ],
 )
-def test_a_batch_read_has_what_lies_between(
+def test_a_batch_read_has_the_entries_between_start_and_end(
     stream_server: StreamServer, options: dict[str, str], numbers: range
 ) -> None:
     stream_server.fill("s", 100)
@@ -105,7 +105,7 @@ def test_several_entries_of_a_millisecond_belong_together(stream_server: StreamS
         ({}, "No stream is named"),
     ],
 )
-def test_what_cannot_be_right_is_refused_when_the_read_is_planned(
+def test_wrong_options_are_rejected_when_the_read_is_planned(
     stream_server: StreamServer, options: dict[str, str], message: str
 ) -> None:
     stream_server.fill("s", 1)
@@ -126,7 +126,7 @@ def test_a_pattern_matches_whole_names_of_streams_only(stream_server: StreamServ
     assert read(stream_server, subscribePattern="none") == []
 
 
-def test_a_pattern_is_looked_up_once_an_interval(
+def test_keys_are_scanned_for_a_pattern_once_an_interval(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scans: list[Any] = []
@@ -148,7 +148,7 @@ def test_a_pattern_is_looked_up_once_an_interval(
     servers.close()
 
 
-def test_what_is_no_stream_is_refused_by_name(stream_server: StreamServer) -> None:
+def test_a_key_of_another_type_is_rejected_by_name(stream_server: StreamServer) -> None:
     redis.Redis(port=stream_server.port).set("s", "text")
     with pytest.raises(Exception, match="WRONGTYPE"):
         read(stream_server)

@@ -43,7 +43,7 @@ ODD = [
 
 
 @given(st.binary(max_size=20) | st.lists(st.sampled_from([b"\\", b"x", b"5c", b"\xff", b"f"])).map(b"".join))
-def test_a_name_is_one_text_and_comes_back(raw: bytes) -> None:
+def test_a_name_has_one_text_and_is_restored_from_it(raw: bytes) -> None:
     text = stream_name(raw)
     assert stream_key(text) == raw and normalize_name(text) == text
     text.encode()  # it can be written as UTF-8
@@ -79,7 +79,7 @@ def test_ordinary_names_stay_readable_in_paths() -> None:
     assert directory_name("a/b\0" + "c" * 300).startswith("a_b_ccc")
 
 
-def test_streams_of_odd_names_are_read(stream_server: StreamServer) -> None:
+def test_streams_with_unusual_names_are_read(stream_server: StreamServer) -> None:
     for n, raw in enumerate(ODD):
         stream_server.client.xadd(raw, {"n": n}, "5-0")
     expected = {stream_name(raw): n for n, raw in enumerate(ODD)}
@@ -96,7 +96,7 @@ def test_streams_of_odd_names_are_read(stream_server: StreamServer) -> None:
             assert {row["_stream"]: row["n"] for row in rows} == expected
 
 
-def test_a_long_name_makes_small_batches(stream_server: StreamServer) -> None:
+def test_batches_of_a_stream_with_a_long_name_are_small(stream_server: StreamServer) -> None:
     name = "x" * 10_000_000
     for n in range(5):
         stream_server.client.xadd(name, {"n": n}, f"{n + 1}-0")
@@ -108,7 +108,7 @@ def test_a_long_name_makes_small_batches(stream_server: StreamServer) -> None:
         assert max(batch.num_rows for batch in batches) == 1
 
 
-def test_directories_that_are_not_called_like_their_streams_are_known(tmp_path: pathlib.Path) -> None:
+def test_directories_with_encoded_names_belong_to_their_streams(tmp_path: pathlib.Path) -> None:
     maker = ArchiveMaker(tmp_path / "archive")
     (tmp_path / "archive" / "_headrace").mkdir()
     some = [("5-0", {"n": 1})]
@@ -129,14 +129,14 @@ def test_a_directory_whose_stream_is_unknown_is_reported(
     assert "does not say which streams" in caplog.text
 
 
-def test_an_older_archive_of_the_stream_called_like_a_null_is_known(tmp_path: pathlib.Path) -> None:
+def test_an_older_archive_of_a_stream_named_like_a_null_is_read(tmp_path: pathlib.Path) -> None:
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add(NULL_PARTITION, [("5-0", {"n": 1})])
     maker.remember({NULL_PARTITION: "5-0"})
     assert archived_through(maker.directory) == {NULL_PARTITION: "5-0"}
 
 
-def test_rows_go_to_streams_of_any_name(stream_server: StreamServer) -> None:
+def test_rows_are_written_to_streams_of_any_name(stream_server: StreamServer) -> None:
     schema = StructType([StructField("_stream", StringType()), StructField("n", LongType())])
     names = ["\\xff", "\\x41", "A", rb"\x5cxff".decode(), "\\xff"]
     batch = pa.RecordBatch.from_pydict({"_stream": names, "n": list(range(5))})
@@ -151,7 +151,7 @@ def test_rows_go_to_streams_of_any_name(stream_server: StreamServer) -> None:
         assert found == {b"\xff": [0, 4], b"A": [1, 2], rb"\xff": [3]}
 
 
-def test_overwriting_puts_a_stream_of_any_name_in_place(stream_server: StreamServer) -> None:
+def test_a_stream_of_any_name_can_be_overwritten(stream_server: StreamServer) -> None:
     schema = StructType([StructField("n", LongType())])
     stream_server.client.xadd(b"a\xff", {"n": 1})
     options = parse_options({"url": stream_server.url, "stream": "a\\xff"}, "sink")

@@ -93,16 +93,16 @@ Opened = Callable[..., HeadraceStreamReader]
         ({"minOffsetsPerTrigger": "5"}, ReadMinRows(5)),
     ],
 )
-def test_spark_is_told_one_limit(opened: Opened, options: dict[str, str], limit: ReadLimit) -> None:
+def test_spark_gets_one_limit(opened: Opened, options: dict[str, str], limit: ReadLimit) -> None:
     assert opened(**options).getDefaultReadLimit() == limit
 
 
-def test_a_limit_of_entries_holds_in_every_batch(stream_server: StreamServer, opened: Opened) -> None:
+def test_every_batch_respects_a_limit_of_entries(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 250)
     assert counts(opened(startingOffsets="earliest", maxOffsetsPerTrigger="100")) == [100, 100, 50]
 
 
-def test_a_limit_is_shared_by_backlog_and_a_short_stream_is_not_left_behind(
+def test_a_limit_is_shared_by_backlog_and_a_short_stream_gets_some(
     stream_server: StreamServer, opened: Opened
 ) -> None:
     stream_server.fill("a", 900)
@@ -117,12 +117,12 @@ def test_a_limit_is_shared_by_backlog_and_a_short_stream_is_not_left_behind(
     assert sum(counts(again)) == 1201
 
 
-def test_quotas_add_up_to_the_limit() -> None:
+def test_shares_add_up_to_the_limit() -> None:
     assert proportional_shares({"a": 1.0, "b": 1.0, "c": 1.0}, 10) == {"a": 4, "b": 3, "c": 3}
     assert proportional_shares({"a": 0.0}, 10) == {"a": 0}
 
 
-def test_a_limit_of_bytes_is_about_kept(stream_server: StreamServer, opened: Opened) -> None:
+def test_a_limit_of_bytes_is_about_respected(stream_server: StreamServer, opened: Opened) -> None:
     pipe = stream_server.client.pipeline(transaction=False)
     for n in range(1000):
         pipe.xadd("s", {"n": n, "more": "x" * 1000}, id=f"{n + 1}-0")
@@ -134,7 +134,7 @@ def test_a_limit_of_bytes_is_about_kept(stream_server: StreamServer, opened: Ope
     assert numbers(reader, *next(run(reader))) == [0]
 
 
-def test_a_limit_of_bytes_needs_a_server_that_tells_them(stream_server: StreamServer, opened: Opened) -> None:
+def test_a_limit_of_bytes_needs_memory_usage(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 10)
     client: Any = stream_server.client
     client.execute_command("ACL SETUSER", "reader", "on", ">secret", "~*", "+@all", "-memory")
@@ -147,15 +147,13 @@ def test_a_limit_of_bytes_needs_a_server_that_tells_them(stream_server: StreamSe
         client.execute_command("ACL DELUSER", "reader")
 
 
-def test_the_trigger_that_respects_no_limit_gets_everything(
-    stream_server: StreamServer, opened: Opened
-) -> None:
+def test_a_trigger_without_limits_gets_all_entries(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 50)
     reader = opened(startingOffsets="earliest", maxOffsetsPerTrigger="5", minOffsetsPerTrigger="5")
     assert ids(reader.latestOffset(reader.initialOffset(), ALL)) == {"s": "1000049-0"}
 
 
-def test_a_batch_waits_until_there_are_enough_entries_or_long_enough(
+def test_a_batch_waits_for_its_minimum_or_the_maximum_delay(
     stream_server: StreamServer, opened: Opened
 ) -> None:
     stream_server.fill("s", 10)
@@ -173,7 +171,7 @@ def test_a_batch_waits_until_there_are_enough_entries_or_long_enough(
     assert ids(hasty.latestOffset(start, ReadMinRows(200))) == {"s": "1000024-0"}
 
 
-def test_available_now_does_not_wait_and_ends_where_the_stream_did(
+def test_available_now_does_not_wait_and_ends_at_the_streams_end(
     stream_server: StreamServer, opened: Opened
 ) -> None:
     stream_server.fill("s", 10)
@@ -201,7 +199,7 @@ def test_streams_that_match_later_are_read_from_their_beginning(
     assert numbers(reader, start, end) == [3, 4]
 
 
-def test_latest_is_pinned_also_where_no_stream_matches_yet(
+def test_latest_is_checkpointed_also_if_no_stream_matches_yet(
     stream_server: StreamServer, opened: Opened
 ) -> None:
     reader = opened(subscribePattern="s.", discoveryInterval="1ms")
@@ -212,7 +210,7 @@ def test_latest_is_pinned_also_where_no_stream_matches_yet(
     assert ids(reader.latestOffset(start, ALL)) == {"s1": "1000002-0"}
 
 
-def test_a_query_that_starts_at_a_time_begins_with_it(stream_server: StreamServer, opened: Opened) -> None:
+def test_a_query_can_start_at_a_time(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 100)
     stream_server.client.xtrim("s", maxlen=50, approximate=False)
     reader = opened(startingTimestamp="1000060")
@@ -222,7 +220,7 @@ def test_a_query_that_starts_at_a_time_begins_with_it(stream_server: StreamServe
 
 
 @pytest.mark.parametrize("further", [{"startingTimestamp": "1500000"}, {"startingTimestamp": "5"}, {}])
-def test_a_query_may_start_at_a_time_that_no_entry_has_reached(
+def test_a_query_can_start_at_a_future_time(
     stream_server: StreamServer, opened: Opened, further: dict[str, str]
 ) -> None:
     stream_server.fill("s", 100)
@@ -237,9 +235,7 @@ def test_a_query_may_start_at_a_time_that_no_entry_has_reached(
     assert ids(end) == {"s": "1500000-0"} and numbers(restarted, start, end) == [500_000]
 
 
-def test_where_to_start_is_in_the_checkpoint_before_anything_is_read(
-    stream_server: StreamServer, opened: Opened
-) -> None:
+def test_the_start_is_checkpointed_before_the_first_read(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 100)
     reader = opened(startingTimestamp="1000060")
     start = reader.initialOffset()
@@ -249,7 +245,7 @@ def test_where_to_start_is_in_the_checkpoint_before_anything_is_read(
     assert numbers(restarted, start, end) == list(range(60, 100))
 
 
-def test_streams_that_are_assigned_must_exist(stream_server: StreamServer, opened: Opened) -> None:
+def test_assigned_streams_must_exist(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 1)
     assert ids(opened(assign='["s"]').initialOffset()) == {"s": "1000000-0"}
     with pytest.raises(UsageError, match="There is no stream t"):
@@ -292,7 +288,7 @@ def test_deleting_a_stream_that_was_read_is_no_loss(
     assert "'s' was deleted" in caplog.text
 
 
-def test_the_report_says_how_far_each_stream_is_behind(stream_server: StreamServer, opened: Opened) -> None:
+def test_the_report_has_the_lag_of_each_stream(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 100)
     stream_server.client.xtrim("s", maxlen=90, approximate=False)
     reader = opened(startingOffsets="earliest", maxOffsetsPerTrigger="30")
@@ -316,9 +312,7 @@ def test_the_lag_of_a_query_restarted_in_the_middle_is_about_right(
     assert 2000 <= report["s"]["lag"] <= 4000
 
 
-def test_entries_deleted_one_by_one_make_no_lag_smaller_than_it_is(
-    stream_server: StreamServer, opened: Opened
-) -> None:
+def test_deleted_entries_never_make_the_lag_too_small(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 100)
     stream_server.client.xdel("s", "1000050-0", "1000051-0")
     reader = opened(startingOffsets="earliest", maxOffsetsPerTrigger="30")
@@ -364,7 +358,7 @@ def test_an_idle_query_asks_at_most_ten_times_a_second(
     assert asked.get("cmdstat_xread", 3) == 3 and asked.get("cmdstat_xinfo|stream", 3) == 3
 
 
-def test_news_end_the_wait(
+def test_new_entries_end_the_wait(
     stream_server: StreamServer, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream_server.fill("s", 1)
@@ -381,7 +375,7 @@ def test_news_end_the_wait(
     assert ids(reader.latestOffset(start, ALL)) == {"s": "1000001-0"}
 
 
-def test_offsets_of_streams_that_do_not_exist_stay(stream_server: StreamServer, opened: Opened) -> None:
+def test_offsets_of_missing_streams_are_kept(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 5)
     reader = opened(subscribe="s,old", startingOffsets="earliest")
     ahead = {"old": "7-7", "s": "1000004-0"}

@@ -8,7 +8,9 @@ from headrace.client.servers import Servers
 from headrace.spark.source.stream_state import StreamState, count_trimmed_after, stream_states
 
 
-def test_tails_number_the_first_entry_unless_there_are_holes(stream_server: StreamServer) -> None:
+def test_the_number_of_the_first_entry_is_known_unless_entries_were_deleted(
+    stream_server: StreamServer,
+) -> None:
     servers = Servers(stream_server.url)
 
     def first() -> int | None:
@@ -28,7 +30,7 @@ def test_tails_number_the_first_entry_unless_there_are_holes(stream_server: Stre
     assert (seen.last_id, seen.first_id, seen.length, seen.entries_added) == ("1000099-0", None, 0, 100)
 
 
-def test_losses_are_counted_from_numbers() -> None:
+def test_losses_are_counted_by_entry_numbers() -> None:
     now = StreamState("9-0", "5-0", 5, 9, "0-0")
     found = [count_trimmed_after("4-0", n, now) for n in (None, 0, 3, 4, 5, 9)]
     assert found == [None, 4, 1, 0, None, None]
