@@ -16,7 +16,7 @@ from headrace.errors import ConnectionLost, CrossSlot, UsageError
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "spark"))
 
-from redis_cluster import Cluster, Watched
+from redis_cluster import Cluster, SentinelSetup
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_a_script_is_run_where_its_key_is(cluster: Cluster) -> None:
 
 
 def test_a_master_that_a_sentinel_replaces(tmp_path: pathlib.Path) -> None:
-    servers = Watched(tmp_path)
+    servers = SentinelSetup(tmp_path)
     try:
         with headrace.connect(servers.url) as db:
             stream = db.stream("s")

@@ -1,4 +1,4 @@
-"""An Arrow IPC message taken apart by the rules of the format, in plain Python, for tests to compare with."""
+"""Parse an Arrow IPC message by the rules of the format, in plain Python, for comparisons in tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Node = tuple[int, int]
 
 
 def table_field(data: bytes, table: int, field: int) -> int | None:
-    """Where that field of a flatbuffer's table is; None if it is not there."""
+    """Return the offset of a field of a flatbuffer's table; None if it is absent."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, vtable)[0]
     if 4 + 2 * field >= size:
@@ -24,9 +24,9 @@ def reference(data: bytes, at: int | None) -> int:
 
 
 def pairs(data: bytes, at: int) -> list[tuple[int, int]]:
-    """A vector of structs of two i64."""
+    """Parse a vector of structs of two i64."""
     count = struct.unpack_from("<I", data, at)[0]
-    assert (at + 4) % 8 == 0, "structs of i64 stand at multiples of 8"
+    assert (at + 4) % 8 == 0, "structs of i64 must be at multiples of 8"
     return [struct.unpack_from("<qq", data, at + 4 + 16 * i) for i in range(count)]
 
 

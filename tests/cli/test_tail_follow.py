@@ -22,7 +22,7 @@ from waiting import SECONDS_MAX, answers, wait_until
 
 sys.path.append(str(Path(__file__).parent.parent / "spark"))
 
-from redis_cluster import Cluster, Watched
+from redis_cluster import Cluster, SentinelSetup
 
 
 class Tail:
@@ -225,7 +225,7 @@ def test_every_command_finds_the_nodes_of_a_cluster(
 
 
 def test_follow_survives_a_failover_by_sentinel(tmp_path: Path) -> None:
-    watched = Watched(tmp_path)
+    watched = SentinelSetup(tmp_path)
     try:
         watched.master.client.xadd("s", {"n": 1}, "1-0")
         watched.master.wait_for(watched.replica)

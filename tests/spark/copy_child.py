@@ -1,4 +1,4 @@
-"""A query in a process of its own, which a test kills: streams copied on one server, exactly once."""
+"""A query in a process that a test kills: it copies streams on one server, exactly once."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections after so many bytes, in the midst of whatever they carry."""
+"""A TCP proxy that cuts connections after a number of bytes, in the middle of a request or reply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESET = struct.pack("ii", 1, 0)
 
 @dataclass
 class Cut:
-    """End a connection once so many bytes went up (to the server) or down. reset: by RST, not by FIN."""
+    """Close a connection after so many bytes up (to the server) or down. reset: by RST, not by FIN."""
 
     up: int | None = None
     down: int | None = None
@@ -21,7 +21,7 @@ class Cut:
 
 
 class FlakyProxy:
-    """Listens on a port of its own; the first connection meets the first cut, and so on, later ones none."""
+    """Listens on its own port. Each new connection gets the next cut; later ones are not cut."""
 
     def __init__(self, port: int, cuts: list[Cut]) -> None:
         self._to = port
@@ -77,7 +77,7 @@ class FlakyProxy:
             far.close()
 
     def close(self) -> None:
-        """Stop listening; what is open goes on until its ends hang up."""
+        """Stop listening, and wait for the open connections to end."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5)

@@ -1,4 +1,4 @@
-"""Streams read as one task each by a worker of limited memory; prints what came of it as JSON."""
+"""Read streams as one task each in a worker with limited memory, and print the results as JSON."""
 
 import json
 import os
@@ -14,7 +14,7 @@ LIMITED = "--conf spark.executor.pyspark.memory=512m pyspark-shell"
 
 
 def peak() -> int:
-    """The most resident memory, in bytes, that a worker of limited memory has had until now."""
+    """Return the peak resident memory, in bytes, of the workers with limited memory."""
     found = []
     for pid in workers_below(os.getpid()):
         about = pathlib.Path(f"/proc/{pid}")
@@ -26,7 +26,7 @@ def peak() -> int:
 
 
 def read(spark: SparkSession, url: str, stream: str, fetch: str) -> tuple[int, int, int]:
-    """(rows, the sum of their numbers, the peak after it)"""
+    """Return (rows, the sum of their numbers, the peak memory afterwards)."""
     reader = spark.read.format("headrace").option("url", url).option("subscribe", stream)
     rows = reader.option("fetch", fetch).option("minPartitions", "1").schema("n LONG, text STRING").load()
     [row] = rows.selectExpr("count(text) AS rows", "sum(n) AS total").collect()

@@ -16,7 +16,7 @@ NODE_TIMEOUT_MS = 1000
 
 
 class Certificates:
-    """An authority, and a certificate of its for 127.0.0.1 that servers and clients show."""
+    """An authority, and one certificate for 127.0.0.1 that servers and clients present."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         made = Authority(folder)
@@ -67,19 +67,19 @@ class Node:
             return False
 
     def wait_for(self, replica: Node) -> None:
-        """Until the replica has what was written here; WAIT would know only what its connection wrote."""
+        """Wait until the replica has all writes of this node; WAIT would cover only one connection."""
         written = self.client.info("replication")["master_repl_offset"]
         wait_until(lambda: replica.client.info("replication")["slave_repl_offset"] >= written, "the replica")
 
     def kill(self) -> None:
-        """As a machine dies: no goodbye."""
+        """Kill the process without a shutdown, like a failing machine."""
         self.client.close()
         self.process.kill()
         self.process.wait()
 
 
 class Cluster:
-    """Three masters that share the slots evenly, and a replica of the first."""
+    """Three masters with a third of the slots each, and a replica of the first one."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         words = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS))
@@ -118,7 +118,7 @@ class Cluster:
         return self.replica.client.info("replication")["master_link_status"] == "up"
 
     def stream_of(self, node: Node, name: str = "s") -> str:
-        """A stream's name whose slot belongs to the master."""
+        """Return the name of a stream whose slot belongs to the master."""
         n = self.masters.index(node)
         for i in range(1000):
             stream = f"{name}{i}"
@@ -131,8 +131,8 @@ class Cluster:
             node.kill()
 
 
-class Watched:
-    """A master with a replica, and a Sentinel that watches them."""
+class SentinelSetup:
+    """A master with a replica, and a Sentinel that monitors them."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.master = Node(folder)

@@ -1,4 +1,4 @@
-"""Fixtures for conftest.py: real servers to read and write streams, and one Spark session a module."""
+"""Fixtures for conftest.py: real servers, and one Spark session for each module."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def running_server(
 
 @pytest.fixture
 def stream_server(running_server: StreamServer) -> StreamServer:
-    """An empty server; every test that asks for it runs against redis-server and against headrace."""
+    """An empty server. Each test that uses it runs with redis-server and with headrace."""
     running_server.client.flushall()
     return running_server
 
 
 @pytest.fixture(scope="module")
 def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamServer]:
-    """Headrace, for what no other server can do."""
+    """A Headrace server, for commands that only it has."""
     with running("headrace", tmp_path_factory.mktemp("headrace")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of two cores in a warehouse of its own."""
-    from spark_child import session  # Spark is only loaded where it is wanted
+    """A session with two cores and a new warehouse."""
+    from spark_child import session  # PySpark is imported only by tests that use it
 
     made = session(str(tmp_path_factory.mktemp("warehouse")))
     yield made

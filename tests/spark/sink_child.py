@@ -1,4 +1,4 @@
-"""Spark in a process of its own, which a test kills: CSV files to a stream, by a query or by batches."""
+"""Spark in a process that a test kills: it writes CSV files to a stream, by a query or by batches."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""A streaming query in a process of its own, which a test kills: stream to Parquet, a few entries a batch."""
+"""A streaming query in a process that a test kills: it writes a stream to Parquet in small batches."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def home_without_zip(folder: pathlib.Path) -> pathlib.Path:
-    """A SPARK_HOME without pyspark.zip: workers import the installed PySpark, in half the time."""
+    """Make a SPARK_HOME without pyspark.zip: importing the installed PySpark takes half the time."""
     home = folder / "spark-home"
     if not home.exists():
         home.mkdir(parents=True)
@@ -33,7 +33,7 @@ def home_without_zip(folder: pathlib.Path) -> pathlib.Path:
 
 
 def session(warehouse: str, master: str = "local[2]") -> SparkSession:
-    """Two cores, quick to start, quick checkpoints."""
+    """Start a session with two cores, a fast start and fast checkpoints."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["SPARK_HOME"] = str(home_without_zip(pathlib.Path(warehouse)))
     builder = SparkSession.builder.master(master).config("spark.sql.warehouse.dir", warehouse)

@@ -1,6 +1,6 @@
-"""The Python workers of a Spark that a test has started: to be killed, or looked at.
+"""Find the Python workers of a Spark that a test has started, to kill or observe them.
 
-Only those that do tasks, which are tried again; those that plan are not, and have another module's name.
+Only workers that run tasks, which Spark retries. Workers that plan are not retried, and run another module.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pathlib
 
 
 def workers_below(pid: int) -> list[int]:
-    """The Python workers that Spark, a process below pid, has forked off its daemon for tasks."""
+    """Return the workers that the Python daemon of Spark, a descendant of pid, has forked for tasks."""
     parents: dict[int, int] = {}
     daemons = set()
     for entry in pathlib.Path("/proc").iterdir():

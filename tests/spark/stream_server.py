@@ -1,4 +1,4 @@
-"""Servers of streams for the tests: a real redis-server, and headrace itself."""
+"""Servers for the tests: a real redis-server, and headrace."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from waiting import answers, wait_until
 
 
 def start_server(kind: str, port: int, cwd: pathlib.Path, *more: str) -> subprocess.Popen[bytes]:
-    """more: settings, instead of keeping nothing."""
+    """Start a server. more: its settings, instead of no persistence."""
     words = {
         "redis": ["redis-server", "--port", str(port), "--save", "", "--hz", "200"],
         "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port)],
     }[kind]
     words += more or ("--appendonly", "no")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # what we run on, from another folder
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # the same modules, from another folder
     process = subprocess.Popen(words, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with redis.Redis(port=port) as client:
         wait_until(lambda: answers(client) or process.poll() is not None, kind)
@@ -32,7 +32,7 @@ def start_server(kind: str, port: int, cwd: pathlib.Path, *more: str) -> subproc
 
 
 class StreamServer:
-    """A running server, and shorthands to fill it."""
+    """A running server, with methods to fill it."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -40,14 +40,14 @@ class StreamServer:
         self.client = redis.Redis(port=port)
 
     def add(self, stream: str | bytes, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """These entries, each an ID and its fields."""
+        """Add entries, each an ID and its fields."""
         pipe = self.client.pipeline(transaction=False)
         for entry_id, fields in entries:
             pipe.xadd(stream, dict(fields), id=entry_id)
         pipe.execute()
 
     def fill(self, stream: str, count: int, first: int = 0) -> None:
-        """Entries numbered from first, one a millisecond from 1000000 on: n, its text, its half."""
+        """Add entries numbered from first, with IDs from 1000000-0 on: n, its text, its half."""
         for start in range(first, first + count, 2000):
             pipe = self.client.pipeline(transaction=False)
             for n in range(start, min(start + 2000, first + count)):
@@ -57,7 +57,7 @@ class StreamServer:
 
 @contextmanager
 def running(kind: str, cwd: pathlib.Path) -> Iterator[StreamServer]:
-    """A server on a free port, gone afterwards."""
+    """Run a server on a free port within this context."""
     port = free_port()
     process = start_server(kind, port, cwd)
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from requests_seen import requests_in
+from request_parser import parse_requests
 
 from headrace.errors import UsageError
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
@@ -30,7 +30,7 @@ def written(column: pa.Array, form: str = "epoch_ms") -> list[bytes | None]:
     encoder.set_prefix([b"XADD", b"s"])
     assert encoder.encode(None, 0, len(column), 1 << 40) == len(column)
     texts: list[bytes | None] = []
-    for words in requests_in(encoder.take()):
+    for words in parse_requests(encoder.take()):
         assert words[:3] == [b"XADD", b"s", b"*"] and words[-2:] == [b"k", b"x"]
         assert len(words) == 5 or (len(words) == 7 and words[3] == b"f")
         texts.append(words[4] if len(words) == 7 else None)
@@ -142,7 +142,7 @@ def test_a_map_becomes_fields_also_when_it_is_a_slice() -> None:
             rest, [map_cells(column.slice(start)), field_cells("k", always.slice(start), "epoch_ms")], None
         )
         encoder.encode(None, 0, rest, 1 << 40)
-        seen = [words[1:-2] for words in requests_in(encoder.take())]
+        seen = [words[1:-2] for words in parse_requests(encoder.take())]
         assert seen == [
             [w.encode() for k, v in row or [] if v is not None for w in (k, v)] for row in rows[start:]
         ]
@@ -156,11 +156,11 @@ def test_rows_can_be_selected_and_a_chunk_ends_at_its_size() -> None:
     )
     encoder.set_prefix([b"XADD", b"s", b"MAXLEN", b"~", b"5"])
     assert encoder.encode([9, 0, 3, 4], 1, 4, 1 << 40) == 4
-    seen = requests_in(encoder.take())
+    seen = parse_requests(encoder.take())
     assert [w[-1][:1] for w in seen] == [b"0", b"3", b"4"]
     assert [w[:6] for w in seen] == [[b"XADD", b"s", b"MAXLEN", b"~", b"5", i] for i in (b"*", b"5-1", b"*")]
     assert encoder.encode(None, 0, 10, 200) == 2
-    assert len(requests_in(encoder.take())) == 2
+    assert len(parse_requests(encoder.take())) == 2
     with pytest.raises(ValueError, match="out of range"):
         encoder.encode([0, 10], 0, 2, 1000)
     with pytest.raises(ValueError, match="out of range"):

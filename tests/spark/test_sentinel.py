@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 from pyspark.sql.types import LongType, StructField, StructType
-from redis_cluster import Watched
+from redis_cluster import SentinelSetup
 
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
@@ -24,13 +24,13 @@ SCHEMA = StructType([StructField("n", LongType())])
 
 
 @pytest.fixture
-def watched(tmp_path: pathlib.Path) -> Iterator[Watched]:
-    servers = Watched(tmp_path)
+def watched(tmp_path: pathlib.Path) -> Iterator[SentinelSetup]:
+    servers = SentinelSetup(tmp_path)
     yield servers
     servers.close()
 
 
-def test_a_read_follows_the_master_after_a_failover(watched: Watched) -> None:
+def test_a_read_follows_the_master_after_a_failover(watched: SentinelSetup) -> None:
     pipe = watched.master.client.pipeline(transaction=False)
     for n in range(COUNT):
         pipe.xadd("s", {"n": n}, id=f"{n + 1}-0")
@@ -54,7 +54,7 @@ def test_a_read_follows_the_master_after_a_failover(watched: Watched) -> None:
     assert last_ids(Servers(watched.url), ["s"]) == {"s": f"{COUNT + 1}-0"}
 
 
-def test_a_replica_that_a_sentinel_names_is_not_used_as_master(watched: Watched) -> None:
+def test_a_replica_that_a_sentinel_names_is_not_used_as_master(watched: SentinelSetup) -> None:
     # The master becomes a replica; for a while the Sentinel still names it.
     servers = Servers(watched.url, reconnect_timeout=0)
     watched.master.client.replicaof("127.0.0.1", watched.replica.port)
@@ -64,7 +64,7 @@ def test_a_replica_that_a_sentinel_names_is_not_used_as_master(watched: Watched)
         servers.client().xlen("s")
 
 
-def test_an_unknown_service_counts_as_unavailable(watched: Watched) -> None:
+def test_an_unknown_service_counts_as_unavailable(watched: SentinelSetup) -> None:
     servers = Servers(watched.url.replace("/orders", "/other"), reconnect_timeout=0)
     with pytest.raises(redis.ConnectionError, match="other"):
         last_ids(servers, ["s"])

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from stream_server import StreamServer
 
 from archives import ArchiveMaker
-from headrace.cli.streams import lengths, wanted_streams
+from headrace.cli.streams import select_streams, total_length
 from headrace.client.stream_names import normalize_name, stream_key, stream_name
 from headrace.spark.archive.files import archived_files, archived_through
 from headrace.spark.archive.names import (
@@ -165,7 +165,7 @@ def test_commands_find_streams_of_any_name(stream_server: StreamServer) -> None:
     for raw in (b"a\xff", b"a\nb", b""):
         stream_server.client.xadd(raw, {"n": 1})
     url = stream_server.url
-    assert wanted_streams(url, ("a\udcff", "a\\xff", ""), None) == ["a\\xff", ""]
-    assert wanted_streams(url, (), ".*") == ["", "a\nb", "a\\xff"]
-    assert wanted_streams(url, (), r"a\\xff") == ["a\\xff"]
-    assert lengths(url, ["a\\xff", "a\nb", ""]) == 3
+    assert select_streams(url, ("a\udcff", "a\\xff", ""), None) == ["a\\xff", ""]
+    assert select_streams(url, (), ".*") == ["", "a\nb", "a\\xff"]
+    assert select_streams(url, (), r"a\\xff") == ["a\\xff"]
+    assert total_length(url, ["a\\xff", "a\nb", ""]) == 3

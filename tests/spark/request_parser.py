@@ -1,10 +1,10 @@
-"""Requests as a server would read them, for the tests of what writes them."""
+"""Parse requests like a server, for the tests of encoders."""
 
 from __future__ import annotations
 
 
-def requests_in(sent: bytes | bytearray) -> list[list[bytes]]:
-    """The words of each request; the bytes must end with a request."""
+def parse_requests(sent: bytes | bytearray) -> list[list[bytes]]:
+    """Return the arguments of each request; the bytes must end with a complete request."""
     requests, at = [], 0
 
     def number(kind: bytes) -> int:
