@@ -105,8 +105,8 @@ def decoded(reply: bytes, words: list[bytes], mode: str) -> Any:
     assert scanner.scan()
     try:
         assert decoder.decode(1 << 30, 1 << 40)
-    except MalformedEntry as refused:
-        return None, str(refused)
+    except MalformedEntry as error_text:
+        return None, str(error_text)
     rows, found = decoder.take()
     misfits = decoder.misfits() if mode == "PERMISSIVE" and any(decoder.misfits()) else []
     return (rows, found, decoder.dropped, misfits), ""
@@ -155,8 +155,8 @@ def test_encoder_and_decoder_make_the_same_buffers(block: int) -> None:
                         if kind not in ("id", "text", "binary", "corrupt", "fields"):
                             nulls, validity, _, values = theirs[1][i]
                             theirs[1][i] = (nulls, validity, None, values)
-                mine, refused = encoded(ours, words)
-                assert (plain(mine), refused) == (plain(theirs), error), (seed, words, mode)
+                mine, error_text = encoded(ours, words)
+                assert (plain(mine), error_text) == (plain(theirs), error), (seed, words, mode)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -165,7 +165,7 @@ def test_batches_of_any_count_add_up_to_the_range(seed: int) -> None:
     server = Server()
     random_stream(server, rng)
     whole = server("XARROW", "s", "-", "+", "MODE", "DROPMALFORMED", "COLUMNS", 2, "a", "BINARY", "*", "ID")
-    [(_, _, _, wanted)] = columns(message_of(whole), ["text", "text"])[1][1:]
+    [(_, _, _, expected)] = columns(message_of(whole), ["text", "text"])[1][1:]
     start, found = "-", b""
     while True:
         reply = server(
@@ -177,7 +177,7 @@ def test_batches_of_any_count_add_up_to_the_range(seed: int) -> None:
         if head[1] == b"$-1" or head[4] == b":0":
             break
         start = "(" + head[2].decode()
-    assert found == wanted and found
+    assert found == expected and found
 
 
 FAULTS = [b"x", b"\xff", b"1.5", b"99999999999999999999", b""]

@@ -1,4 +1,4 @@
-"""The decoder makes the rows that the bytes say, whatever pieces they arrive in, and refuses all else."""
+"""The decoder makes the same rows however the bytes are split, and rejects malformed bytes."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def test_a_schema_picks_fields_by_name_and_a_missing_field_is_null() -> None:
 def test_each_entry_can_have_its_fields_in_another_order() -> None:
     schema = StructType([StructField(name, StringType()) for name in "abc"])
     rng = random.Random(5)
-    entries, wanted = [], []
+    entries, expected = [], []
     for n in range(50):
         names = rng.sample("abcdefgh", rng.randrange(8))
         entries.append((b"%d-0" % (n + 1), [w for x in names for w in (x.encode(), f"{x}{n}".encode())]))
-        wanted.append({x: f"{x}{n}" if x in names else None for x in "abc"})
-    assert decode(page(entries), schema) == wanted
+        expected.append({x: f"{x}{n}" if x in names else None for x in "abc"})
+    assert decode(page(entries), schema) == expected
 
 
 def test_the_last_value_of_a_repeated_field_counts() -> None:
@@ -193,7 +193,7 @@ def test_an_entry_gives_the_same_row_in_a_run_and_alone(oddity: float, schema: S
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "wanted"),
+    ("text", "kind", "expected"),
     [
         (b"127", ByteType(), 127),
         (b"128", ByteType(), None),
@@ -237,8 +237,8 @@ def test_an_entry_gives_the_same_row_in_a_run_and_alone(oddity: float, schema: S
         (b"1e300", FloatType(), math.inf),
     ],
 )
-def test_a_text_that_does_not_fit_its_column_is_null(text: bytes, kind: Any, wanted: Any) -> None:
-    assert value(text, kind) == wanted
+def test_a_text_that_does_not_fit_its_column_is_null(text: bytes, kind: Any, expected: Any) -> None:
+    assert value(text, kind) == expected
 
 
 @settings(max_examples=EXAMPLES)
@@ -350,11 +350,11 @@ def test_rows_do_not_depend_on_how_the_bytes_arrive(entries: list[Entry], pieces
         [ID, StructField("a", BinaryType()), StructField("_fields", MapType(BinaryType(), BinaryType()))]
     )
     rows = decode(page(entries), schema, pieces=pieces, batch=batch)
-    wanted = []
+    expected = []
     for entry_id, words in entries:
         pairs = dict(zip(words[::2], words[1::2], strict=True))
-        wanted.append((entry_id.decode(), pairs.get(b"a"), pairs))
-    assert [(r["_id"], r["a"], dict(r["_fields"])) for r in rows] == wanted
+        expected.append((entry_id.decode(), pairs.get(b"a"), pairs))
+    assert [(r["_id"], r["a"], dict(r["_fields"])) for r in rows] == expected
 
 
 def test_the_anchor_is_omitted_and_a_lost_anchor_is_detected() -> None:

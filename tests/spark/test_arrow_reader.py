@@ -1,4 +1,4 @@
-"""What Headrace fills the columns with is what the decoder makes of its replies: rows, losses and errors."""
+"""Reads by XARROW give the same rows, losses and errors as reads by XRANGE."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def read(server: StreamServer, part: OffsetRange, schema: StructType, **more: st
             batch.validate(full=True)
             columns = [c.cast("int64") if str(c.type).startswith("timestamp") else c for c in batch.columns]
             rows += [repr(row) for row in zip(*(c.to_pylist() for c in columns), strict=True)]
-    except (MalformedEntry, DataLoss) as refused:
-        return [], f"{type(refused).__name__}: {refused}"
+    except (MalformedEntry, DataLoss) as error:
+        return [], f"{type(error).__name__}: {error}"
     return rows, ""
 
 

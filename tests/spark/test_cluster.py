@@ -125,7 +125,7 @@ def test_streams_are_found_on_every_shard_by_pattern_and_type(cluster: Cluster) 
 def test_waiting_ends_with_the_first_new_entry_and_with_the_timeout(cluster: Cluster) -> None:
     streams = {cluster.stream_of(node): "0-0" for node in cluster.masters}
     servers = Servers(cluster.url)
-    assert servers.wait_for_entries(streams, 50), "nobody can say: they are of several slots"
+    assert servers.wait_for_entries(streams, 50), "streams of several slots cannot be waited for"
     first = dict(list(streams.items())[:1])
     assert not servers.wait_for_entries(first, 50)
     fill(cluster, next(iter(first)), 1)
@@ -167,13 +167,13 @@ def test_a_stream_is_read_completely_while_it_moves_to_another_node(cluster: Clu
         assert owner.endswith(str(giver.port))
         steps = move(cluster, slot, giver, taker, [stream])
         reading = batches(cluster.url, stream, count, entriesPerFetch="300")
-        seen = numbers(next(reading))  # of the giver, who answers ASK from now on
+        seen = numbers(next(reading))  # from the old node, which replies ASK from now on
         late = batches(cluster.url, stream, count, entriesPerFetch="300")
         late_seen = numbers(next(late))  # to this one it will answer MOVED
         assert next(steps) == "asking"
         assert last_ids(servers, [stream]) == {stream: upto}
         assert nth_id(servers, stream, "0-0", upto, 1500) == "1001499-0"
-        seen += numbers(next(reading))  # of the taker, who wants to hear ASKING, which is said
+        seen += numbers(next(reading))  # from the new node, which needs ASKING
         assert next(steps) == "moved"
         seen += [n for batch in reading for n in numbers(batch)]
         late_seen += [n for batch in late for n in numbers(batch)]

@@ -1,4 +1,4 @@
-"""Arrow columns become the words of XADDs: whatever their type, their nulls and the slice they are."""
+"""Arrow columns of any type, with nulls and as slices, are encoded as XADD requests."""
 
 from __future__ import annotations
 

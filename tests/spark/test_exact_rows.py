@@ -1,4 +1,4 @@
-"""The column _exact holds an entry when, and only when, the columns beside it do not give it back."""
+"""The column _exact contains an entry if and only if the other columns do not represent it exactly."""
 
 from __future__ import annotations
 

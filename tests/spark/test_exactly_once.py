@@ -1,4 +1,4 @@
-"""Every row is in the stream once and in order, whatever is cut, repeated, run twice or refused."""
+"""Each row is added once and in order, despite cut connections, repeated attempts and rejected rows."""
 
 from __future__ import annotations
 

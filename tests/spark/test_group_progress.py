@@ -1,4 +1,4 @@
-"""A query's progress as a consumer group: position, lag, acknowledgement; nothing of it can fail a query."""
+"""A query's progress as a consumer group: position, lag, acknowledgement; its errors never fail a query."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_query_does_not_fail_if_the_user_may_not_set_the_group(
         end = reader.latestOffset(reader.initialOffset(), ALL)
         reader.commit(end)
         assert parse_position(end["s"]).id == "1000002-0"
-        assert caplog.text.count("no permissions") == 1, "the same is not said at every micro-batch"
+        assert caplog.text.count("no permissions") == 1, "the warning is not repeated at every micro-batch"
     finally:
         reader.stop()
         client.execute_command("ACL DELUSER", "reader")

@@ -1,4 +1,4 @@
-"""Arrays, maps and structs are read from JSON; what does not fit is malformed, as everywhere."""
+"""Arrays, maps and structs are read from JSON; values that do not fit are malformed."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def crowded(rng: random.Random) -> list[Id]:
 
 
 def gusty(rng: random.Random) -> list[Id]:
-    """Fewer than a thousand entries that look like more to who looks at only some."""
+    """Add fewer than a thousand entries, for which probes estimate more."""
     at, ids = 1000, []
     for _ in range(40):
         gap = rng.choice([1, 1, 10, 1000])

@@ -1,4 +1,4 @@
-"""Filters narrow a read to what they let through; whatever they leave over Spark filters itself."""
+"""Filters narrow a read; Spark applies those that are not pushed down."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ def test_a_pushed_filter_selects_exactly_the_matching_entries(
 
 def test_several_ids_are_read_from_the_first_to_the_last(stream_server: StreamServer) -> None:
     fill(stream_server)
-    wanted = In(("id",), ("9-0", "2-0"))
-    rows, left = read(stream_server, [wanted], subscribe="a")
-    assert left == [wanted] and [row["id"] for row in rows] == ["2-0", "5-3", "9-0"]
+    condition = In(("id",), ("9-0", "2-0"))
+    rows, left = read(stream_server, [condition], subscribe="a")
+    assert left == [condition] and [row["id"] for row in rows] == ["2-0", "5-3", "9-0"]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_loss_is_counted_where_the_number_of_the_first_entry_is_known(
         numbers(made)
 
 
-def test_a_loss_is_not_counted_where_entries_were_deleted_behind_it(stream_server: StreamServer) -> None:
+def test_a_loss_is_not_counted_if_entries_after_it_were_deleted(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1000)
     stream_server.client.xtrim("s", maxlen=500, approximate=False)
     stream_server.client.xdel("s", "1000700-0")

@@ -1,4 +1,4 @@
-"""How Spark comes to know the format: by itself, by register(), out of a zip, under Connect."""
+"""How Spark finds the format: by its module name, by register(), from a zip, with Connect."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ if how == "nothing":
 try:
     headrace.spark.register(spark)
 except headrace.HeadraceError as error:
-    raise SystemExit(f"refused: {error}")
+    raise SystemExit(f"rejected: {error}")
 options = {"url": url, "subscribe": "s", "startingOffsets": "earliest"}
 rows = spark.read.format("headrace").options(**options).schema("n LONG").load()
 print("sum:", rows.agg({"n": "sum"}).first()[0])
@@ -160,8 +160,8 @@ def test_register_rejects_a_chosen_python_without_headrace_in_one_line(
     done = run_beside_another_python(
         OTHER_PYTHON, tmp_path, server_url, "register", str(tmp_path), PYSPARK_PYTHON=chosen
     )
-    said = f"refused: Spark runs {chosen} for its Python workers, which lacks headrace, redis: set"
-    assert done.stderr.splitlines()[-1].startswith(said), done.stderr
+    output = f"rejected: Spark runs {chosen} for its Python workers, which lacks headrace, redis: set"
+    assert done.stderr.splitlines()[-1].startswith(output), done.stderr
     assert f"PYSPARK_PYTHON={sys.executable} in the environment" in done.stderr
 
 
@@ -186,8 +186,8 @@ def test_a_command_rejects_a_chosen_python_without_headrace_in_one_line(
     chosen = str(tmp_path / "bin" / "python3")
     done = run_beside_another_python("-m", tmp_path, *words, PYSPARK_PYTHON=chosen)
     assert done.returncode == 2
-    told = f"headrace: PYSPARK_PYTHON is {chosen}, which has no headrace, redis: unset it, or set it to "
-    assert done.stderr.splitlines()[1:] == [told + sys.executable]
+    expected = f"headrace: PYSPARK_PYTHON is {chosen}, which has no headrace, redis: unset it, or set it to "
+    assert done.stderr.splitlines()[1:] == [expected + sys.executable]
 
 
 def submit(python: pathlib.Path | str, job: str, folder: pathlib.Path, *words: str, **env: str) -> str:
@@ -237,10 +237,10 @@ def test_py_files_run_interpreted_with_one_warning_a_worker(
     for n in range(100):
         client.xadd("s", {"n": n})
     python = python_without_headrace(tmp_path)
-    said = submit(python, JOB, tmp_path, "--py-files", str(zipped), server_url, "register")
-    assert f"sum: {sum(range(100))}" in said
-    assert "headrace.zip" in next(line for line in said.splitlines() if line.startswith("driver:"))
-    assert 1 <= said.count("headrace is not compiled here") <= 2, "once in a worker, and there are two"
+    output = submit(python, JOB, tmp_path, "--py-files", str(zipped), server_url, "register")
+    assert f"sum: {sum(range(100))}" in output
+    assert "headrace.zip" in next(line for line in output.splitlines() if line.startswith("driver:"))
+    assert 1 <= output.count("headrace is not compiled here") <= 2, "once in a worker, and there are two"
     assert client.xlen("copy") == 100
 
 
@@ -252,8 +252,8 @@ def test_an_installed_package_needs_no_registration_and_logs_nothing(
     for n in range(100):
         client.xadd("s", {"n": n})
     path = os.pathsep.join(each for each in sys.path if each)
-    said = submit(sys.executable, JOB, tmp_path, server_url, "nothing", PYTHONPATH=path)
-    assert f"sum: {sum(range(100))}" in said and "not compiled" not in said
+    output = submit(sys.executable, JOB, tmp_path, server_url, "nothing", PYTHONPATH=path)
+    assert f"sum: {sum(range(100))}" in output and "not compiled" not in output
     assert client.xlen("copy") == 100
 
 
@@ -267,10 +267,10 @@ def test_connect_reads_and_writes_by_batch_and_by_streaming(
         client.xadd("s", {"n": n})
     env = os.environ | {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
     env |= {"PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1"}  # which takes a free port
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", CONNECT, server_url, str(tmp_path / "checkpoint")],
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert f"sum: {sum(range(100))}" in said.stdout and "ended: True" in said.stdout
+    assert output.returncode == 0, output.stdout + output.stderr
+    assert f"sum: {sum(range(100))}" in output.stdout and "ended: True" in output.stdout
     assert [client.xlen(name) for name in ("copy", "again")] == [100, 100]

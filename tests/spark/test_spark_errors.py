@@ -123,14 +123,14 @@ def test_the_error_for_a_rejected_write_names_the_stream(
 
 
 def test_the_sentence_is_found_in_the_errors_of_spark() -> None:
-    said = (
+    text = (
         "[STREAM_FAILED] Query [id = 4b4b, runId = 9920] terminated with exception: [PYTHON_X] Failed: "
         "headrace.errors.UsageError: no option 'a': say b. SQLSTATE: 38000 SQLSTATE: XXKST\n"
         "=== Streaming Query ===\nLogical Plan:\n"
     )
-    assert explain(RuntimeError(said)) == "no option 'a': say b."
-    assert type(as_headrace_error(RuntimeError(said))) is UsageError
-    other = said.replace("errors.UsageError", "spark.range_reader.DataLoss")
+    assert explain(RuntimeError(text)) == "no option 'a': say b."
+    assert type(as_headrace_error(RuntimeError(text))) is UsageError
+    other = text.replace("errors.UsageError", "spark.source.data_loss.DataLoss")
     assert type(as_headrace_error(RuntimeError(other))) is HeadraceError
     sparks = RuntimeError("[TABLE_OR_VIEW_NOT_FOUND] no table t. SQLSTATE: 42P01; line 1\n'Project [*]")
     assert str(as_headrace_error(sparks)).startswith("Spark: [TABLE_OR_VIEW_NOT_FOUND] no table t.")

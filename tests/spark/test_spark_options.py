@@ -1,4 +1,4 @@
-"""Options are parsed from one declaration, and a wrong one is refused by name."""
+"""Options are parsed from one declaration, and errors name the wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where reads start and end: precedence, words, times, and names that are misspelt."""
+"""Where reads start and end: precedence, named offsets, times, and misspelt names."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_the_same_precedence_holds_for_ends() -> None:
 
 
 def test_named_offsets_become_ids() -> None:
-    wanted = {"b": "latest", "a": "earliest", "c": "latest", "d": "5-1"}
-    assert list(resolve_offsets(wanted, {"b": "7-7"}).items()) == [
+    chosen = {"b": "latest", "a": "earliest", "c": "latest", "d": "5-1"}
+    assert list(resolve_offsets(chosen, {"b": "7-7"}).items()) == [
         ("a", "0-0"),
         ("b", "7-7"),
         ("c", "0-0"),
