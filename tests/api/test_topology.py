@@ -153,7 +153,7 @@ def test_clients_of_the_same_servers(cluster: Cluster, server_url: str) -> None:
 
 
 def test_a_replica_that_a_sentinel_still_names_is_not_used(tmp_path: pathlib.Path) -> None:
-    servers = Watched(tmp_path)
+    servers = SentinelSetup(tmp_path)
     try:
         rules = {"enabled": True, "passwords": ["+p"], "keys": ["*"], "commands": ["+@all", "-role"]}
         servers.master.client.acl_setuser("u", **rules)

@@ -131,7 +131,7 @@ def test_all_files_count_in_a_directory_without_a_log(maker: ArchiveMaker) -> No
     shutil.rmtree(maker.log)
     assert archived_through(maker.directory) == {"s": some[-1][0]}
     shutil.rmtree(maker.directory / "_headrace")
-    with pytest.raises(UsageError, match="the stream of .* is unknown"):
+    with pytest.raises(UsageError, match=r"the stream of .* is unknown"):
         archived_through(maker.directory)
     with pytest.raises(UsageError, match="there is no archive"):
         archived_through(maker.directory / "missing")
