@@ -30,7 +30,7 @@ def exchange(connection: Any, requests: Sequence[Words]) -> list[Any]:
     Any other error closes the connection, because replies may still arrive.
     """
     try:
-        connection.send_packed_command(connection.pack_commands(requests), check_health=False)
+        connection.send_packed_command(connection.pack_commands(requests))
         replies: list[Any] = []
         for _ in requests:
             try:
