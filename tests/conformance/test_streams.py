@@ -53,9 +53,10 @@ class StreamPair(Pair):
     def both(self, argv, compare=True):
         super().both([word.encode() if isinstance(word, str) else word for word in argv], compare)
 
+    def is_rejected_by_newer_servers_only(self, ours):
+        return ours == NEWER
+
     def agree(self, argv, ours, theirs):
-        if ours == NEWER:
-            return
         if ours.startswith(b"-ERR Unbalanced"):
             ours = UNBALANCED_7_0
         if argv[0] == b"XINFO":
