@@ -295,7 +295,7 @@ def build_database(storage: Storage | None, clock: Clock, settings: Settings) ->
     local_engine = LocalEngine(engine, clock)
     if storage is not None:
         storage.load(engine, clock.now_ms())
-        storage.attach(local_engine)
+        storage.local_engine = local_engine
         local_engine.storage = host.storage = storage
         OPEN_ON_DISK.add(local_engine)
     OPEN_ENGINES.add(local_engine)

@@ -7,26 +7,15 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from headrace.api.backend import Wakeup
-from headrace.api.local.clock import NEVER_MS, Clock
+from headrace.api.local.clock import NEVER_MS
 from headrace.errors import HeadraceError
 from headrace.persistence.data_directory import File
 
-
-class TimerTarget(Protocol):
-    """What the timer thread uses of a LocalEngine."""
-
-    clock: Clock
-    storage: Any
-    closed_reason: str | None
-
-    def now_ms(self) -> int:
-        """Return the current time in milliseconds since 1970."""
-
-    def tick(self, now_ms: int) -> int:
-        """Do what is due; return the next time when something is due, or NEVER_MS."""
+if TYPE_CHECKING:
+    from headrace.api.local.local_engine import LocalEngine
 
 
 class TimerThread:
@@ -36,7 +25,7 @@ class TimerThread:
     database alive: it ends when the database is garbage-collected.
     """
 
-    def __init__(self, local_engine: TimerTarget) -> None:
+    def __init__(self, local_engine: LocalEngine) -> None:
         self.wakeup = Wakeup(background=True)
         self._local_engine = weakref.ref(local_engine, lambda _: self.wakeup.wake())
         self._running = threading.Lock()  # acquired once, by the timer thread; no thread waits for it
@@ -59,7 +48,7 @@ class TimerThread:
             del local_engine
             clock.sleep(self.wakeup, until)
 
-    def _run_due(self, local_engine: TimerTarget) -> int:
+    def _run_due(self, local_engine: LocalEngine) -> int:
         """Do what is due; return the next time when something is due, or NEVER_MS."""
         due = NEVER_MS
         try:

@@ -58,6 +58,8 @@ REWRITE_MIN_BYTES = 64 << 20  # a smaller log is rewritten only on request
 class Storage:
     """The log of one database. Any thread may commit."""
 
+    local_engine: LocalEngine  # set after load()
+
     def __init__(self, files: DataDirectory, policy: str, rewrite_min_bytes: int = REWRITE_MIN_BYTES) -> None:
         self.files = files
         self.names = LogFileNames()
@@ -78,7 +80,6 @@ class Storage:
         self.rewrite_requested = False  # BGREWRITEAOF
         self.timer_scheduled = False  # the timer thread knows that there is work
         self.closed = False
-        self._local_engine: LocalEngine | None = None
         self._sync: BackgroundSync | None = None
         self._sync_offset = 0
         self._sync_batch_count = 0
@@ -118,10 +119,6 @@ class Storage:
         self.log.open(found.manifest, lambda file: write_base(engine, file, now_ms))
         return found
 
-    def attach(self, local_engine: LocalEngine) -> None:
-        """Set the LocalEngine whose changes it stores."""
-        self._local_engine = local_engine
-
     def close(self) -> None:
         """Sync everything and release the directory.
 
@@ -151,12 +148,6 @@ class Storage:
         self.files.unlock()
 
     # Commits.
-
-    @property
-    def local_engine(self) -> LocalEngine:
-        """The LocalEngine whose changes are stored."""
-        assert self._local_engine is not None
-        return self._local_engine
 
     def commit(self, written: int) -> None:
         """Return when batch `written` is as durable as promised; otherwise raise NotOnDisk."""

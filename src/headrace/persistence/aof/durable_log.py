@@ -20,8 +20,6 @@ from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.data_directory import DataDirectory, File, PendingSync
 from headrace.visibility import Public
 
-COMPLETE = "the log is complete again: writes are accepted"
-
 
 @cython.cclass
 class DurableLog(Log):
@@ -68,10 +66,7 @@ class DurableLog(Log):
         super().tick(now_ms)
 
     def restore_directory(self) -> None:
-        """Before a rewrite of a log that was given up, make its directory again if it was removed.
-
-        Raises HeadraceError or OSError.
-        """
+        """Make the directory of a log that was given up again. Raises HeadraceError or OSError."""
         if self.needs_rewrite:
             log_files.restore_directory(self.files, self.names)
 
@@ -81,12 +76,11 @@ class DurableLog(Log):
     def report(self) -> None:
         """Log a new failure and reject writes; accept them again if the log is complete."""
         if not self.failure:
-            self.accept_writes(COMPLETE)
+            self.accept_writes("the log is complete again: writes are accepted")
             return
         if not self.reported_failure:
-            logging.getLogger("headrace").error(
-                "%s; writes are rejected until the log is repaired", self.failure
-            )
+            text = "%s; writes are rejected until the log is repaired"
+            logging.getLogger("headrace").error(text, self.failure)
         if self.reported_failure != self.failure:
             self.reported_failure = self.failure
             self.on_report(self.failure)

@@ -123,7 +123,7 @@ class Durability:
     def _attach(self, log: DurableLog) -> None:
         self.log = log
         self.engine.record_effects(True)
-        self._update_offset()
+        self.engine.effects.offset = self.start_offset + log.written
         self.announced_offset = self.synced_offset()
 
     def close(self) -> None:
@@ -253,7 +253,7 @@ class Durability:
             log.check_files(now, force=True)
         if items or log.failure:
             log.commit(items, now)
-            self._update_offset()
+            self.engine.effects.offset = self.start_offset + log.written
         if not log.flush() and not self.first_base_pending:
             self.failed_in_turn = self.failed_in_turn or not self.failure
             self.loop.commit_required = True
@@ -265,11 +265,6 @@ class Durability:
         if self.log is None:
             return -1
         return 0 if self.first_base_pending else self.start_offset + self.log.synced
-
-    def _update_offset(self) -> None:
-        """Set effects.offset after the log took the effects."""
-        assert self.log is not None
-        self.engine.effects.offset = self.start_offset + self.log.written
 
     def _sync_later(self, file: File) -> Future[None]:
         """Sync in the background thread, which wakes the event loop when it is done."""
@@ -305,9 +300,5 @@ class Durability:
         self._set_write_error(self.failure)
 
     def _set_write_error(self, failure: str) -> None:
-        text = None
-        if failure:
-            text = error_reply_for(failure)
-        elif self.snapshot_failed:
-            text = SNAPSHOT_ERROR.encode()
-        self.engine.write_gate.reject_writes(text)
+        error = SNAPSHOT_ERROR.encode() if self.snapshot_failed else None
+        self.engine.write_gate.reject_writes(error_reply_for(failure) if failure else error)
