@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.persistence.aof.durable_log import DurableLog
-from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.data_directory import DiskDirectory
 
 
