@@ -17,8 +17,7 @@ import pytest
 import redis
 
 from headrace.cli.main import main
-from headrace.pipeline.file_progress import FileProgress
-from headrace.pipeline.file_readers import FileReader
+from headrace.pipeline.file_readers import FileProgress, FileReader
 from headrace.pipeline.rejects import RejectsFile
 
 

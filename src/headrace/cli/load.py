@@ -21,8 +21,7 @@ from headrace.client.servers import Servers
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.file_progress import FileProgress
-from headrace.pipeline.file_readers import STDIN, FileReader
+from headrace.pipeline.file_readers import STDIN, FileProgress, FileReader
 from headrace.pipeline.load import load, sorted_by_time
 from headrace.pipeline.loader import ROWS_PER_BATCH, LoadJob, LoadReport
 from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
