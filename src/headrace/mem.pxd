@@ -145,17 +145,17 @@ cdef inline void put_u64le(unsigned char *buf, Py_ssize_t at, unsigned long long
     put_u32le(buf, at + 4, <unsigned int> (v >> 32))
 
 
-cdef inline unsigned long long swap_u64(unsigned long long v) noexcept nogil:
+cdef inline unsigned long long _swap_u64(unsigned long long v) noexcept nogil:
     return (v << 56 | (v & 0xFF00) << 40 | (v & 0xFF0000) << 24 | (v & 0xFF000000U) << 8
             | v >> 8 & 0xFF000000U | v >> 24 & 0xFF0000 | v >> 40 & 0xFF00 | v >> 56)
 
 
 cdef inline unsigned long long u64be(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
-    return swap_u64(u64le(buf, at))
+    return _swap_u64(u64le(buf, at))
 
 
 cdef inline void put_u64be(unsigned char *buf, Py_ssize_t at, unsigned long long v) noexcept nogil:
-    put_u64le(buf, at, swap_u64(v))
+    put_u64le(buf, at, _swap_u64(v))
 
 
 cdef inline Py_ssize_t put_decimal(unsigned char *buf, Py_ssize_t at, unsigned long long v) noexcept nogil:
@@ -253,20 +253,9 @@ cdef inline bint is_utf8(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) 
     return True
 
 
-cdef inline unsigned long long mul_u64(unsigned long long a, unsigned long long b) noexcept nogil:
-    return a * b
-
-
 cdef extern from *:
-    ctypedef unsigned long long u128 "unsigned __int128"
     int ctz "__builtin_ctzll"(unsigned long long v) noexcept nogil
     int clz "__builtin_clzll"(unsigned long long v) noexcept nogil
-
-
-cdef inline unsigned long long mul_high_u64(unsigned long long a, unsigned long long b) noexcept nogil:
-    cdef u128 wide = a
-    wide = wide * b
-    return <unsigned long long> (wide >> 64)
 
 
 cdef inline int ctz64(unsigned long long v) noexcept nogil:

@@ -192,21 +192,6 @@ def is_utf8(buf: bytes | bytearray, at: int, n: int) -> bool:
     return True
 
 
-def mul_u64(a: int, b: int) -> int:
-    """Return a * b modulo 2^64."""
-    return (a * b) & _MASK
-
-
-def mul_high_u64(a: int, b: int) -> int:
-    """Return the upper 64 bits of the 128-bit product a * b."""
-    return (a * b) >> 64
-
-
-def swap_u64(v: int) -> int:
-    """Return v with its eight bytes reversed."""
-    return int.from_bytes(v.to_bytes(8, "little"), "big")
-
-
 def ctz64(v: int) -> int:
     """Return the number of trailing zero bits of v, which must not be 0."""
     assert v > 0

@@ -17,11 +17,11 @@ from collections import OrderedDict, deque
 from typing import Any
 
 import cython
+from xxhash import xxh3_128_digest
 
 from headrace import mem
 from headrace.streams.memory_account import MemoryAccount
 from headrace.structures.stream_id import StreamId
-from headrace.structures.xxh3 import Digest
 from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 1000)
@@ -226,23 +226,29 @@ class IdempotencySweeper:
 def iid_of(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
     """Return the iid of the pairs words[start:] = field, value, ...: 16 bytes, independent of their order.
 
-    Each pair is hashed alone: field, its length in eight bytes, value. Sums and exclusive ors over the pairs
-    do not depend on their order, but on how often a pair occurs.
+    XXH3 (128 bits) hashes each pair alone: field, its length in eight bytes, value. Sums and exclusive
+    ors over the pairs do not depend on their order, but on how often a pair occurs.
     """
-    digest: Digest = Digest()
+    low: cython.ulonglong
+    high: cython.ulonglong
     low_sum: cython.ulonglong = 0
     high_sum: cython.ulonglong = 0
     low_xor: cython.ulonglong = 0
     high_xor: cython.ulonglong = 0
     field: bytes
+    digest: bytes
+    q: cython.p_const_uchar
     at: cython.Py_ssize_t = start
     while at + 1 < len(words):
         field = words[at]
-        digest.compute(field + len(field).to_bytes(8, "little") + words[at + 1])
-        low_sum = mem.add_u64(low_sum, digest.low)
-        high_sum = mem.add_u64(high_sum, digest.high)
-        low_xor ^= digest.low
-        high_xor ^= digest.high
+        digest = xxh3_128_digest(field + len(field).to_bytes(8, "little") + words[at + 1])
+        q = digest
+        high = mem.u64be(q, 0)
+        low = mem.u64be(q, 8)
+        low_sum = mem.add_u64(low_sum, low)
+        high_sum = mem.add_u64(high_sum, high)
+        low_xor ^= low
+        high_xor ^= high
         at += 2
     out: bytearray = bytearray(16)
     p: cython.p_uchar = out
