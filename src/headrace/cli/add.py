@@ -74,7 +74,7 @@ def command(
 
 
 class EntryAppender:
-    """Adds entries to a stream and prints their IDs.
+    """A writer of entries to one stream, which prints their IDs.
 
     Args:
         client: The client of the stream.

@@ -56,7 +56,7 @@ def follow(
 
 
 class Follower:
-    """Reads several streams: by one blocking XREAD if all are on one server, otherwise by polling."""
+    """A reader of several streams: by one blocking XREAD if all are on one server, otherwise by polling."""
 
     def __init__(self, clients: list[StreamClient], positions: dict[str, EntryId]) -> None:
         self.clients = clients

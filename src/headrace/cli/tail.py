@@ -128,7 +128,7 @@ def follow_streams(clients: list[StreamClient], positions: dict[str, EntryId], p
 
 
 class EntryPrinter:
-    """Prints an entry per line.
+    """A printer of entries, one per line.
 
     Args:
         as_json: Print JSON.
