@@ -25,7 +25,7 @@ from headrace.spark.archive.files import (
     read_archive,
 )
 from headrace.spark.archive.table import ArchiveReader
-from headrace.spark.decode.schema import DEFAULT_SCHEMA
+from headrace.spark.decode.schema import DEFAULT_SCHEMAS
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.offsets import parse_id
@@ -197,7 +197,9 @@ def test_streams_can_be_only_archived_or_only_live(stream_server: StreamServer, 
     stream_server.add("live", some[5:50])
     assert ids(stream_server, maker.directory) == by_id(some[:40] + some[:30] + some[30:])
     assert ids(stream_server, maker.directory, subscribe="live,archived") == by_id(some[:40] + some[5:50])
-    found = rows(reader(stream_server, maker.directory, DEFAULT_SCHEMA, subscribePattern="a.*|b.*"))
+    found = rows(
+        reader(stream_server, maker.directory, DEFAULT_SCHEMAS["string"], subscribePattern="a.*|b.*")
+    )
     assert [(r["stream"], r["id"]) for r in found] == [
         *(("archived", i) for i in by_id(some[:40])),
         *(("both", i) for i in by_id(some[:30])),
@@ -328,6 +330,7 @@ def test_a_file_deleted_after_planning_is_reported(stream_server: StreamServer, 
 # The columns
 
 
+DEFAULT = DEFAULT_SCHEMAS["string"]
 SCHEMA = (
     "_id STRING, _stream STRING, _timestamp TIMESTAMP, _sequence LONG, n INT, t STRING, x DOUBLE, "
     "_corrupt_record STRING, _fields MAP<BINARY,BINARY>"
@@ -346,7 +349,7 @@ def odd_entries() -> list[Entry]:
 
 
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
-@pytest.mark.parametrize("schema", [SCHEMA, DEFAULT_SCHEMA, "_sequence LONG, n STRING"])
+@pytest.mark.parametrize("schema", [SCHEMA, DEFAULT, "_sequence LONG, n STRING"])
 def test_archived_maps_give_the_same_rows_as_the_stream(
     stream_server: StreamServer, maker: ArchiveMaker, mode: str, schema: str
 ) -> None:
@@ -380,7 +383,7 @@ def test_archived_columns_are_cast_to_the_schema(stream_server: StreamServer, tm
     [first, *_] = rows(reader(stream_server, maker.directory, "at TIMESTAMP"))
     assert first["at"].isoformat() == "1970-01-02T00:00:00+00:00"
     with pytest.raises(UsageError, match=r"name the fields.*schema"):
-        rows(reader(stream_server, maker.directory, DEFAULT_SCHEMA))
+        rows(reader(stream_server, maker.directory, DEFAULT))
     with pytest.raises(UsageError, match="no column 'other'"):
         rows(reader(stream_server, maker.directory, "other INT"))
     with pytest.raises(HeadraceError, match="the column t is not"):

@@ -46,7 +46,6 @@ DEFAULT_SCHEMAS = {
     kind: f"stream STRING, id STRING, timestamp TIMESTAMP, sequence LONG, fields MAP<STRING, {kind.upper()}>"
     for kind in ("string", "binary")
 }
-DEFAULT_SCHEMA = DEFAULT_SCHEMAS["string"]
 DEFAULT_NAMES = ["stream", "id", "timestamp", "sequence", "fields"]
 
 Buffers = tuple[int, "bytearray | None", bytearray, bytearray]

@@ -72,11 +72,6 @@ def is_iso(text: bytes) -> bool:
     return True
 
 
-def is_iso_format(text: str) -> bool:
-    """Return whether a format is ISO 8601, of any style."""
-    return text == "iso8601" or parse_style(text) is not None
-
-
 def column_time_format(field: StructField, default: str) -> str:
     """Return the format in a column's comment, or else the default."""
     comment = (field.metadata or {}).get("comment", "")
