@@ -119,7 +119,7 @@ def test_an_archive_of_one_stream_in_the_old_layout_is_continued(
     }  # fmt: skip
     assert archived_through(directory) == {"s": f"{35 * HOUR}-1"}
     assert count_archive(spark, directory).distinct == 35
-    with pytest.raises(UsageError, match="of stream 's' alone"):
+    with pytest.raises(UsageError, match="of stream 's' only"):
         archive(spark, server_url, ["s", "t"], directory)
 
 
