@@ -171,7 +171,7 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path) -> None:
         for call in (lambda: stream.add({"a": 1}), lambda: stream.add_many([{"a": 1}] * 2)):
             with pytest.raises(CommandError, match="MISCONF") as refused:
                 call()
-            assert "make room" in "".join(refused.value.__notes__)
+            assert "free some space" in "".join(refused.value.__notes__)
         db.backend.engine.write_gate.reject_writes(None)
 
 
