@@ -45,6 +45,13 @@ class Wakeup:
         """Nothing to do: the session of a blocking call has no further requests."""
 
 
+class Wakeable(Protocol):
+    """Something that a Stop or an engine wakes."""
+
+    def wake(self) -> None:
+        """End a wait. It must neither block nor raise; any thread may call it."""
+
+
 class Stop:
     """Ends waits: set() makes all calls that were given this Stop return.
 
@@ -57,7 +64,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._set = False
-        self._wakeups: list[Any] = []
+        self._wakeups: list[Wakeable] = []
 
     def set(self) -> None:
         """End all current and future waits. It may be called from any thread or a signal handler."""
@@ -72,16 +79,13 @@ class Stop:
     def __repr__(self) -> str:
         return f"Stop({'set' if self._set else 'not set'})"
 
-    def add_wakeup(self, wakeup: Any) -> None:
-        """Call wakeup.wake() when this is set, or now if it is set already.
-
-        wake() must neither block nor raise.
-        """
+    def add_wakeup(self, wakeup: Wakeable) -> None:
+        """Call wakeup.wake() when this is set, or now if it is set already."""
         self._wakeups.append(wakeup)
         if self._set:
             wakeup.wake()
 
-    def remove_wakeup(self, wakeup: Any) -> None:
+    def remove_wakeup(self, wakeup: Wakeable) -> None:
         """Undo add_wakeup()."""
         if wakeup in self._wakeups:
             self._wakeups.remove(wakeup)

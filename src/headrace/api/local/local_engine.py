@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import cython
 
-from headrace.api.backend import Fields, Stop, Wakeup
+from headrace.api.backend import Fields, Stop, Wakeable, Wakeup
 from headrace.api.codecs import field_encoding
 from headrace.api.local.background import TimerThread
 from headrace.api.local.clock import NEVER_MS, Clock, clock_change_checker, elapsed_ms_of
+from headrace.api.local.storage import Storage
 from headrace.client.server_errors import command_error
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
@@ -29,6 +30,8 @@ from headrace.engine.engine import Engine
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError
 from headrace.resp.reader import ReplyReader
 from headrace.visibility import Public
+
+T = TypeVar("T")
 
 XADD = b"XADD"
 STREAMS = b"STREAMS"
@@ -50,17 +53,17 @@ class LocalEngine:
     adjust_to_clock: Callable[[], None]  # corrects the deadlines of waits if the clock was set
     elapsed_ms: Callable[[], int]  # milliseconds that setting the clock does not change
     now: Callable[[], int]
-    lock: Any
-    storage: Public[Any]  # the Storage; None for a database in memory
+    lock: Lock
+    storage: Public[Storage | None]  # None for a database in memory
     is_remote: bool
-    discarded: Any  # a deque of sessions to close with the lock: see discard_session()
+    discarded: deque[Session]  # to close with the lock: see discard_session()
     idle_sessions: list[Session]
-    timer: Public[Any]  # the TimerThread, once something is due
+    timer: Public[TimerThread | None]  # once something is due
     durable_before: Public[cython.longlong]  # batches before this one are durable: see storage.py
     reader: ReplyReader
     closed_reason: str | None  # why the database is closed; None if it is open
-    to_wake: list[Any]  # wakeups to wake once the lock is released
-    sleepers: dict[Any, None]  # wakeups of threads in pause()
+    to_wake: list[Wakeable]  # once the lock is released
+    sleepers: dict[Wakeup, None]  # of threads in pause()
     timer_due_ms: cython.longlong  # when the timer thread wakes by itself (ms)
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -112,7 +115,7 @@ class LocalEngine:
         finally:
             self.lock.release()
 
-    def run_locked(self, work: Callable[[], Any]) -> Any:
+    def run_locked(self, work: Callable[[], T]) -> T:
         """Run work() with the engine's lock; return its result. Call commit_and_wake() after it in any case.
 
         For interpreted callers: there a signal handler may raise between acquire() and its `try`.
@@ -244,16 +247,16 @@ class LocalEngine:
         return self.run(argv, stop)
 
     @cython.ccall
-    def run(self, argv: list[bytes], stop: object) -> object:
+    def run(self, argv: list[bytes], stop: Stop | None) -> object:
         """Execute a command, sleep if it blocks, commit, and return the reply. Raises CommandError."""
         if not argv:
             raise ValueError("a command needs at least a name")
         return self._run(argv, stop, False)
 
     @cython.cfunc
-    def _run(self, argv: list[bytes], stop: object, quick: cython.bint) -> object:
+    def _run(self, argv: list[bytes], stop: Stop | None, quick: cython.bint) -> object:
         reply: object = None
-        wakeup: object = None
+        wakeup: Wakeup | None = None
         written: cython.longlong = -1
         self.acquire()
         try:
@@ -293,7 +296,7 @@ class LocalEngine:
         return reply
 
     @cython.cfunc
-    def _sleep(self, session: Session, wakeup: Any, stop: Any, before: cython.longlong) -> object:
+    def _sleep(self, session: Session, wakeup: Wakeup, stop: Stop | None, before: cython.longlong) -> object:
         """Wait for the session's reply outside of the lock, and return it."""
         answered: cython.bint = False
         reply: object = None
@@ -338,7 +341,7 @@ class LocalEngine:
 
     def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
         """Execute many commands in a row, as a transaction if atomic; no other request comes between them."""
-        batch: list[Any] = [list(words) for words in requests]
+        batch: list[list[bytes]] = [list(words) for words in requests]
         replies: list[Any] = []
         rejection: object = None
         written: cython.longlong = -1
@@ -395,7 +398,7 @@ class LocalEngine:
     def add_many(self, key: bytes, entries: Iterable[Fields], options: Sequence[bytes] = ()) -> list[bytes]:
         """Execute one XADD for each entry as a transaction; return the IDs."""
         head: list[bytes] = [XADD, key, *options, b"*"]
-        queue: list[Any] = []
+        queue: list[tuple[CommandRow, list[bytes]]] = []
         row: CommandRow = self.engine.rows[XADD]
         for fields in entries:
             argv: list[bytes] = head[:]
