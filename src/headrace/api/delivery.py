@@ -27,16 +27,16 @@ LOST = 6  # out of hand, and still pending
 class Settler(Protocol):
     """Receives the result of a delivery."""
 
-    def ack(self, delivery: Any) -> None:
+    def ack(self, delivery: Delivery[Any]) -> None:
         """Record that the entry is done."""
 
-    def retry(self, delivery: Any, after: float | None, error: str) -> None:
+    def retry(self, delivery: Delivery[Any], after: float | None, error: str) -> None:
         """Record that the entry is to be delivered again."""
 
-    def record_failure(self, delivery: Any, error: BaseException) -> None:
+    def record_failure(self, delivery: Delivery[Any], error: BaseException) -> None:
         """Record that the handler raised."""
 
-    def fail(self, delivery: Any, reason: str) -> None:
+    def fail(self, delivery: Delivery[Any], reason: str) -> None:
         """Record that the entry can never be handled."""
 
 

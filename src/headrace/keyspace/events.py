@@ -9,7 +9,7 @@ command one comparison. `publish` is passed in: this module does not know the su
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import cython
 
@@ -51,7 +51,7 @@ class Events:
     """Publishes the events of one keyspace."""
 
     settings: Settings
-    publish: Public[Any]  # called with (channel, message); None while there are no subscribers
+    publish: Public[Callable[[bytes, bytes], object] | None]  # (channel, message); None: no subscribers
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

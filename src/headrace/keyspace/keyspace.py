@@ -7,8 +7,8 @@ expired deletes it and finds nothing. Nothing here reads a clock: the engine set
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import cython
 
@@ -70,7 +70,7 @@ class Keyspace:
     misses: Public[cython.longlong]
     expired: Public[cython.longlong]  # keys that expired
     memory: MemoryAccount  # memory account of all keys and values
-    on_expired: Public[Any]  # called with (database index, key) when a key expires, or None
+    on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
     random: Public[Random]
 
     def __init__(self, settings: Settings | None = None) -> None:

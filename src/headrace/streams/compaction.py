@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from typing import Any
 
 import cython
 
@@ -107,7 +106,7 @@ class SparseNodes:
     """The nodes of one stream that are queued for rewriting. Exists as long as the stream."""
 
     compaction: Compaction
-    nodes: Any  # OrderedDict: node -> None, the longest waiting first
+    nodes: OrderedDict[Node, None]  # the longest waiting first
     queued: cython.bint  # this is in the queue of the Compaction
     memory: MemoryAccount  # of the stream
     __weakref__: object
@@ -154,7 +153,7 @@ class Compaction:
     It holds only weak references. A stream takes part if its `compaction` is set before it has nodes.
     """
 
-    queue: Any  # OrderedDict: weak reference to a SparseNodes -> None
+    queue: OrderedDict[weakref.ref[SparseNodes], None]
     due_ms: cython.longlong
 
     def __init__(self) -> None:
@@ -166,7 +165,7 @@ class Compaction:
         """Queue a stream that has nodes to rewrite; it is removed when none are left."""
         self.queue[weakref.ref(sparse_nodes, self._remove)] = None
 
-    def _remove(self, reference: object) -> None:
+    def _remove(self, reference: weakref.ref[SparseNodes]) -> None:
         self.queue.pop(reference, None)
 
     def __len__(self) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict, deque
-from typing import Any
 
 import cython
 from xxhash import xxh3_128_digest
@@ -40,7 +39,7 @@ class IdempotencyStore:
     duration_s: Public[cython.longlong]
     added: Public[cython.ulonglong]  # iids ever recorded
     duplicates: Public[cython.ulonglong]  # repeated requests, counted by the command
-    by_producer: Any  # OrderedDict: pid -> OrderedDict: iid -> StreamId, oldest first
+    by_producer: OrderedDict[bytes, OrderedDict[bytes, StreamId]]  # by pid and iid, oldest first
     sweeper: IdempotencySweeper
     queued: cython.bint  # this is in the queue of the sweeper
     memory: MemoryAccount
@@ -58,7 +57,7 @@ class IdempotencyStore:
     @cython.ccall
     def lookup(self, pid: bytes, iid: bytes) -> StreamId | None:
         """Return the ID of the entry that the request has added; None if it is not remembered."""
-        iids: Any = self.by_producer.get(pid)
+        iids: OrderedDict[bytes, StreamId] | None = self.by_producer.get(pid)
         if iids is None:
             return None
         found: StreamId | None = iids.get(iid)
@@ -69,7 +68,7 @@ class IdempotencyStore:
         self, pid: bytes, iid: bytes, ms: cython.ulonglong, seq: cython.ulonglong, maxsize: cython.longlong
     ) -> cython.void:
         """Remember the request as the newest of its producer; remove the oldest one beyond maxsize."""
-        iids: Any = self.by_producer.get(pid)
+        iids: OrderedDict[bytes, StreamId] | None = self.by_producer.get(pid)
         if iids is None:
             iids = OrderedDict()
             self.by_producer[pid] = iids
@@ -84,7 +83,7 @@ class IdempotencyStore:
         self._queue()
 
     @cython.cfunc
-    def _forget_oldest(self, iids: Any) -> cython.void:
+    def _forget_oldest(self, iids: OrderedDict[bytes, StreamId]) -> cython.void:
         iid: bytes
         iid, _ = iids.popitem(last=False)
         self.memory.add(-IID_BYTES - len(iid))
@@ -108,7 +107,7 @@ class IdempotencyStore:
         _: cython.Py_ssize_t
         for _ in range(min(steps, len(self.by_producer))):
             pid = next(iter(self.by_producer))
-            iids: Any = self.by_producer[pid]
+            iids: OrderedDict[bytes, StreamId] = self.by_producer[pid]
             taken += 1
             while iids:
                 oldest = next(iter(iids.values()))
@@ -172,7 +171,7 @@ class IdempotencyStore:
 class IdempotencySweeper:
     """Expires the requests of every IdempotencyStore of a keyspace. Holds only weak references to them."""
 
-    queue: Any  # deque of weak references
+    queue: deque[weakref.ref[IdempotencyStore]]
     due_ms: cython.longlong
 
     def __init__(self) -> None:
