@@ -61,7 +61,7 @@ def test_a_replay_prints_a_report(server_url: str, stream: redis.Redis, tmp_path
     maker.add("s", [(f"{FIRST - 1000 + n}-0", {"n": n - 10}) for n in range(10)])
     output = finished(replay(server_url, "--archive", str(maker.directory), "--to", f"{FIRST + 1980}"))
     assert "110 entries added to stream t with the IDs they had" in output
-    assert "They came from 2019-12-31 23:59:59 to 2020-01-01 00:00:01" in output
+    assert "Their times are 2019-12-31 23:59:59 to 2020-01-01 00:00:01" in output
     assert numbers(stream) == list(range(-10, 100))
     output = finished(replay(server_url, "--from", "2020-01-01T00:00:03.980Z"))
     assert "1 entries added to stream t with new IDs" in output
@@ -102,7 +102,7 @@ def test_ctrl_c_leaves_whole_entries_and_the_same_command_continues(
     [
         (("--speed", "fast"), "--speed fast"),
         (("--speed", "0"), "--speed 0"),
-        (("--from", "yesterday"), "'yesterday' is neither"),
+        (("--from", "yesterday"), "neither an ID nor a time: 'yesterday'"),
         (("--speed", "-1"), "--speed -1"),
         (("--speed", "nan"), "--speed nan"),
         (("--from", "2020-01-02", "--to", "2020-01-01"), "--from 2020-01-02 is not before --to 2020-01-01"),

@@ -81,7 +81,7 @@ def test_archived_tables_are_shown_too(
     [
         (["DESCRIBE ordrs"], "there is no stream 'ordrs'; did you mean 'orders'?"),
         (["DESCRIBE xyzzy"], "there is no stream 'xyzzy'\n"),
-        (["SHOW TABLES", "--follow"], "--follow is for queries"),
+        (["SHOW TABLES", "--follow"], "--follow is for SELECT"),
         (["INSERT INTO orders VALUES (1)"], "a query only reads, so INSERT is not possible"),
     ],
 )
