@@ -38,7 +38,7 @@ FLAVOURS: dict[str, tuple[list[str], list[str], dict[str, bool]]] = {
     # flavour: (compile flags, link flags, extra directives)
     "compiled": ([*FAST, "-g0", *WARN], [], {}),
     "profile": ([*FAST, "-g", *WARN], [], {}),
-    "sanitize": (["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZE], SANITIZE, {}),
+    "sanitize": (["-O1", "-g1", "-fno-omit-frame-pointer", *SANITIZE], SANITIZE, {}),
 }
 
 

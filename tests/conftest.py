@@ -1,10 +1,13 @@
-"""A real redis-server for tests that only need one to talk to: on a free port, gone afterwards.
+"""Fixtures and settings of all tests.
 
-And nothing that fails because a machine is slow: neither an example of Hypothesis's nor the making of one.
-Nor because tests run in the background, where a shell has its programs ignore ^C: what tests start heeds it.
+- a real redis-server on a free port, for tests that only need a server to talk to
+- Hypothesis without deadlines: no test fails because a machine is slow
+- SIGINT handled as in a foreground job: a shell starts background jobs with SIGINT ignored
+- the order of the tests, and the markers that tests/conftest.py sets or reads
 """
 
 import logging
+import os
 import signal
 import sys
 import warnings
@@ -27,12 +30,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 PLAIN_PACKAGES = {"bench", "cli", "client", "console", "examples", "pipeline"}
 
 
+def is_long_variant(item: pytest.Item) -> bool:
+    """Return whether the test runs against another server than the one that its marker `mainly` names."""
+    marker = item.get_closest_marker("mainly")
+    return marker is not None and marker.args[0] not in item.name.partition("[")[2]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of plain Python, and begin with the slow ones: no long file is left to the end."""
+    """Mark the tests of plain Python, deselect the long variants, and start the slow tests first."""
     for item in items:
         if item.path.parent.name in PLAIN_PACKAGES:
             item.add_marker("plain")
+    if not os.environ.get("HEADRACE_LONG"):
+        deselected = [item for item in items if is_long_variant(item)]
+        items[:] = [item for item in items if not is_long_variant(item)]
+        if deselected:
+            deselected[0].config.hook.pytest_deselected(items=deselected)
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("slow", "whole")])
 
 

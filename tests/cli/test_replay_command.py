@@ -64,7 +64,7 @@ def test_a_replay_prints_a_report(server_url: str, stream: redis.Redis, tmp_path
     assert "Their times are 2019-12-31 23:59:59 to 2020-01-01 00:00:01" in output
     assert numbers(stream) == list(range(-10, 100))
     output = finished(replay(server_url, "--from", "2020-01-01T00:00:03.980Z"))
-    assert "1 entries added to stream t with new IDs" in output
+    assert "1 entry added to stream t with new IDs" in output
     assert numbers(stream)[110:] == [199]
 
 

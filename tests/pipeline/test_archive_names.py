@@ -55,6 +55,7 @@ def ids(directory: pathlib.Path) -> list[tuple[str, str]]:
     )
 
 
+@pytest.mark.mainly("headrace")
 def test_streams_of_any_name_are_archived_and_replayed(
     spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_streams_of_any_name_are_archived_and_replayed(
         stream_server.client.delete("again")
 
 
+@pytest.mark.mainly("redis")
 def test_streams_of_odd_names_are_tables_of_sql(
     spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:

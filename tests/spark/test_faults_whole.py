@@ -135,6 +135,7 @@ class Copy:
         return self._log.read_text(errors="replace")[-3000:]
 
 
+@pytest.mark.mainly("headrace")
 def test_every_entry_is_copied_once_and_in_order_despite_all_failures(
     server: Server, tmp_path: pathlib.Path
 ) -> None:

@@ -33,6 +33,7 @@ def fill(server: StreamServer) -> None:
                 )
 
 
+@pytest.mark.mainly("redis")
 def test_a_long_stream_takes_no_more_memory_than_a_short_one(
     stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:

@@ -192,6 +192,7 @@ def test_a_query_that_is_stopped_and_started_has_every_entry_once(query: Query) 
     assert query.numbers() == list(range(1500))
 
 
+@pytest.mark.mainly("headrace")
 def test_a_killed_driver_loses_and_repeats_no_entry(query: Query) -> None:
     query.server.fill("s", 20_000)
     child = subprocess.Popen(
