@@ -140,7 +140,10 @@ def spark_options(data: bytes) -> set[Hashable]:
     where, *lines = data.decode("utf-8", "replace").split("\n")
     pairs = dict(line.partition(" ")[::2] for line in lines)
     log.disabled = True  # it warns of what is ignored
-    options = parse_options(pairs, where if where in ("stream", "sink") else "batch")
+    try:
+        options = parse_options(pairs, where if where in ("stream", "sink") else "batch")
+    finally:
+        log.disabled = False
     return {(name, type(value)) for name, value in vars(options).items() if value is not None}
 
 
