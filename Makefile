@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 SOURCES := $(shell find src build_support -name '*.py' -o -name '*.pxd') setup.py pyproject.toml MANIFEST.in README.md
 # Files are started in the order of tests/conftest.py: the slow ones first.
-PYTEST := $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:suppressions=$(CURDIR)/tests/sanitizers.supp PYTHONMALLOC=malloc
 

@@ -5,7 +5,7 @@ build_support/declarations.py. The environment variable HEADRACE_BUILD selects t
 
 compiled   the default: fast extensions; a module that fails to compile fails the build
 profile    compiled with debug info and .py line numbers, for perf
-sanitize   compiled with AddressSanitizer, UBSan and overflow checks, for the fuzz tests
+sanitize   compiled with AddressSanitizer and UBSan, for the fuzz tests; its traces name lines of the C files
 pure       nothing compiled: the interpreter runs the same files
 """
 
@@ -71,7 +71,8 @@ def extensions(flavour: str, names: list[str] | None = None) -> list[Extension]:
     from Cython.Build import cythonize
 
     compile_flags, link_flags, more = FLAVOURS[flavour]
-    c_directory = pathlib.Path("build/c", flavour)
+    with_lines = flavour == "profile"
+    c_directory = pathlib.Path("build/c", "with-lines" if with_lines else "plain")  # shared by flavours
     compiled = declare(c_directory)
     modules = [
         Extension(
@@ -88,7 +89,7 @@ def extensions(flavour: str, names: list[str] | None = None) -> list[Extension]:
         include_path=[str(DECLARATIONS), "src"],
         build_dir=str(c_directory),
         nthreads=os.cpu_count() or 1,
-        emit_linenums=flavour != "compiled",
+        emit_linenums=with_lines,
         annotate="HEADRACE_ANNOTATE" in os.environ,
     )
 

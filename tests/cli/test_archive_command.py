@@ -59,7 +59,7 @@ def test_an_archive_that_was_killed_and_run_again_is_exact(
     tmp_path: Path, server_url: str, stream: redis.Redis
 ) -> None:
     directory = tmp_path / "archive"
-    process = archive(server_url, directory, "--fields", "n INT, odd INT", "--batch", "2000")
+    process = archive(server_url, directory, "--fields", "n INT, odd INT", "--batch", "4000")
     deadline = time.monotonic() + 120
     while not (directory / "_spark_metadata" / "1").exists():
         assert process.poll() is None and time.monotonic() < deadline
@@ -67,7 +67,7 @@ def test_an_archive_that_was_killed_and_run_again_is_exact(
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=10)
 
-    output = finished(archive(server_url, directory, "--fields", "n INT, odd INT", "--batch", "2000"))
+    output = finished(archive(server_url, directory, "--fields", "n INT, odd INT", "--batch", "4000"))
     assert f"The archive holds {ENTRIES:,} entries, {ENTRIES:,} distinct, of 14 days" in output
 
     stream.xadd("s", {"n": ENTRIES, "odd": 0})
