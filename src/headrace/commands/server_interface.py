@@ -10,6 +10,7 @@ import cython
 
 import headrace
 from headrace.commands.arguments import parse_i64
+from headrace.commands.replication_interface import ReplicationInterface
 from headrace.commands.session import Session
 from headrace.errors import CommandError, NotAnInteger, to_text
 from headrace.keyspace import events
@@ -49,6 +50,7 @@ class ServerInterface:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else Settings()
+        self.replication = ReplicationInterface()
 
     def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Return the settings whose names match one of the glob patterns, each once."""

@@ -1,0 +1,113 @@
+"""Replication as commands see it; here there is none, as in a database within a program.
+
+    primary   ── stream of effects, each byte counted: the offset ──▶   replicas
+              ◀── REPLCONF ACK: the offset that a replica has applied ──
+
+An offset is a number of bytes of that stream. A history is named by 40 hexadecimal digits, the replication
+ID: within one history an offset identifies the state of the data.
+"""
+
+from __future__ import annotations
+
+from headrace.commands.session import Session
+from headrace.errors import CommandError
+
+Section = list[tuple[str, object]]
+
+NO_HISTORY = "0" * 40
+
+
+class NoReplication(CommandError):
+    text = "ERR this database has no replication: it lives in a program"
+
+
+class ReplicationInterface:
+    """The replication of a server. The server sets ServerInterface.replication to its own."""
+
+    def role(self) -> list[object]:
+        """Return ROLE's reply."""
+        return [b"master", 0, []]
+
+    def info(self) -> Section:
+        """Return the fields of INFO replication."""
+        return [
+            ("role", "master"),
+            ("connected_slaves", 0),
+            ("master_failover_state", "no-failover"),
+            ("master_replid", NO_HISTORY),
+            ("master_replid2", NO_HISTORY),
+            ("master_repl_offset", 0),
+            ("second_repl_offset", -1),
+            ("repl_backlog_active", 0),
+            ("repl_backlog_size", 1 << 20),
+            ("repl_backlog_first_byte_offset", 0),
+            ("repl_backlog_histlen", 0),
+        ]
+
+    # The role.
+
+    def is_replica(self) -> bool:
+        """Return whether this server is a replica."""
+        return False
+
+    def follow(self, host: str, port: int, caller: Session) -> bytes:
+        """Become a replica of that server; return the reply's text. Blocked clients are closed."""
+        raise NoReplication()
+
+    def promote(self) -> None:
+        """Become a primary; no-op if it is one. Replicas continue with partial resynchronisation."""
+
+    # A replica that is connected to this server.
+
+    def configure(self, session: Session, option: bytes, value: bytes) -> None:
+        """Note one pair of a REPLCONF, the option in lower case.
+
+        Known options: listening-port, ip-address, capa, rdb-only, rdb-filter-only, version. ACK and GETACK
+        do not come here. Raises CommandError if the option is unknown or its value invalid.
+        """
+        raise NoReplication()
+
+    def acknowledge(self, session: Session, offset: int, synced: int) -> None:
+        """Note that the replica has applied the stream up to offset, and synced its log up to `synced`.
+
+        `synced` is -1 if it was not reported. Ignored for a session that is no replica.
+        """
+
+    def synchronise(self, session: Session, history: bytes, offset: int, *, legacy: bool = False) -> None:
+        """Make the session a replica (PSYNC, or SYNC if legacy); the server writes the reply itself.
+
+        Args:
+            history: the replication ID that it knows; b"?" for none.
+            offset: the next byte that it wants; -1 for none.
+
+        Raises:
+            CommandError: if it cannot be served now, as NOMASTERLINK.
+        """
+        raise NoReplication()
+
+    # Waiting for replicas.
+
+    def written_offset(self) -> int:
+        """Return the offset after all effects recorded so far."""
+        return 0
+
+    def acknowledged_by(self, offset: int) -> int:
+        """Return how many online replicas have applied the stream up to the offset."""
+        return 0
+
+    def synced_by(self, offset: int) -> int:
+        """Return how many online replicas have synced their log up to the offset."""
+        return 0
+
+    def request_acknowledgements(self) -> None:
+        """Ask all replicas once, after this turn, to acknowledge now."""
+
+    # Failover.
+
+    def fail_over(self, host: str | None, port: int, force: bool, timeout_ms: int) -> None:
+        """Start FAILOVER: hand the role of primary to a replica. A timeout of 0 is none."""
+        raise NoReplication()
+
+    def abort_failover(self) -> None:
+        """Abort a running FAILOVER. Raises CommandError if there is none."""
+        raise CommandError("ERR No failover in progress.")
