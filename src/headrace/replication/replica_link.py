@@ -1,0 +1,387 @@
+r"""A replica's connection to its primary, without I/O: bytes in, bytes and commands out.
+
+replica                                   primary
+PING                            ──▶  +PONG
+AUTH user password              ──▶  +OK                              if configured
+REPLCONF listening-port n       ──▶  +OK, errors are ignored
+REPLCONF ip-address s           ──▶  +OK, errors are ignored          if configured
+REPLCONF capa eof capa psync2   ──▶  +OK, errors are ignored
+PSYNC <id> <offset + 1>         ──▶  +CONTINUE <id>                   then the stream
+PSYNC ? -1                      ──▶  +FULLRESYNC <id> <offset>
+                                     $<size> or $EOF:<40 bytes>       then the snapshot, and those 40 bytes
+REPLCONF ACK <offset>           ──▶  *2 $6 SELECT $1 0 ...            the stream
+REPLCONF ACK <offset> FACK <n>  ──▶                                   each second
+
+The offset counts the bytes of the stream. It advances when a command has been applied, and for a
+transaction when its EXEC has: a replica that reconnects asks for the whole transaction again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.errors import HeadraceError, ProtocolError
+from headrace.resp.parser import RequestParser
+from headrace.resp.request import request
+
+# States, as ROLE names them. The owner adds those of a link without a connection: connect, connecting.
+HANDSHAKE, SYNC, CONNECTED = "handshake", "sync", "connected"
+
+ACK_INTERVAL_MS = 1000
+CAPABILITIES = ("eof", "psync2", "headrace")
+LINE_MAX = 4096  # bytes of a reply during the handshake
+SHOWN_MAX = 128  # bytes of what was received that an error repeats
+BULK_MAX = 1 << 62  # the primary has checked the lengths of arguments
+MARK_BYTES = 40
+ID_LENGTH = 40
+RETRY_LATER = (b"-NOMASTERLINK", b"-LOADING")
+ACCEPTED_PING_ERRORS = (b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")
+
+# Steps: what the next bytes from the primary are.
+_PONG, _AUTH, _PORT, _ADDRESS, _CAPA, _PSYNC, _SIZE, _SNAPSHOT, _LOADING, _STREAM = range(10)
+
+
+class LinkError(HeadraceError):
+    """The link cannot continue: close the connection and try again later. The text says why."""
+
+
+@dataclass(frozen=True)
+class LinkSettings:
+    """How a replica introduces itself."""
+
+    listening_port: int
+    announced_address: str = ""  # empty: the address that the primary sees
+    user: str = ""
+    password: str = ""  # empty: do not authenticate
+    timeout_ms: int = 60_000  # without a byte from the primary
+    capabilities: tuple[str, ...] = CAPABILITIES
+
+
+class LinkEvents(Protocol):
+    """What a link tells its owner."""
+
+    def on_continue(self, history: str) -> None:
+        """Note the history of the stream that follows; it continues the data."""
+
+    def on_full_sync(self, history: str, offset: int) -> None:
+        """Prepare for a snapshot of that history at that offset."""
+
+    def on_snapshot_bytes(self, data: bytes) -> None:
+        """Store the next bytes of the snapshot."""
+
+    def on_snapshot_complete(self) -> None:
+        """Load the snapshot, then call loaded() of the link."""
+
+
+class ReplicaLink:
+    """The link over one connection. After a LinkError it must not be used any more."""
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        events: LinkEvents,
+        history: str | None,
+        offset: int,
+        now_ms: int,
+        failover: bool = False,
+    ) -> None:
+        """Begin the handshake.
+
+        Args:
+            history: the replication ID of the data; None: a snapshot is needed.
+            offset: the number of bytes of that history's stream that were applied.
+            failover: ask the primary, a replica until now, to take over (FAILOVER).
+        """
+        self.settings = settings
+        self.events = events
+        self.history = history
+        self.offset = offset
+        self.failover = failover
+        self.outgoing = bytearray()  # to send; the owner deletes what it has sent
+        self.legacy = False  # the primary knows no PSYNC: offsets mean nothing to it
+        self.last_received_ms = now_ms
+        self.snapshot_bytes = 0  # of the whole snapshot; 0: unknown
+        self.snapshot_received = 0
+        self.synced_offset = -1  # up to which the own log is synced; -1: there is none
+        self._ack_ms = 0
+        self._synced_wanted = -1  # the offset of a GETACK that was answered before it was synced
+        self._step = _PONG
+        self._line = bytearray()  # received and not used yet, before the stream
+        self._mark: bytes | None = None
+        self._tail = b""  # may contain a part of the mark
+        self._left = 0
+        self._parser = RequestParser()
+        self._parser.bulk_max = BULK_MAX
+        self._fed = 0  # the offset of the end of what the parser was given
+        self._raw = bytearray()  # the stream from the offset _raw_start on
+        self._raw_start = 0
+        self._in_transaction = False
+        self._send(b"PING")
+
+    # State.
+
+    @property
+    def state(self) -> str:
+        """The state, as ROLE names it."""
+        if self._step == _STREAM:
+            return CONNECTED
+        return SYNC if self._step >= _SIZE else HANDSHAKE
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the snapshot is complete, and not loaded yet."""
+        return self._step == _LOADING
+
+    # Bytes.
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Handle bytes from the primary; read commands() afterwards. Raises LinkError."""
+        self.last_received_ms = now_ms
+        if self._step >= _LOADING:
+            self._feed(data)
+        elif self._step == _SNAPSHOT:
+            self._receive_snapshot(data)
+        else:
+            self._line += data
+            while self._step < _SNAPSHOT and (end := self._line.find(b"\n")) >= 0:
+                line = bytes(self._line[:end]).removesuffix(b"\r")
+                del self._line[: end + 1]
+                if line:  # empty lines keep the connection alive
+                    self._receive_line(line)
+            if self._step >= _SNAPSHOT and self._line:
+                rest = bytes(self._line)
+                self._line.clear()
+                self.receive(rest, now_ms)
+            elif len(self._line) > LINE_MAX:
+                raise LinkError(f"the primary sent no line, but {shown(self._line)}")
+
+    def _send(self, *words: bytes) -> None:
+        self.outgoing += request(*words)
+
+    # The handshake.
+
+    def _receive_line(self, line: bytes) -> None:
+        step = self._step
+        if step == _PONG:
+            if not line.startswith((b"+", *ACCEPTED_PING_ERRORS)):
+                raise LinkError(f"the primary answered PING with {shown(line)}")
+            self._authenticate()
+        elif step == _AUTH:
+            if not line.startswith(b"+"):
+                raise LinkError(f"the primary rejected masteruser and masterauth: {shown(line)}")
+            self._announce_port()
+        elif step == _PORT:
+            self._announce_address()
+        elif step == _ADDRESS:
+            self._announce_capabilities()
+        elif step == _CAPA:
+            self._ask_for_stream()
+        elif step == _PSYNC:
+            self._receive_psync_reply(line)
+        else:
+            self._receive_size(line)
+
+    def _authenticate(self) -> None:
+        settings = self.settings
+        if not settings.password:
+            self._announce_port()
+            return
+        user = [settings.user.encode()] if settings.user else []
+        self._send(b"AUTH", *user, settings.password.encode())
+        self._step = _AUTH
+
+    def _announce_port(self) -> None:
+        self._send(b"REPLCONF", b"listening-port", b"%d" % self.settings.listening_port)
+        self._step = _PORT
+
+    def _announce_address(self) -> None:
+        if not self.settings.announced_address:
+            self._announce_capabilities()
+            return
+        self._send(b"REPLCONF", b"ip-address", self.settings.announced_address.encode())
+        self._step = _ADDRESS
+
+    def _announce_capabilities(self) -> None:
+        words = [word for name in self.settings.capabilities for word in (b"capa", name.encode())]
+        self._send(b"REPLCONF", *words)
+        self._step = _CAPA
+
+    def _ask_for_stream(self) -> None:
+        if self.history is None:
+            self._send(b"PSYNC", b"?", b"-1")
+        else:
+            more = [b"FAILOVER"] if self.failover else []
+            self._send(b"PSYNC", self.history.encode(), b"%d" % (self.offset + 1), *more)
+        self._step = _PSYNC
+
+    def _receive_psync_reply(self, line: bytes) -> None:
+        words = line.split()
+        if words[0] == b"+CONTINUE" and len(words) <= 2 and self.history is not None:
+            if len(words) == 2:
+                self.history = history_id(words[1], line)
+            self._step = _STREAM
+            self._start_stream()
+            self.events.on_continue(self.history)
+        elif words[0] == b"+FULLRESYNC" and len(words) == 3 and words[2].isdigit():
+            self.history, self.offset = history_id(words[1], line), int(words[2])
+            self._step = _SIZE
+            self.events.on_full_sync(self.history, self.offset)
+        elif line.startswith(RETRY_LATER) or self.failover or not line.startswith(b"-"):
+            raise LinkError(f"the primary answered PSYNC with {shown(line)}")
+        else:
+            self.legacy = True
+            self.history, self.offset = None, 0
+            self.outgoing += b"SYNC\r\n"
+            self._step = _SIZE
+
+    # The snapshot.
+
+    def _receive_size(self, line: bytes) -> None:
+        size = line[1:]
+        if not line.startswith(b"$"):
+            raise LinkError(f"the primary sent {shown(line)} instead of a snapshot")
+        if size.startswith(b"EOF:") and len(size) == 4 + MARK_BYTES:
+            self._mark = size[4:]
+        elif size.isdigit():
+            self.snapshot_bytes = self._left = int(size)
+        else:
+            raise LinkError(f"the primary sent an invalid size of the snapshot: {shown(line)}")
+        if self.legacy:
+            self.events.on_full_sync("", 0)
+        self._step = _SNAPSHOT
+        if self._mark is None and self._left == 0:
+            self._end_snapshot(b"")
+
+    def _receive_snapshot(self, data: bytes) -> None:
+        if self._mark is None:
+            piece, rest = data[: self._left], data[self._left :]
+            self._left -= len(piece)
+            ended = self._left == 0
+        else:
+            data = self._tail + data
+            end = data.find(self._mark)
+            ended = end >= 0
+            cut = end if ended else max(len(data) - MARK_BYTES + 1, 0)
+            piece, self._tail = data[:cut], data[cut:]
+            rest = data[end + MARK_BYTES :] if ended else b""
+        self.snapshot_received += len(piece)
+        if piece:
+            self.events.on_snapshot_bytes(piece)
+        if ended:
+            self._end_snapshot(rest)
+
+    def _end_snapshot(self, rest: bytes) -> None:
+        self._tail = b""
+        self._step = _LOADING
+        self._start_stream()
+        self._feed(rest)
+        self.events.on_snapshot_complete()
+
+    def keepalive(self) -> None:
+        """Show the primary that the snapshot is still being loaded."""
+        self.outgoing += b"\n"
+
+    def loaded(self, now_ms: int) -> None:
+        """Note that the snapshot is loaded: acknowledge, and continue with the stream."""
+        self._step = _STREAM
+        self.last_received_ms = now_ms
+        if not self.legacy or self._mark is not None:
+            self._acknowledge(now_ms)
+
+    # The stream.
+
+    def _start_stream(self) -> None:
+        self._fed = self._raw_start = self.offset
+
+    def _feed(self, data: bytes) -> None:
+        self._fed += len(data)
+        self._raw += data
+        self._parser.feed(data)
+
+    def commands(self) -> Iterator[tuple[list[bytes], int]]:
+        """Yield each complete command, with the offset after it, and note that it was applied.
+
+        PING and REPLCONF are handled here. Raises LinkError if the bytes are no commands.
+        """
+        if self._step != _STREAM:
+            return
+        while (argv := self._next()) is not None:
+            end = self._fed - self._parser.pending()
+            if len(argv) == 1:
+                name = argv[0].upper()
+                if name == b"MULTI":
+                    self._in_transaction = True
+                elif name == b"EXEC":
+                    self._in_transaction = False
+                elif name == b"PING":
+                    self._advance(end)
+                    continue
+            elif len(argv) == 3 and argv[0].upper() == b"REPLCONF":
+                if argv[1].upper() == b"GETACK":
+                    self._acknowledge(self.last_received_ms)
+                    self._synced_wanted = self.offset if self.synced_offset < self.offset else -1
+                self._advance(end)
+                continue
+            yield argv, end
+            self._advance(end)
+
+    def _next(self) -> list[bytes] | None:
+        try:
+            return self._parser.next()
+        except ProtocolError as error:
+            received = self._raw[self.offset - self._raw_start :]
+            text = f"the stream is damaged after offset {self.offset} ({error}): {shown(received)}"
+            raise LinkError(text) from None
+
+    def _advance(self, end: int) -> None:
+        if not self._in_transaction:
+            self.offset = end
+
+    def take_raw(self) -> bytes:
+        """Return the bytes of the stream that were applied since the last call."""
+        count = self.offset - self._raw_start
+        taken = bytes(self._raw[:count])
+        del self._raw[:count]
+        self._raw_start = self.offset
+        return taken
+
+    # Acknowledgements and time.
+
+    def _acknowledge(self, now_ms: int) -> None:
+        words = [b"REPLCONF", b"ACK", b"%d" % self.offset]
+        if self.synced_offset >= 0:
+            words += [b"FACK", b"%d" % self.synced_offset]
+        self._send(*words)
+        self._ack_ms = now_ms
+
+    def report_synced(self, offset: int, now_ms: int) -> None:
+        """Note up to which offset the own log is synced, -1 without one; tell a primary that has asked."""
+        self.synced_offset = offset
+        if 0 <= self._synced_wanted <= offset and self._step == _STREAM:
+            self._synced_wanted = -1
+            self._acknowledge(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Acknowledge once a second. Raises LinkError if the primary has been silent for too long."""
+        if now_ms < self.last_received_ms or self._step == _LOADING:  # or the clock was set back
+            self.last_received_ms = now_ms
+        if now_ms - self.last_received_ms > self.settings.timeout_ms:
+            seconds = self.settings.timeout_ms // 1000
+            raise LinkError(f"the primary has sent nothing for {seconds} s (repl-timeout)")
+        if self._step == _STREAM and not self.legacy and not 0 <= now_ms - self._ack_ms < ACK_INTERVAL_MS:
+            self._acknowledge(now_ms)
+
+
+def history_id(word: bytes, line: bytes) -> str:
+    """Return the replication ID. Raises LinkError if the word is none."""
+    if len(word) != ID_LENGTH or not word.isalnum():
+        raise LinkError(f"the primary sent an invalid replication ID: {shown(line)}")
+    return word.decode()
+
+
+def shown(data: bytes | bytearray) -> str:
+    """Return the beginning of received bytes for a message."""
+    text = repr(bytes(data[:SHOWN_MAX]))[1:]
+    return text if len(data) <= SHOWN_MAX else f"{text} and {len(data) - SHOWN_MAX} more bytes"
