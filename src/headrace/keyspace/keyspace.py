@@ -2,6 +2,13 @@
 
 A value is `bytes` (a string), `bytearray` (a string changed in place) or a `Stream`. Reading a key that has
 expired deletes it and finds nothing. Nothing here reads a clock: the engine sets `now`.
+
+    neither flag   an expired key is deleted, by the sweep or when it is accessed
+    hide_expired   on a replica: it is missing, but only its primary deletes it
+    keep_expired   it is present, for requests that were executed before it expired; overrides hide_expired
+
+A replica drops old idempotency records and compacts tombstones by itself: after a promotion its clock decides
+about the records in any case, and compaction changes no content.
 """
 
 from __future__ import annotations
@@ -29,6 +36,9 @@ from headrace.visibility import Public
 
 # How many expired keys one sweep may delete.
 SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
+
+# How many hidden keys RANDOMKEY may choose before it searches for another one.
+RANDOM_TRIES_MAX = cython.declare(cython.Py_ssize_t, 100)
 
 KEY_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_OVERHEAD_BYTES)  # memory besides its bytes
 BYTES_HEADER = cython.declare(cython.Py_ssize_t, 33)  # size of a bytes object besides its bytes
@@ -64,6 +74,7 @@ class Keyspace:
     counts_lookups: Public[cython.bint]  # the running command only reads: count its hits and misses
     # no key expires: a log is replayed, which contains its own deletions
     keep_expired: Public[cython.bint]
+    hide_expired: Public[cython.bint]  # expired keys are missing and stay: the primary deletes them
     has_ttls: cython.bint  # some key may have an expiry; False saves asking every database
     changes: Public[cython.longlong]  # number of modifications of keys
     hits: Public[cython.longlong]
@@ -84,6 +95,7 @@ class Keyspace:
         self.now = 0
         self.counts_lookups = False
         self.keep_expired = False
+        self.hide_expired = False
         self.has_ttls = False
         self.changes = 0
         self.hits = 0
@@ -147,7 +159,7 @@ class Keyspace:
         database: Database
         earliest: cython.longlong = self.idempotency_sweeper.next_sweep_ms()
         at: cython.longlong
-        if not self.has_ttls:
+        if not self.has_ttls or self.hide_expired:
             return earliest
         self.has_ttls = False
         for database in self.databases:
@@ -192,7 +204,7 @@ class Database:
     def find(self, key: bytes) -> object:
         """Return the key's value, or None if it does not exist or has expired."""
         value = self.values.get(key)
-        if value is not None and len(self.expiry_times.times) and self._delete_if_expired(key):
+        if value is not None and len(self.expiry_times.times) and self._is_expired(key):
             value = None
         if self.keyspace.counts_lookups:
             if value is None:
@@ -226,11 +238,16 @@ class Database:
     @cython.ccall
     def contains(self, key: bytes) -> cython.bint:
         """Return whether the key exists. Counts neither a hit nor a miss."""
-        return key in self.values and not (len(self.expiry_times.times) and self._delete_if_expired(key))
+        return key in self.values and not (len(self.expiry_times.times) and self._is_expired(key))
+
+    @cython.ccall
+    def is_hidden(self, key: bytes) -> cython.bint:
+        """Return whether the key has expired and is kept until the primary deletes it."""
+        return self.keyspace.hide_expired and key in self.values and not self.contains(key)
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
-        """Return the number of keys that have not expired."""
+        """Return the number of keys that have not expired; of hidden keys, too."""
         while len(self.expiry_times.times) and self.sweep(SWEEP_KEYS_MAX):
             pass
         return len(self.values)
@@ -239,18 +256,25 @@ class Database:
     def keys(self) -> list[bytes]:
         """Return all keys that have not expired, oldest first."""
         self.size()
+        if self.keyspace.hide_expired:
+            return [key for key in self.values if self.contains(key)]
         return list(self.values)
 
     @cython.ccall
     def random_key(self) -> bytes | None:
-        """Return a random key, or None if there is none."""
+        """Return a random key, or None if there is none; a hidden one if there are no others."""
         if not self.size():
             return None
         keys = self._scan_order().keys
+        tries: cython.Py_ssize_t = 0
         while True:
             key: bytes = self.keyspace.random.choice(keys)
             if key in self.values:
-                return key
+                if not self.keyspace.hide_expired or self.contains(key):
+                    return key
+                tries += 1
+                if tries == RANDOM_TRIES_MAX:
+                    return next((other for other in self.values if self.contains(other)), key)
 
     def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
         """Return (next cursor, some keys). Cursor 0 begins; a next cursor of 0 means the end."""
@@ -388,7 +412,7 @@ class Database:
     def sweep(self, budget: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Delete at most `budget` expired keys; return how many were deleted."""
         deleted: cython.Py_ssize_t = 0
-        if self.keyspace.keep_expired:
+        if self.keyspace.keep_expired or self.keyspace.hide_expired:
             return 0
         while deleted < budget:
             key = self.expiry_times.next_due_key(self.keyspace.now)
@@ -399,10 +423,12 @@ class Database:
         return deleted
 
     @cython.cfunc
-    def _delete_if_expired(self, key: bytes) -> cython.bint:
+    def _is_expired(self, key: bytes) -> cython.bint:
+        """Return whether the key is missing because it has expired; delete it unless it is only hidden."""
         if self.keyspace.keep_expired or not self.expiry_times.is_due(key, self.keyspace.now):
             return False
-        self._delete_expired(key)
+        if not self.keyspace.hide_expired:
+            self._delete_expired(key)
         return True
 
     @cython.cfunc
@@ -444,7 +470,7 @@ class Database:
         if watch.contains(self.index, key):
             return
         self.contains(key)  # an expiry that has passed must not invalidate later
-        watch.keys[(self.index, key)] = None
+        watch.keys[(self.index, key)] = self.is_hidden(key)
         self.watched_keys.add(key, watch)
 
     @cython.ccall

@@ -17,7 +17,8 @@ class Watch:
     """The keys that one client watches, and whether any of them has changed since."""
 
     invalidated: Public[cython.bint]
-    keys: dict[tuple[int, bytes], None]  # (database, key), oldest first
+    # (database, key), oldest first: whether the key had expired already, and was hidden
+    keys: dict[tuple[int, bytes], bool]
 
     def __init__(self) -> None:
         self.invalidated = False

@@ -67,9 +67,10 @@ def watched_keys_unchanged(call: Call) -> cython.bint:
     if watch is None:
         return True
     database: Database
-    for index, key in watch.keys:
+    for (index, key), was_hidden in watch.keys.items():
         database = call.keyspace.databases[index]
-        database.contains(key)
+        if not database.contains(key) and not was_hidden and database.is_hidden(key):
+            return False
     return not watch.invalidated
 
 
