@@ -80,7 +80,8 @@ def server() -> str:
         about = cell(directive.about + (f" ({directive.why})" if directive.why else ""))
         mutable = "yes" if directive.mutable else "no"
         syntax = directive.kind.syntax
-        lines.append(f"| `{directive.name}` | {syntax} | {default} | {mutable} | {about} |")
+        names = ", ".join(f"`{name}`" for name in (directive.name, directive.alias) if name)
+        lines.append(f"| {names} | {syntax} | {default} | {mutable} | {about} |")
     text = (DOCS / "server.md").read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

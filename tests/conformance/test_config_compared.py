@@ -14,7 +14,7 @@ import pytest
 from headrace.errors import CommandError
 from headrace.resp.replies import ReplyParser
 from headrace.server.config.config import Config
-from headrace.server.config.directives import BY_NAME, IGNORED, UNSUPPORTED
+from headrace.server.config.directives import BY_NAME, IGNORED, UNSUPPORTED, canonical
 from headrace.server.config.rewrite import rewrite
 
 SECONDS_MAX = 20.0
@@ -42,6 +42,21 @@ REFUSALS = [
     "stream-node-max-bytes 4tb",
     "client-output-buffer-limit odd 1 2 3",
     "auto-aof-rewrite-percentage -1",
+    "replicaof h",
+    "slaveof h",
+    "repl-backlog-size 0",
+    "repl-backlog-ttl -1",
+    "repl-timeout 0",
+    "repl-ping-slave-period 0",
+    "repl-diskless-sync-delay 2147483648",
+    "repl-diskless-sync-max-replicas -1",
+    "replica-priority -1",
+    "slave-announce-port 65536",
+    "min-slaves-to-write -1",
+    "min-replicas-max-lag x",
+    "shutdown-timeout -1",
+    "propagation-error-behavior x",
+    "tls-replication x",
 ]
 # One file for both; the directives whose value is compared afterwards.
 FILE = """\
@@ -54,6 +69,8 @@ timeout 7
 maxclients 60
 notify-keyspace-events Ex
 stream-node-max-bytes 8kb
+slave-priority 3
+min-slaves-to-write 1
 client-query-buffer-limit 512mb
 appendfilename "my log.aof"
 hz 30
@@ -68,8 +85,19 @@ CHANGES = [
     ("appendfsync", "always"),
     ("proto-max-bulk-len", "2gb"),
     ("loglevel", "verbose"),
+    ("repl-backlog-size", "1"),
+    ("slave-read-only", "no"),
+    ("replica-priority", "7"),
+    ("slave-priority", "8"),
+    ("min-slaves-max-lag", "5"),
 ]
-COMPARED = [name for name, _ in CHANGES] + ["maxclients", "client-query-buffer-limit", "appendfilename"]
+COMPARED = [
+    *(name for name, _ in CHANGES),
+    "min-replicas-to-write",
+    "maxclients",
+    "client-query-buffer-limit",
+    "appendfilename",
+]
 
 
 class Redis:
@@ -169,12 +197,12 @@ def test_a_file_that_one_rewrites_the_other_reads(start_redis: Callable[[Path], 
     for name, value in CHANGES:
         config.set([(name.encode(), value.encode())])
         assert redis.ask("CONFIG", "SET", name, value) == "OK"
-    shown = {name: config.formatted(name) for name in COMPARED}
+    shown = {name: config.formatted(canonical(name)) for name in COMPARED}
     assert {name: redis.get(name)[name] for name in COMPARED} == shown
     rewrite(config)
     assert redis.ask("CONFIG", "REWRITE") == "OK"
     other = read(theirs)
-    assert {name: other.formatted(name) for name in COMPARED} == shown
+    assert {name: other.formatted(canonical(name)) for name in COMPARED} == shown
     fresh = start_redis(mine)
     assert {name: fresh.get(name)[name] for name in COMPARED} == shown
     kept = [line for line in theirs.read_text().splitlines() if line in FILE.splitlines()]
@@ -186,4 +214,29 @@ def test_every_directive_of_redis_is_known(start_redis: Callable[[Path], Redis],
     file.write_text("")
     names = start_redis(file).get("*")
     assert len(names) > 150
-    assert {name for name in names if name not in BY_NAME} <= IGNORED | UNSUPPORTED
+    assert {name for name in names if canonical(name) not in BY_NAME} <= IGNORED | UNSUPPORTED
+
+
+def test_the_primary_in_a_file_that_one_rewrites_and_the_other_reads(
+    start_redis: Callable[[Path], Redis], tmp_path: Path
+):
+    mine, theirs = tmp_path / "mine.conf", tmp_path / "theirs.conf"
+    for file in (mine, theirs):
+        file.write_text("slaveof ::1 1\nreplica-announced yes\n")
+    config, redis = read(mine), start_redis(theirs)
+    shown = dict(config.get([b"replicaof", b"slaveof"]))
+    assert {name.encode(): value.encode() for name, value in redis.get("*aveof").items()} == {
+        b"slaveof": shown[b"slaveof"]
+    }
+    assert redis.get("replicaof") == {"replicaof": shown[b"replicaof"].decode()}
+    config.values["replicaof"] = "localhost 2"
+    rewrite(config)
+    assert redis.ask("REPLICAOF", "localhost", "2") == "OK"
+    assert redis.ask("CONFIG", "REWRITE") == "OK"
+    assert mine.read_text().splitlines()[0] == theirs.read_text().splitlines()[0] == "replicaof localhost 2"
+    assert read(theirs).text("replicaof") == "localhost 2"
+    assert start_redis(mine).get("replicaof") == {"replicaof": "localhost 2"}
+    config.values["replicaof"] = ""
+    rewrite(config)
+    assert start_redis(mine).get("replicaof") == {"replicaof": ""}
+    assert read(mine).text("replicaof") == ""

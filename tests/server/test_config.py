@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import CommandError, UsageError
 from headrace.server.config.config import Config
-from headrace.server.config.directives import DIRECTIVES, IGNORED, UNSUPPORTED
+from headrace.server.config.directives import ALIASES, DIRECTIVES, IGNORED, UNSUPPORTED
 from headrace.server.loop.client_limits import BufferLimit, OutputBufferLimits
 
 
@@ -37,7 +37,7 @@ def test_defaults_are_what_the_directives_declare():
 
 
 def test_no_name_stands_in_two_lists():
-    names = [directive.name for directive in DIRECTIVES]
+    names = [directive.name for directive in DIRECTIVES] + list(ALIASES)
     assert len(names) == len(set(names))
     assert not set(names) & IGNORED
     assert not (set(names) | IGNORED) & UNSUPPORTED
@@ -82,8 +82,13 @@ def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path):
         ("dbfilename a/b", "dbfilename a/b: dbfilename can't be a path, just a filename"),
         ("appenddirname ''", "appenddirname : appenddirname can't be empty"),
         ("daemonize yes", "daemonize yes: run it under a supervisor instead"),
-        ("masterauth secret", "masterauth: not supported yet, and it would not be safe to ignore it"),
-        ("replicaof host 1", "replicaof: not supported yet, and it would not be safe to ignore it"),
+        (
+            "rename-command KEYS ''",
+            "rename-command: not supported yet, and it would not be safe to ignore it",
+        ),
+        ("replicaof host", "replicaof host: wrong number of arguments"),
+        ("slaveof host 1x", "replicaof host 1x: Invalid master port"),
+        ("replicaof host 65536", "replicaof host 65536: Invalid master port"),
         ('dir "half', "unbalanced quotes"),
         ("unixsocketperm 999", "unixsocketperm 999: argument must be an octal number up to 777"),
         (
@@ -167,18 +172,19 @@ def test_config_get_takes_several_patterns():
     found = dict(config.get([b"stream-node-*", b"PORT", b"stream-node-max-bytes", b"nothing"]))
     assert found == {b"port": b"7777", b"stream-node-max-bytes": b"4096", b"stream-node-max-entries": b"100"}
     hidden = {b"user"}  # ACL LIST shows them
-    assert {name for name, _ in config.get([b"*"])} == {d.name.encode() for d in DIRECTIVES} - hidden
+    names = {d.name.encode() for d in DIRECTIVES} | {name.encode() for name in ALIASES}
+    assert {name for name, _ in config.get([b"*"])} == names - hidden
 
 
 def test_what_ends_the_start_can_be_taken_back(tmp_path: Path):
-    """A packaged redis.conf says daemonize yes; a container has another master for every start."""
+    """A packaged redis.conf says daemonize yes."""
     file = tmp_path / "redis.conf"
-    file.write_text("daemonize yes\nmasterauth secret\nhz 20\n")
-    words = [str(file), "--daemonize", "no", "--masterauth", ""]
+    file.write_text("daemonize yes\nloadmodule x.so\nhz 20\n")
+    words = [str(file), "--daemonize", "no", "--loadmodule", ""]
     assert configured(*words).number("hz") == 20
     with pytest.raises(UsageError, match=r"line 1: daemonize yes: run it under a supervisor instead"):
         configured(*words[:1], *words[3:])
-    with pytest.raises(UsageError, match=r"line 2: masterauth: not supported yet"):
+    with pytest.raises(UsageError, match=r"line 2: loadmodule: not supported yet"):
         configured(*words[:3])
 
 

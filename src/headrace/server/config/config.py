@@ -12,7 +12,8 @@ from headrace.errors import CommandError, UsageError, to_text
 from headrace.keyspace.glob import select
 from headrace.resp.inline import split_line
 from headrace.server.config.config_types import BufferLimits, Numbers, Rules, UserLines, Value
-from headrace.server.config.directives import BY_NAME, DIRECTIVES, IGNORED, UNSUPPORTED, Directive
+from headrace.server.config.directive import Directive
+from headrace.server.config.directives import ALIASES, BY_NAME, DIRECTIVES, IGNORED, UNSUPPORTED, canonical
 from headrace.server.config.environment import directives_in, similar_variables
 
 INCLUDES_MAX = 16  # depth of includes
@@ -84,9 +85,9 @@ class Config:
 
     def get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Return name and value of every directive that matches one of the glob patterns."""
-        names = [name.encode() for name in self.values if name != "user"]
+        names = [name.encode() for name in (*self.values, *ALIASES) if name != "user"]
         return [
-            (name, self.formatted(name.decode()).encode("utf-8", "surrogateescape"))
+            (name, self.formatted(canonical(name.decode())).encode("utf-8", "surrogateescape"))
             for name in select(patterns, names)
         ]
 
@@ -94,14 +95,14 @@ class Config:
         """Change all of the directives or none. Raises CommandError with CONFIG SET's text."""
         shown = [(to_text(name), to_text(value)) for name, value in pairs]
         for name, _ in shown:  # all names before any value
-            found = BY_NAME.get(name.lower())
+            found = BY_NAME.get(canonical(name))
             if found is None:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
             if not found.mutable:
                 raise set_failed(name, "can't set immutable config")
         changed: dict[str, Value] = {}
         for name, value in shown:
-            directive = BY_NAME[name.lower()]
+            directive = BY_NAME[canonical(name)]
             try:
                 changed[directive.name] = _changed(directive, self._with_before(directive, [value]))
             except ValueError as wrong:
@@ -139,9 +140,9 @@ class Config:
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
         """Read variables such as HEADRACE_PORT. Raises UsageError."""
-        for variable, name, value in directives_in(environment, BY_NAME):
+        for variable, name, value in directives_in(environment, [*BY_NAME, *ALIASES]):
             self._read(f"the environment, {variable}", name, [value])
-        for variable, near in similar_variables(environment, BY_NAME):
+        for variable, near in similar_variables(environment, [*BY_NAME, *ALIASES]):
             self.warnings.append(f"the environment, {variable}: unknown directive; did you mean {near}?")
 
     def read_file(self, path: str, depth: int = 0) -> None:
@@ -181,7 +182,7 @@ class Config:
 
     def _read(self, where: str, name: str, words: list[str]) -> None:
         """Set one directive, found at the place that `where` describes."""
-        name = name.lower()
+        name = canonical(name)
         directive = BY_NAME.get(name)
         if directive is None:
             self._read_unknown(where, name, words)

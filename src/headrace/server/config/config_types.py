@@ -35,6 +35,7 @@ Value = int | bool | str | list[str] | OutputBufferLimits | Rules | Numbers | Us
 
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
+PORT_MAX = 65535
 
 _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 10**6, "mb": 1 << 20, "g": 10**9, "gb": 1 << 30}
 _MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE)
@@ -127,6 +128,45 @@ def parse_memory(word: str) -> int:
     if found is None or found[2].lower() not in _UNITS:
         raise ValueError("argument must be a memory value")
     return int(found[1]) * _UNITS[found[2].lower()]
+
+
+@dataclass(frozen=True)
+class BacklogSize(Memory):
+    """The size of the backlog: a smaller one than SMALLEST is raised to it."""
+
+    least: int = 1
+    most: int = I63_MAX
+
+    SMALLEST = 16 << 10
+
+    def parse(self, words: list[str]) -> Value:
+        """Parse digits, perhaps with a unit."""
+        size = Memory.parse(self, words)
+        assert isinstance(size, int)
+        return max(size, self.SMALLEST)
+
+
+@dataclass(frozen=True)
+class PrimaryAddress:
+    """Host and port of a primary; empty for none."""
+
+    syntax = "host and port"
+
+    def parse(self, words: list[str]) -> Value:
+        """Parse two words, in one argument or two. NO ONE is none."""
+        words = [word for text in words for word in text.split()] or ["no", "one"]
+        if len(words) != 2:
+            raise ValueError("wrong number of arguments")
+        host, port = words
+        if (host.lower(), port.lower()) == ("no", "one"):
+            return ""
+        if not re.fullmatch(r"0|[1-9]\d{0,4}", port) or int(port) > PORT_MAX:
+            raise ValueError("Invalid master port")
+        return f"{host} {port}"
+
+    def show(self, value: Value) -> str:
+        """Return both, separated by a space."""
+        return str(value)
 
 
 @dataclass(frozen=True)

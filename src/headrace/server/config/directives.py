@@ -5,8 +5,6 @@ CONFIG GET and SET, redis.conf, the command line and the reference page are deri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headrace import limits
 from headrace.keyspace import eviction
 from headrace.persistence.rdb.versions import VERSIONS
@@ -15,7 +13,6 @@ from headrace.server.config.config_types import (
     U31_MAX,
     BufferLimits,
     Choice,
-    DirectiveType,
     EventClasses,
     FileName,
     Flag,
@@ -29,30 +26,10 @@ from headrace.server.config.config_types import (
     Protocols,
     SaveRules,
     Text,
-    Value,
     Words,
 )
-
-
-@dataclass(frozen=True)
-class Directive:
-    """One directive.
-
-    `only` is the sole accepted value, for directives that clients set but that have no effect yet; `why`
-    gives the reason. `refused_at_start`: another value ends the start, because ignoring it would endanger
-    data. `secret`: only CONFIG GET shows the value.
-    """
-
-    name: str
-    kind: DirectiveType
-    default: str
-    about: str
-    mutable: bool = True
-    only: Value | None = None
-    why: str = ""
-    refused_at_start: bool = False
-    secret: bool = False
-
+from headrace.server.config.directive import Directive
+from headrace.server.config.replication_directives import REPLICATION
 
 KEY_POLICIES = (
     "volatile-lru",
@@ -67,7 +44,7 @@ KEY_POLICIES = (
 )
 NO_KEY_POLICY = "whole keys are never evicted here; there are noeviction and stream-oldest"
 
-DIRECTIVES = [
+_GENERAL = [
     Directive(
         "acl-pubsub-default",
         Choice(("allchannels", "resetchannels")),
@@ -400,47 +377,48 @@ DIRECTIVES = [
     ),
 ]
 
+DIRECTIVES = sorted([*_GENERAL, *REPLICATION], key=lambda directive: directive.name)
 BY_NAME = {directive.name: directive for directive in DIRECTIVES}
+ALIASES = {directive.alias: directive.name for directive in DIRECTIVES if directive.alias}
+
+
+def canonical(name: str) -> str:
+    """Return the present name of a directive for an old one, in lower case."""
+    return ALIASES.get(name.lower(), name.lower())
+
 
 # Redis's directives that have no effect here: a warning at the start, then ignored.
 _IGNORED = """
-    active-defrag-cycle-max active-defrag-cycle-min active-defrag-ignore-bytes active-defrag-max-scan-fields
-    active-defrag-threshold-lower active-defrag-threshold-upper active-expire-effort activedefrag
-    activerehashing always-show-logo aof-rewrite-cpulist aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist
-    bio-cpulist bio_cpulist busy-reply-threshold cluster-allow-pubsubshard-when-down
-    cluster-allow-reads-when-down cluster-allow-replica-migration cluster-announce-bus-port
-    cluster-announce-hostname cluster-announce-human-nodename cluster-announce-ip cluster-announce-port
-    cluster-announce-tls-port cluster-config-file cluster-link-sendbuf-limit cluster-migration-barrier
-    cluster-node-timeout cluster-port cluster-preferred-endpoint-type cluster-replica-no-failover
-    cluster-replica-validity-factor cluster-require-full-coverage cluster-slave-no-failover
-    cluster-slave-validity-factor cluster-slot-stats-enabled crash-log-enabled crash-memcheck-enabled
-    dynamic-hz enable-module-command enable-protected-configs events-per-io-thread
-    hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries hash-max-ziplist-value
-    hll-sparse-max-bytes ignore-warnings io-threads io-threads-do-reads jemalloc-bg-thread
-    lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del lazyfree-lazy-user-del
-    lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor list-compress-depth list-max-listpack-size
-    list-max-ziplist-size locale-collate lua-enable-deprecated-api lua-time-limit
-    max-new-connections-per-cycle max-new-tls-connections-per-cycle
-    maxmemory-eviction-tenacity maxmemory-samples min-replicas-max-lag min-slaves-max-lag oom-score-adj
-    oom-score-adj-values prefetch-batch-size-max proc-title-template propagation-error-behavior
-    rdb-del-sync-files repl-backlog-size repl-backlog-ttl repl-disable-tcp-nodelay repl-diskless-load
-    repl-diskless-sync repl-diskless-sync-delay repl-diskless-sync-max-replicas repl-ping-replica-period
-    repl-ping-slave-period repl-timeout replica-announce-ip replica-announce-port replica-announced
-    replica-full-sync-buffer-limit replica-ignore-disk-write-errors replica-ignore-maxmemory
-    replica-lazy-flush replica-priority replica-read-only replica-serve-stale-data server-cpulist
+    active-defrag-cycle-max active-defrag-cycle-min active-defrag-ignore-bytes
+    active-defrag-max-scan-fields active-defrag-threshold-lower active-defrag-threshold-upper
+    active-expire-effort activedefrag activerehashing always-show-logo aof-rewrite-cpulist
+    aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist bio-cpulist bio_cpulist busy-reply-threshold
+    cluster-allow-pubsubshard-when-down cluster-allow-reads-when-down cluster-allow-replica-migration
+    cluster-announce-bus-port cluster-announce-hostname cluster-announce-human-nodename
+    cluster-announce-ip cluster-announce-port cluster-announce-tls-port cluster-config-file
+    cluster-link-sendbuf-limit cluster-migration-barrier cluster-node-timeout cluster-port
+    cluster-preferred-endpoint-type cluster-replica-no-failover cluster-replica-validity-factor
+    cluster-require-full-coverage cluster-slave-no-failover cluster-slave-validity-factor
+    cluster-slot-stats-enabled crash-log-enabled crash-memcheck-enabled dynamic-hz enable-module-command
+    enable-protected-configs events-per-io-thread hash-max-listpack-entries hash-max-listpack-value
+    hash-max-ziplist-entries hash-max-ziplist-value hll-sparse-max-bytes ignore-warnings io-threads
+    io-threads-do-reads jemalloc-bg-thread lazyfree-lazy-eviction lazyfree-lazy-expire
+    lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor
+    list-compress-depth list-max-listpack-size list-max-ziplist-size locale-collate
+    lua-enable-deprecated-api lua-time-limit max-new-connections-per-cycle
+    max-new-tls-connections-per-cycle maxmemory-eviction-tenacity maxmemory-samples oom-score-adj
+    oom-score-adj-values prefetch-batch-size-max proc-title-template rdb-del-sync-files
+    replica-full-sync-buffer-limit replica-ignore-disk-write-errors replica-lazy-flush server-cpulist
     server_cpulist set-max-intset-entries set-max-listpack-entries set-max-listpack-value set-proc-title
-    shutdown-on-sigint shutdown-on-sigterm shutdown-timeout slave-announce-ip slave-announce-port
-    slave-ignore-maxmemory slave-lazy-flush slave-priority slave-read-only slave-serve-stale-data
-    socket-mark-id syslog-enabled syslog-facility syslog-ident tls-client-cert-file tls-client-key-file
-    tls-client-key-file-pass tls-cluster tls-replication tls-session-cache-size
-    tls-session-cache-timeout tls-session-caching tracking-table-max-keys zset-max-listpack-entries
-    zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
+    shutdown-on-sigint shutdown-on-sigterm slave-lazy-flush socket-mark-id syslog-enabled syslog-facility
+    syslog-ident tls-client-cert-file tls-client-key-file tls-client-key-file-pass tls-cluster
+    tls-session-cache-size tls-session-cache-timeout tls-session-caching tracking-table-max-keys
+    zset-max-listpack-entries zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
 """
 IGNORED = frozenset(_IGNORED.split())
 
 # Redis's directives that promise safety or copies of data: ignoring them would be dangerous.
 _UNSUPPORTED = """
-    bind-source-addr cluster-enabled loadmodule masterauth masteruser min-replicas-to-write
-    min-slaves-to-write rename-command replicaof slaveof
+    bind-source-addr cluster-enabled loadmodule rename-command
 """
 UNSUPPORTED = frozenset(_UNSUPPORTED.split())

@@ -1,0 +1,28 @@
+"""What a directive consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.server.config.config_types import DirectiveType, Value
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One directive.
+
+    `only` is the sole accepted value, for directives that clients set but that have no effect yet; `why`
+    gives the reason. `refused_at_start`: another value ends the start, because ignoring it would endanger
+    data. `secret`: only CONFIG GET shows the value. `alias`: the directive's old name.
+    """
+
+    name: str
+    kind: DirectiveType
+    default: str
+    about: str
+    mutable: bool = True
+    only: Value | None = None
+    why: str = ""
+    refused_at_start: bool = False
+    secret: bool = False
+    alias: str = ""
