@@ -28,22 +28,22 @@ def write_null(call: Call) -> None:
     call.reply.null()
 
 
-def write_zero(call: Call) -> None:
-    """Reply to the timeout of WAIT: no replica has the writes."""
-    call.reply.integer(0)
+def write_acknowledged(call: Call) -> None:
+    """Reply to WAIT: how many replicas have the caller's writes."""
+    call.reply.integer(call.server.replication.acknowledged_by(call.session.awaited_offset))
 
 
 def write_synced(call: Call) -> None:
-    """Reply to WAITAOF: whether the caller's writes are synced here, and on how many replicas (0)."""
+    """Reply to WAITAOF: whether the caller's writes are synced here, and on how many replicas."""
     call.reply.array(2)
     call.reply.integer(1 if call.server.log_synced() > call.session.last_write_offset else 0)
-    call.reply.integer(0)
+    call.reply.integer(call.server.replication.synced_by(call.session.awaited_offset))
 
 
 ON_TIMEOUT: dict[str, Callable[[Call], None]] = {
     "null_array": write_null_array,
     "null": write_null,
-    "zero": write_zero,
+    "acknowledged": write_acknowledged,
     "synced": write_synced,
 }
 

@@ -63,6 +63,16 @@ class WriteGateInterface(Protocol):
     def paused_requests(self) -> Sized:
         """The requests that a pause holds."""
 
+    @property
+    def shut(self) -> bool:
+        """Whether some requests are rejected or paused."""
+
+    def check_script(self, session: Session) -> None:
+        """Raise CommandError if no script may run now."""
+
+    def check_script_write(self, session: Session, origin: str) -> None:
+        """Raise CommandError if a script may not write now."""
+
     def pause(self, paused_until: int, writes_only: bool) -> None:
         """Pause requests until that time, in milliseconds since 1970."""
 
@@ -82,8 +92,8 @@ class EngineInterface(Protocol):
         """The subscriptions of all sessions."""
 
     @property
-    def scripts(self) -> dict[bytes, str]:
-        """The loaded scripts by digest."""
+    def scripts(self) -> dict[bytes, tuple[str, list[int]]]:
+        """The loaded scripts by digest: which known script it is, and the lines where it writes."""
 
     @property
     def stats(self) -> Stats:

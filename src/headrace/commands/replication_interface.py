@@ -44,6 +44,10 @@ class ReplicationInterface:
             ("repl_backlog_histlen", 0),
         ]
 
+    def counters(self) -> Section:
+        """Return the fields of INFO stats."""
+        return [("sync_full", 0), ("sync_partial_ok", 0), ("sync_partial_err", 0)]
+
     # The role.
 
     def is_replica(self) -> bool:

@@ -57,6 +57,8 @@ class Session:
     waiting: Public[Waiter | None]  # what the session is blocked on
     # the log's length when this session last changed data; -1: never
     last_write_offset: Public[cython.longlong]
+    awaited_offset: Public[cython.longlong]  # of the stream to replicas: what the latest WAIT waits for
+    is_replica: Public[cython.bint]  # it has sent PSYNC or SYNC, and receives the stream
     closing: Public[cython.bint]
     killed: Public[cython.bint]  # closed by another client: nothing more is sent
     # its requests come from a log: each was executed once before
@@ -96,6 +98,8 @@ class Session:
         self.transport = None
         self.watch = None
         self.last_write_offset = -1
+        self.awaited_offset = 0
+        self.is_replica = False
         self.replayed = False
         self.force_reply = False
         self.subscription_count = 0

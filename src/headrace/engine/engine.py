@@ -14,6 +14,7 @@ import cython
 
 from headrace.commands.call import Call
 from headrace.commands.connection.subscriptions import PubSub
+from headrace.commands.server.replication import ACKNOWLEDGED
 from headrace.commands.server.saving import SYNCED
 from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
@@ -51,7 +52,7 @@ class Engine:
     woken: Public[list[Session]]
     killed_sessions: Public[list[Session]]  # killed by another client: close them
     pubsub: PubSub
-    scripts: dict[bytes, str]  # by the digest that EVALSHA uses: see commands/server/scripts.py
+    scripts: dict[bytes, tuple[str, list[int]]]  # by the digest that EVALSHA uses: see load_script()
     auth: Authorization  # authentication and permissions
     write_gate: WriteGate  # shut while loading, pausing or rejecting writes
     effects: Effects
@@ -323,8 +324,10 @@ class Engine:
         try:
             if call.session.restricted_user is not None:
                 self.auth.check_waiter(waiter, call.session, row.command, call.now)
-            if self.write_gate.write_error is not None and row.command.write:
-                raise CommandError(self.write_gate.write_error.decode())
+            if self.write_gate.shut and row.command.write:
+                error: CommandError | None = self.write_gate.waiter_error()
+                if error is not None:
+                    raise error
             served = waiter.serve(call)
         except Exception as exception:
             served = True
@@ -379,6 +382,12 @@ class Engine:
             return True
         return False
 
+    def unblock_all(self, error: CommandError) -> None:
+        """End the wait of every blocked session with the error, and close it; paused requests stay."""
+        for session in list(self.clients.values()):
+            if self.unblock(session, error):
+                session.closing = True
+
     @cython.cfunc
     def _time_out(self, waiter: Waiter, error: CommandError | None) -> cython.void:
         call: Call = self._prepare_waiter_call(waiter, self.by_name[waiter.command_name])
@@ -397,6 +406,12 @@ class Engine:
         """Retry sessions that wait for a sync: more of the log is synced, or the log was disabled."""
         self.keyspace.now = now_ms
         self.keyspace.blocking.signal(0, SYNCED)
+        self._serve_ready()
+
+    def on_replicas_acknowledged(self, now_ms: int) -> None:
+        """Retry sessions that wait for replicas (WAIT, WAITAOF): one has acknowledged more, or has left."""
+        self.keyspace.now = now_ms
+        self.keyspace.blocking.signal(0, ACKNOWLEDGED)
         self._serve_ready()
 
     # Time.

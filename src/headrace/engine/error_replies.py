@@ -34,6 +34,18 @@ class Loading(CommandError):
     text = "LOADING Redis is loading the dataset in memory"
 
 
+class ReadOnlyReplica(CommandError):
+    text = "READONLY You can't write against a read only replica."
+
+
+class TooFewReplicas(CommandError):
+    text = "NOREPLICAS Not enough good replicas to write."
+
+
+class PrimaryLinkDown(CommandError):
+    text = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
+
+
 class SubscriberModeOnly(CommandError):
     """A command that a subscribed client may not run in RESP2; `name` is lower case."""
 

@@ -1,9 +1,14 @@
-"""Conditions under which requests must not run: loading, failed writes, CLIENT PAUSE, full memory.
+"""Conditions under which requests must not run: loading, failed writes, replication, a pause, full memory.
 
-    loading        requests that need the data are rejected until it is loaded
-    write_error    writes are rejected with this text, because they could not be stored
-    paused_until   requests wait until that time, or until the pause is ended
-    memory         requests that need more memory are rejected when it is full and nothing can be evicted
+    write_error       writes are rejected with this text, because they could not be stored
+    memory            requests that need more memory are rejected when it is full and nothing can be evicted
+    too_few_replicas  writes are rejected: fewer good replicas than min-replicas-to-write
+    read_only         writes are rejected: this is a replica
+    stale             requests that need the data are rejected: the link to the primary is down
+    loading           requests that need the data are rejected until it is loaded
+    paused_until      requests wait until that time, or until the pause is ended
+
+They are checked in this order, which is Redis's but for write_error: eviction is a write, too.
 
 A request checks one flag, `shut`, and two numbers; it checks the rest only if needed.
 """
@@ -15,7 +20,7 @@ import cython
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
-from headrace.engine.error_replies import Loading
+from headrace.engine.error_replies import Loading, PrimaryLinkDown, ReadOnlyReplica, TooFewReplicas
 from headrace.errors import CommandError, ServerOutOfMemory
 from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount
@@ -49,6 +54,24 @@ def needs_memory(session: Session, row: CommandRow) -> bool:
     return row.command.queueable
 
 
+def needs_fresh_data(session: Session, row: CommandRow) -> bool:
+    """Return whether the request, or one that it executes, must not run on stale data."""
+    if "stale" not in row.command.flags:
+        return True
+    if session.queue is None or row.command.name != b"exec":
+        return False
+    return any("stale" not in queued.command.flags for queued, _ in session.queue)
+
+
+def has_write_command(session: Session, row: CommandRow) -> bool:
+    """Return whether the request is a write command, or an EXEC with one; a script checks when it writes."""
+    if row.command.write:
+        return True
+    if session.queue is None or row.command.name != b"exec":
+        return False
+    return any(queued.command.write for queued, _ in session.queue)
+
+
 def has_write(queue: list[tuple[CommandRow, list[bytes]]]) -> bool:
     """Return whether one of the queued requests may write."""
     return any(may_write(queued) for queued, _ in queue)
@@ -64,6 +87,10 @@ class WriteGate:
     write_error: bytes | None
     paused_until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
+    read_only: cython.bint
+    stale: cython.bint
+    too_few_replicas: cython.bint
+    ignores_memory: cython.bint  # a replica keeps what its primary keeps (replica-ignore-maxmemory)
     paused_requests: dict[Session, list[bytes]]  # session -> argv, in order of arrival
     memory: MemoryAccount
     eviction: Eviction
@@ -76,11 +103,22 @@ class WriteGate:
         self.write_error = None
         self.paused_until = 0
         self.writes_only = False
+        self.read_only = False
+        self.stale = False
+        self.too_few_replicas = False
+        self.ignores_memory = False
         self.paused_requests = {}
 
     @cython.cfunc
     def _update_shut(self) -> cython.void:
-        self.shut = self.loading or self.write_error is not None or self.paused_until != 0
+        self.shut = (
+            self.loading
+            or self.write_error is not None
+            or self.paused_until != 0
+            or self.read_only
+            or self.stale
+            or self.too_few_replicas
+        )
 
     @cython.ccall
     def set_loading(self, on: cython.bint) -> cython.void:
@@ -93,6 +131,29 @@ class WriteGate:
         """Reject all writes with this error from now on; None accepts them again."""
         self.write_error = text
         self._update_shut()
+
+    @cython.ccall
+    def set_read_only(self, on: cython.bint) -> cython.void:
+        """Set whether this is a replica that accepts no writes of clients."""
+        self.read_only = on
+        self._update_shut()
+
+    @cython.ccall
+    def set_stale(self, on: cython.bint) -> cython.void:
+        """Set whether clients may not see the data, because the link to the primary is down."""
+        self.stale = on
+        self._update_shut()
+
+    @cython.ccall
+    def set_too_few_replicas(self, on: cython.bint) -> cython.void:
+        """Set whether writes are rejected because too few replicas would receive them in time."""
+        self.too_few_replicas = on
+        self._update_shut()
+
+    @cython.ccall
+    def set_ignores_memory(self, on: cython.bint) -> cython.void:
+        """Set whether nothing is evicted or rejected here when memory is full."""
+        self.ignores_memory = on
 
     @cython.ccall
     def pause(self, paused_until: cython.longlong, writes_only: cython.bint) -> cython.void:
@@ -135,16 +196,47 @@ class WriteGate:
             return None
         if self.write_error is not None and (self.is_write(session, row) or row.command.name == b"ping"):
             return CommandError(self.write_error.decode())
+        if self.memory.total > self.memory.limit and not self.loading and self.paused_until == 0:
+            error: CommandError | None = self._memory_error(session, row, argv)
+            if error is not None:
+                return error
+        if (self.too_few_replicas or self.read_only) and has_write_command(session, row):
+            return TooFewReplicas() if self.too_few_replicas else ReadOnlyReplica()
+        if self.stale and needs_fresh_data(session, row):
+            return PrimaryLinkDown()
         if self.loading and "loading" not in row.command.flags:
             return Loading()
-        if self.memory.total > self.memory.limit and not self.loading and self.paused_until == 0:
-            return self._memory_error(session, row, argv)
         return None
+
+    @cython.ccall
+    def waiter_error(self) -> CommandError | None:
+        """Return the error for a write that waited and may not run now, or None."""
+        if self.write_error is not None:
+            return CommandError(self.write_error.decode())
+        if self.too_few_replicas:
+            return TooFewReplicas()
+        return ReadOnlyReplica() if self.read_only else None
+
+    def check_script(self, session: Session) -> None:
+        """Raise CommandError if no script may run now, because the data is stale."""
+        if self.stale and not session.replayed:
+            raise PrimaryLinkDown()
+
+    def check_script_write(self, session: Session, origin: str) -> None:
+        """Raise CommandError if a script may not write now. origin: the script and the line that writes."""
+        if session.replayed or not (self.too_few_replicas or self.read_only):
+            return
+        error = TooFewReplicas() if self.too_few_replicas else ReadOnlyReplica()
+        raise CommandError(f"{error} {origin}")
 
     @cython.cfunc
     def _memory_error(self, session: Session, row: CommandRow, argv: list[bytes]) -> CommandError | None:
         """Return the error for a request that needs memory if none is available or can be freed."""
-        if not needs_memory(session, row) or self.eviction.make_room(sum(map(len, argv))):
+        if (
+            self.ignores_memory
+            or not needs_memory(session, row)
+            or self.eviction.make_room(sum(map(len, argv)))
+        ):
             return None
         return ServerOutOfMemory()
 

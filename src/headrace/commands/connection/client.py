@@ -14,7 +14,7 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSubcommand, to_text
 
-# The kinds of clients that Redis distinguishes; here all are `normal` or `pubsub`.
+# The kinds of clients that Redis distinguishes. The link to a primary is no session: none is a `master`.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
 
 NO_BUFFERS = (0, 0)  # of a session without a connection
@@ -65,6 +65,8 @@ def check_type(word: bytes) -> bytes:
 
 def kind_of(session: Session) -> bytes:
     """Return the session's kind, one of CLIENT_TYPES."""
+    if session.is_replica and not session.monitoring:
+        return b"replica"
     return b"pubsub" if session.subscription_count else b"normal"
 
 
@@ -151,6 +153,7 @@ def list_flags(session: Session) -> bytes:
     """Return the session's flags as Redis's letters; N for none."""
     watch = session.watch
     marks = (
+        (b"S", session.is_replica and not session.monitoring),
         (b"O", session.monitoring),
         (b"P", session.subscription_count > 0),
         (b"x", session.queue is not None),

@@ -1,12 +1,11 @@
-"""CONFIG, MEMORY, TIME, WAIT, ROLE and SHUTDOWN: commands for the server's operator."""
+"""CONFIG, MEMORY, TIME and SHUTDOWN: commands for the server's operator."""
 
 from __future__ import annotations
 
 import cython
 
-from headrace.commands.arguments import Arguments, parse_i64
+from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
-from headrace.commands.connection.client import parse_deadline
 from headrace.commands.rows import server_command, server_container
 from headrace.commands.server import memory_report
 from headrace.commands.spec import Command
@@ -103,26 +102,6 @@ def run_time(call: Call) -> None:
     call.reply.bulk(b"%d" % (call.now % 1000 * 1000 + call.server.microseconds()))
 
 
-def never_serve(call: Call) -> bool:
-    """The `serve` function of a waiter that only its deadline ends."""
-    return False
-
-
-def run_wait(call: Call) -> None:
-    """WAIT: reply with the number of replicas that have the writes: 0, at once or at the deadline."""
-    replicas = parse_i64(call.argv[1])
-    deadline = parse_deadline(call.argv[2], call.now)
-    if replicas <= 0 or not call.may_block:
-        call.reply.integer(0)
-    else:
-        call.wait([], deadline, never_serve, "zero")
-
-
-def run_role(call: Call) -> None:
-    """ROLE: reply that this is a master without replicas, as Sentinel needs."""
-    call.reply.value([b"master", 0, []])
-
-
 def run_shutdown(call: Call) -> None:
     """SHUTDOWN: stop the program. There is no reply, unless that fails."""
     arguments: Arguments = call.arguments()
@@ -190,27 +169,6 @@ COMMANDS = [
     server_container("config", "2.0.0", "The server's settings.", CONFIG),
     server_container("memory", "4.0.0", "Memory figures.", MEMORY),
     server_command("time", 1, run_time, "2.6.0", "Returns the server's time.", flags="loading stale fast"),
-    Command(
-        "wait",
-        3,
-        run_wait,
-        "blocking",
-        group="generic",
-        since="3.0.0",
-        summary="Waits until replicas have the caller's writes.",
-        syntax="numreplicas timeout",
-        categories="connection",
-    ),
-    Command(
-        "role",
-        1,
-        run_role,
-        "noscript loading stale fast",
-        group="server",
-        since="2.8.12",
-        summary="Returns the server's role in replication.",
-        categories="admin dangerous",
-    ),
     server_command(
         "shutdown",
         -1,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call, write_synced
 from headrace.commands.connection.client import parse_deadline
+from headrace.commands.server.replication import ACKNOWLEDGED, target_offset
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger
 
@@ -43,6 +44,13 @@ class BadLocalCount(CommandError):
 
 class BadReplicaCount(CommandError):
     text = "ERR value is out of range, must be positive"
+
+
+class WaitOnReplica(CommandError):
+    text = (
+        "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just"
+        " local and are not propagated."
+    )
 
 
 class NoLog(CommandError):
@@ -86,19 +94,26 @@ def replica_count(text: bytes) -> int:
 
 
 def run_waitaof(call: Call) -> None:
-    """WAITAOF: wait until the caller's writes are synced here, if asked. Waiting for replicas is in vain."""
+    """WAITAOF: wait until the caller's writes are synced here, if asked, and on so many replicas."""
     local = parse_i64(call.argv[1])
     if not 0 <= local <= 1:
         raise BadLocalCount()
     replicas = replica_count(call.argv[2])
     deadline = parse_deadline(call.argv[3], call.now)
+    if call.server.replication.is_replica():
+        raise WaitOnReplica()
+    call.session.awaited_offset = target_offset(call)
     serve = waiter_for(local, replicas)
     if not call.may_block:
         check_log_exists(call, local)
         write_synced(call)
     elif not serve(call):
+        keys = [SYNCED] if local else []
+        if replicas:
+            keys.append(ACKNOWLEDGED)
+            call.server.replication.request_acknowledgements()
         call.database = call.keyspace.databases[0]
-        call.wait([SYNCED], deadline, serve, "synced")
+        call.wait(keys, deadline, serve, "synced")
 
 
 def check_log_exists(call: Call, local: int) -> None:
@@ -112,7 +127,9 @@ def waiter_for(local: int, replicas: int) -> Callable[[Call], bool]:
 
     def serve(call: Call) -> bool:
         check_log_exists(call, local)
-        if replicas or (local and call.server.log_synced() <= call.session.last_write_offset):
+        if local and call.server.log_synced() <= call.session.last_write_offset:
+            return False
+        if call.server.replication.synced_by(call.session.awaited_offset) < replicas:
             return False
         write_synced(call)
         return True

@@ -14,6 +14,7 @@ indentation does not matter. Its effect is implemented here. Any other script is
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 
 import cython
@@ -24,7 +25,7 @@ from headrace.commands.keys import expire
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim
-from headrace.errors import CommandError, InvalidSyntax
+from headrace.errors import CommandError, InvalidSyntax, to_text
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -50,6 +51,21 @@ class BadFlush(CommandError):
     text = "ERR SCRIPT FLUSH only support SYNC|ASYNC option"
 
 
+# Where the known scripts write.
+WRITES = re.compile(rb"redis\.call\(\s*['\"](?:del|pexpire|xtrim)['\"]", re.IGNORECASE)
+
+
+def check_write(call: Call, call_number: int = 0) -> None:
+    """Raise CommandError if a script may not write now; call_number: which of its writing calls it is."""
+    gate = call.engine.write_gate
+    if not gate.shut:
+        return
+    word = call.argv[1]
+    digest = hashlib.sha1(word).hexdigest() if call.command.name == b"eval" else to_text(word.lower())
+    line = call.engine.scripts[digest.encode()][1][call_number]
+    gate.check_script_write(call.session, f"script: {digest}, on @user_script:{line}.")
+
+
 @cython.cfunc
 def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
     """Return whether the key holds the token."""
@@ -63,6 +79,7 @@ def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
 @cython.cfunc
 def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
     """Set an existing key's expiry to so many milliseconds from now on."""
+    check_write(call)
     if ms > 0:
         expire.set_expiry(call, key, call.now + ms)
     else:
@@ -73,6 +90,7 @@ def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Remove the lock. words: the token."""
     if not is_held(call, keys[0], words[0]):
         return 0
+    check_write(call)
     expire.remove_key(call, keys[0])
     return 1
 
@@ -109,6 +127,7 @@ def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     anchor: StreamId = stream_id.parse(words[1], 0)
     if stream is None or not stream.contains(anchor.ms, anchor.seq):
         return -1
+    check_write(call, 0 if words[2] == b"=" else 1)
     limit = [b"LIMIT", words[3]] if words[2] == b"~" else []
     call.argv = [b"XTRIM", keys[0], b"MINID", words[2], words[0], *limit, b"ACKED"]
     return trim.trim_stream(call)
@@ -139,7 +158,8 @@ def load_script(call: Call, script: bytes) -> bytes:
     if normal not in SCRIPTS:
         raise NotKnown()
     digest = hashlib.sha1(script).hexdigest().encode()
-    call.engine.scripts[digest] = normal
+    lines = [script.count(b"\n", 0, found.start()) + 1 for found in WRITES.finditer(script)]
+    call.engine.scripts[digest] = normal, lines
     return digest
 
 
@@ -158,7 +178,8 @@ def run_known(call: Call, digest: bytes) -> None:
     count = len(keys_of(call.argv))
     if digest not in call.engine.scripts:
         raise NotLoaded()
-    script, keys_least, words_least = SCRIPTS[call.engine.scripts[digest]]
+    call.engine.write_gate.check_script(call.session)
+    script, keys_least, words_least = SCRIPTS[call.engine.scripts[digest][0]]
     keys, words = call.argv[3 : 3 + count], call.argv[3 + count :]
     if len(keys) < keys_least or len(words) < words_least:
         raise InvalidSyntax()

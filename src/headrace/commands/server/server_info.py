@@ -31,7 +31,7 @@ def clients(call: Call) -> Fields:
     engine = call.engine
     sessions = engine.clients.values()
     return [
-        ("connected_clients", len(engine.clients)),
+        ("connected_clients", sum(not session.is_replica for session in sessions)),
         ("cluster_connections", 0),
         ("blocked_clients", call.keyspace.blocking.count - len(engine.write_gate.paused_requests)),
         ("tracking_clients", 0),
@@ -76,13 +76,14 @@ def stats(call: Call) -> Fields:
         ("pubsub_patterns", len(call.engine.pubsub.patterns)),
         ("unexpected_error_replies", 0),
         ("total_error_replies", counted.error_replies),
+        *call.server.replication.counters(),
         *(("acl_access_denied_" + name, n) for name, n in call.engine.auth.log.denied.items()),
     ]
 
 
 def replication(call: Call) -> Fields:
-    """Return the fields of a master without replicas."""
-    return [("role", "master"), ("connected_slaves", 0), ("master_repl_offset", 0)]
+    """Return the role and its figures."""
+    return call.server.replication.info()
 
 
 def commandstats(call: Call) -> Fields:
