@@ -139,6 +139,21 @@ class Keyspace:
             removed += database.flush()
         return removed
 
+    def replace_databases(self, other: Keyspace) -> None:
+        """Replace all data with those of the other keyspace, which must not be used any more.
+
+        It must have as many databases. Invalidates watches and signals waiters; settings, events and
+        counters stay.
+        """
+        database: Database
+        for database in self.databases:
+            database.replace_data(other.databases[database.index])
+        self.memory.total = other.memory.total
+        self.memory.evictable = other.memory.evictable
+        self.idempotency_sweeper = other.idempotency_sweeper
+        self.compaction = other.compaction
+        self.has_ttls = other.has_ttls
+
     @cython.ccall
     def sweep(self) -> cython.bint:
         """Delete some expired keys and old idempotency records; return whether expired keys are left."""
@@ -351,6 +366,25 @@ class Database:
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
         return removed
+
+    @cython.ccall
+    def replace_data(self, other: Database) -> cython.void:
+        """Take over the keys of another keyspace's database. The caller sets the account of all memory."""
+        stream: Stream
+        self.invalidate_existing()
+        self.keyspace.changes += len(self.values) + len(other.values)
+        self.values = other.values
+        self.expiry_times = other.expiry_times
+        self.expiry_times.memory = self.keyspace.memory
+        for value in self.values.values():
+            if isinstance(value, Stream):
+                stream = value
+                stream.memory.parent = self.keyspace.memory
+        if self.scan_order is not None:
+            self.scan_order.replace(self.values)
+        self.invalidate_existing()
+        if self.keyspace.blocking.count:
+            self.keyspace.blocking.signal_all(self.index)
 
     # Memory accounting.
 

@@ -60,6 +60,13 @@ class ScanOrder:
         self.keys = []
         self.serials = array("Q")
 
+    @cython.ccall
+    def replace(self, keys: Collection[bytes]) -> cython.void:
+        """Replace all keys; serials continue, so that a SCAN in progress returns every new key."""
+        self.keys = list(keys)
+        self.serials = array("Q", range(self.next_serial, self.next_serial + len(self.keys)))
+        self.next_serial += len(self.keys)
+
     def step(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
         """Return (next cursor, keys) of at most `count` positions from the cursor; 0 means the end."""
         at = bisect_left(self.serials, cursor)
