@@ -30,7 +30,7 @@ class Owner:
     def on_continue(self, history: str) -> None:
         self.told.append(("continue", history))
 
-    def on_full_sync(self, history: str, offset: int) -> None:
+    def on_snapshot_begins(self, history: str, offset: int) -> None:
         self.told.append(("full", history, offset))
 
     def on_snapshot_bytes(self, data: bytes) -> None:

@@ -292,6 +292,11 @@ class Engine:
 
     # Waiting.
 
+    def after_replay(self) -> None:
+        """Deliver messages and serve waiters after a change that no client has made."""
+        self.pubsub.deliver(self.woken)
+        self._serve_ready()
+
     @cython.cfunc
     def _serve_ready(self) -> cython.void:
         """Retry the waiters of every key with new data, in order of arrival, until no key is left."""

@@ -1,7 +1,8 @@
-"""Replay of logged commands: they were executed once and are executed again.
+"""Replay of commands that were executed once and are executed again: those of a log, or of a primary.
 
-There is no client: no reply is sent, nothing is recorded, counted, paused or blocked. Only the command's
-function runs. The entry point for clients is engine.py.
+There is no client: no reply is sent, nothing is paused or blocked. Only the command's function runs. The
+commands of a primary (`live`) are counted, and recorded for this server's own log; those of a log are not.
+The entry point for clients is engine.py.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ class Replayer:
     session: Session
     call: Call
     now_ms: Public[cython.longlong]  # the time of the replay, for commands that do not carry their own
+    live: cython.bint  # the commands are those of a primary
 
-    def __init__(self, engine: Engine, now_ms: cython.longlong) -> None:
+    def __init__(self, engine: Engine, now_ms: cython.longlong, live: cython.bint = False) -> None:
         self.engine = engine
         self.keyspace = engine.keyspace
         self.now_ms = now_ms
+        self.live = live
         self.session = Session(0)
         self.session.replayed = True
         self.call = Call(engine, engine.keyspace, engine.server, engine.effects)
@@ -76,9 +79,14 @@ class Replayer:
         call.database = self.keyspace.databases[self.session.database]
         self.keyspace.now = self.now_ms
         self.keyspace.counts_lookups = row.readonly
+        if self.live:
+            call.recording = self.engine.effects.recording
+            row.calls += 1
+            self.engine.stats.commands += 1
         try:
             row.run(call)
         except CommandError as error:
+            row.failed += 1 if self.live else 0
             return wire_text(error)
         except Exception as error:
             logging.getLogger("headrace").exception("a bug in %s", command.name.decode())

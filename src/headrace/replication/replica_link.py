@@ -65,8 +65,8 @@ class LinkEvents(Protocol):
     def on_continue(self, history: str) -> None:
         """Note the history of the stream that follows; it continues the data."""
 
-    def on_full_sync(self, history: str, offset: int) -> None:
-        """Prepare for a snapshot of that history at that offset."""
+    def on_snapshot_begins(self, history: str, offset: int) -> None:
+        """Prepare for a snapshot of that history, empty if it has none, at that offset."""
 
     def on_snapshot_bytes(self, data: bytes) -> None:
         """Store the next bytes of the snapshot."""
@@ -133,6 +133,11 @@ class ReplicaLink:
     def is_loading(self) -> bool:
         """Whether the snapshot is complete, and not loaded yet."""
         return self._step == _LOADING
+
+    @property
+    def is_sync_awaited(self) -> bool:
+        """Whether the primary has asked for an acknowledgement that the log cannot give yet."""
+        return self._synced_wanted >= 0 and self.synced_offset >= 0
 
     # Bytes.
 
@@ -227,7 +232,7 @@ class ReplicaLink:
         elif words[0] == b"+FULLRESYNC" and len(words) == 3 and words[2].isdigit():
             self.history, self.offset = history_id(words[1], line), int(words[2])
             self._step = _SIZE
-            self.events.on_full_sync(self.history, self.offset)
+            self.events.on_snapshot_begins(self.history, self.offset)
         elif line.startswith(RETRY_LATER) or self.failover or not line.startswith(b"-"):
             raise LinkError(f"the primary answered PSYNC with {shown(line)}")
         else:
@@ -249,7 +254,7 @@ class ReplicaLink:
         else:
             raise LinkError(f"the primary sent an invalid size of the snapshot: {shown(line)}")
         if self.legacy:
-            self.events.on_full_sync("", 0)
+            self.events.on_snapshot_begins("", 0)
         self._step = _SNAPSHOT
         if self._mark is None and self._left == 0:
             self._end_snapshot(b"")

@@ -91,6 +91,28 @@ def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulon
 
 
 @cython.ccall
+def count_as_redis_7(
+    stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong
+) -> cython.void:
+    """Count the delivery of ms-seq, by which the group's last ID was moved, as Redis 7.0 counts it.
+
+    Redis 7.0 sends the new position to its replicas, but not the count. Unlike advance(), it looks for
+    deleted entries from ms-seq on, and counts one more even after a trim of unread entries.
+    """
+    deleted: cython.bint = (
+        stream.length > 0
+        and not stream_id.before(
+            stream.max_deleted_ms, stream.max_deleted_seq, stream.first_ms, stream.first_seq
+        )
+        and _may_have_tombstone_from(stream, ms, seq)
+    )
+    if group.entries_read != UNKNOWN and not deleted:
+        group.entries_read += 1
+    elif stream.entries_added > 0:
+        group.entries_read = entries_read_at(stream, ms, seq)
+
+
+@cython.ccall
 def deliver(
     stream: Stream,
     group: Group,

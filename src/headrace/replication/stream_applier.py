@@ -1,0 +1,259 @@
+"""Applies the commands of a primary to an engine.
+
+SELECT               the database of the commands that follow, also after a reconnect
+MULTI ... EXEC       held until EXEC, then applied at once, and recorded as one transaction
+PUBLISH              delivered to this server's subscribers
+write commands       run by a Replayer; recorded for the own log, published as events, blocked readers wake
+
+A command that fails here is counted, and logged once for each name. A command for types that Headrace does
+not have is an error, unless such keys are skipped: then a key here that it would have overwritten is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from headrace.engine.engine import Engine
+from headrace.engine.replaying import Replayer
+from headrace.errors import CommandError, HeadraceError, InvalidStreamId, to_text
+from headrace.streams import delivery
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+
+LOG = logging.getLogger("headrace")
+SET_WHAT = "set replica-skip-foreign-types yes to skip keys of other types"
+# They change no keys.
+IGNORED = frozenset({b"SCRIPT", b"FUNCTION", b"SPUBLISH", b"REPLCONF", b"PING"})
+CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH"})
+# Commands of other types that overwrite a key of any type, or change strings: the index of that key.
+OVERWRITES = {
+    b"SINTERSTORE": 1,
+    b"SUNIONSTORE": 1,
+    b"SDIFFSTORE": 1,
+    b"ZINTERSTORE": 1,
+    b"ZUNIONSTORE": 1,
+    b"ZDIFFSTORE": 1,
+    b"ZRANGESTORE": 1,
+    b"GEOSEARCHSTORE": 1,
+    b"SETBIT": 1,
+    b"BITFIELD": 1,
+    b"PFADD": 1,
+    b"PFMERGE": 1,
+    b"BITOP": 2,
+}
+STORES = frozenset({b"SORT", b"GEORADIUS", b"GEORADIUSBYMEMBER"})  # the key follows STORE or STOREDIST
+# Failures that show that a key has a type which does not exist here.
+FOREIGN_ERRORS = (b"WRONGTYPE", b"ERR no such key", b"ERR Bad data format")
+CLAIM_WORDS = 14  # of the XCLAIM by which a delivery is propagated; its LASTID is the last word
+NAME_MAX = 60  # bytes of a name that are kept and logged
+NAMES_MAX = 1000  # names counted
+
+
+class CannotApply(HeadraceError):
+    """The primary has sent a command without which the data here would differ. The text says what to set."""
+
+
+class StreamApplier:
+    """Applies one primary's commands, in order, from one connection after the other."""
+
+    def __init__(self, engine: Engine, skip_foreign: bool) -> None:
+        self.engine = engine
+        self.keyspace = engine.keyspace
+        self.skip_foreign = skip_foreign
+        self.counts_deliveries = False  # the primary is a Redis 7: see streams/delivery.py
+        self.skipped: dict[str, int] = {}  # by command name
+        self.failed: dict[str, int] = {}
+        self._replayer = Replayer(engine, 0, True)
+        self._held: list[list[bytes]] | None = None  # the transaction being received
+
+    @property
+    def database(self) -> int:
+        """The database that the stream has selected."""
+        return self._replayer.session.database
+
+    def select(self, database: int) -> None:
+        """Select a database, as the position in the stream requires. Raises CannotApply."""
+        self._replay([b"SELECT", b"%d" % database])
+
+    def discard_transaction(self) -> None:
+        """Forget a transaction whose end was not received: the next connection sends all of it."""
+        self._held = None
+
+    def apply(self, commands: Iterable[tuple[list[bytes], int]], now_ms: int) -> int:
+        """Apply commands, each with the offset after it; return how many there were. Raises CannotApply."""
+        keyspace, pubsub = self.keyspace, self.engine.pubsub
+        self._replayer.now_ms = keyspace.now = now_ms
+        kept, count = keyspace.keep_expired, 0
+        keyspace.keep_expired = True
+        try:
+            for argv, _ in commands:
+                count += 1
+                self._apply(argv)
+                if keyspace.blocking.ready or pubsub.outbox:
+                    keyspace.keep_expired = kept
+                    self.engine.after_replay()
+                    keyspace.keep_expired = True
+        finally:
+            keyspace.keep_expired = kept
+        return count
+
+    def _apply(self, argv: list[bytes]) -> None:
+        name = argv[0].upper()
+        if name == b"EXEC":
+            held, self._held = self._held, None
+            self._run_transaction(held or [])
+        elif self._held is not None:
+            if not self._can_run(name, argv):
+                self._require_skipping(name)  # before the first command of the transaction has run
+            self._held.append(argv)
+        elif name == b"MULTI":
+            self._held = []
+        else:
+            self._run(name, argv)
+
+    def _run_transaction(self, commands: list[list[bytes]]) -> None:
+        """Run the commands of a transaction; their effects are one transaction, too."""
+        effects = self.engine.effects
+        effects.begin_transaction()
+        try:
+            for argv in commands:
+                self._run(argv[0].upper(), argv)
+        finally:
+            effects.end_transaction()
+
+    # One command.
+
+    def _can_run(self, name: bytes, argv: list[bytes]) -> bool:
+        """Return whether it is a command that can change data here."""
+        row = self.engine.rows.get(name)
+        if row is None:
+            return False
+        if row.is_plain or len(argv) == 1:
+            return row.command.write or name in CONTROL
+        sub = row.command.subcommand(argv[1])
+        return sub is not None and sub.write
+
+    def _require_skipping(self, name: bytes) -> None:
+        """Raise CannotApply unless the command, which cannot run here, may be skipped."""
+        row = self.engine.rows.get(name)
+        if not (self.skip_foreign or name in IGNORED or (row is not None and row.readonly)):
+            raise CannotApply(f"the primary has sent {shown(name)}, which headrace does not have: {SET_WHAT}")
+
+    def _run(self, name: bytes, argv: list[bytes]) -> None:
+        if name == b"PUBLISH" and len(argv) == 3:
+            self.engine.pubsub.publish(argv[1], argv[2])
+            return
+        if not self._can_run(name, argv):
+            self._require_skipping(name)
+            self._skip(name, argv)
+            return
+        if self.skip_foreign and name == b"COPY" and self._is_missing(argv):
+            self._remove_copy(argv)
+            return
+        claim = self._delivery(argv) if self.counts_deliveries and name == b"XCLAIM" else None
+        error = self._replay(argv)
+        if error is not None:
+            self._on_error(name, argv, error)
+        elif claim is not None:
+            self._count_delivery(argv, *claim)
+
+    def _replay(self, argv: list[bytes]) -> bytes | None:
+        """Run the command; return the text of its error."""
+        try:
+            error = self._replayer.replay(argv)
+        except CommandError as impossible:
+            error = str(impossible).encode("utf-8", "surrogateescape")
+        if error is not None and argv[0].upper() == b"SELECT":
+            shown_number = shown(argv[1]) if len(argv) > 1 else ""
+            raise CannotApply(
+                f"the primary uses the database {shown_number}, there are {len(self.keyspace.databases)}"
+                " here: set `databases` as the primary does"
+            )
+        return error
+
+    def _on_error(self, name: bytes, argv: list[bytes], error: bytes) -> None:
+        """Count the command that failed."""
+        foreign = error.startswith(FOREIGN_ERRORS)
+        if foreign and name == b"RESTORE" and not self.skip_foreign:
+            raise CannotApply(f"the primary has restored a value of an unknown type: {SET_WHAT}")
+        if foreign and self.skip_foreign:
+            self._skip(name, argv)
+            return
+        shown_name = shown(name)
+        if shown_name not in self.failed:
+            LOG.error("the primary's %s fails here: %s", shown_name, to_text(error))
+        count_name(self.failed, shown_name)
+
+    # Keys of types that do not exist here.
+
+    def _skip(self, name: bytes, argv: list[bytes]) -> None:
+        """Count a command that is skipped; remove the key that it overwrites."""
+        shown_name = shown(name)
+        if shown_name not in self.skipped and name not in IGNORED:
+            LOG.warning("skipping %s of the primary: the key has a type that headrace lacks", shown_name)
+        count_name(self.skipped, shown_name)
+        key = overwritten_key(name, argv)
+        if key is not None and key in self.keyspace.databases[self.database].values:
+            self._replay([b"DEL", key])
+
+    def _is_missing(self, argv: list[bytes]) -> bool:
+        return len(argv) > 2 and argv[1] not in self.keyspace.databases[self.database].values
+
+    def _remove_copy(self, argv: list[bytes]) -> None:
+        """Handle COPY of a key that does not exist here: the copy does not either."""
+        words = [word.upper() for word in argv]
+        database = self.database
+        if b"DB" in words[3:-1]:
+            self._replay([b"SELECT", argv[words.index(b"DB", 3) + 1]])
+        self._skip(b"COPY", argv)
+        self._replay([b"SELECT", b"%d" % database])
+
+    # Redis 7 does not propagate how many entries a group has read.
+
+    def _delivery(self, argv: list[bytes]) -> tuple[int, int] | None:
+        """Return the ID of a new entry that the XCLAIM delivers, or None."""
+        if len(argv) != CLAIM_WORDS or argv[5] != argv[-1] or argv[9] != b"1":
+            return None
+        stream = self.keyspace.databases[self.database].values.get(argv[1])
+        group = stream.group(argv[2]) if isinstance(stream, Stream) else None
+        try:
+            entry = stream_id.parse(argv[5], 0)
+        except InvalidStreamId:
+            return None
+        if group is None or (entry.ms, entry.seq) <= (group.last_ms, group.last_seq):
+            return None
+        return entry.ms, entry.seq
+
+    def _count_delivery(self, argv: list[bytes], ms: int, seq: int) -> None:
+        """Count an entry that was delivered, and record the count for the own log."""
+        stream = self.keyspace.databases[self.database].values.get(argv[1])
+        group = stream.group(argv[2]) if isinstance(stream, Stream) else None
+        if isinstance(stream, Stream) and group is not None:
+            delivery.count_as_redis_7(stream, group, ms, seq)
+            words = [b"XGROUP", b"SETID", argv[1], argv[2], argv[5], b"ENTRIESREAD"]
+            self.engine.effects.record(self.database, [*words, b"%d" % group.entries_read])
+
+
+def overwritten_key(name: bytes, argv: list[bytes]) -> bytes | None:
+    """Return the key that a skipped command overwrites at the primary, whatever its type; None for none."""
+    at = OVERWRITES.get(name, 0)
+    if name in (b"RENAME", b"RENAMENX", b"COPY"):
+        at = 2
+    elif name == b"RESTORE":
+        at = 1
+    elif name in STORES:
+        stores = [i + 1 for i, word in enumerate(argv) if word.upper() in (b"STORE", b"STOREDIST")]
+        at = stores[-1] if stores else 0
+    return argv[at] if 0 < at < len(argv) else None
+
+
+def shown(name: bytes) -> str:
+    """Return a name for counters and messages."""
+    return to_text(name[:NAME_MAX])
+
+
+def count_name(counters: dict[str, int], name: str) -> None:
+    """Count a name, of which there may be many."""
+    if name in counters or len(counters) < NAMES_MAX:
+        counters[name] = counters.get(name, 0) + 1
