@@ -77,6 +77,7 @@ LAZY_IMPORTS: dict[str, set[str]] = {
     "headrace.server.disk.startup": {"rich"},
     "headrace.server.loop.listeners": {"headrace.server.loop.tls"},
     "headrace.server.observe.metrics": {"headrace.server.observe.scrapes"},
+    "headrace.server.replication.replica_side": {"headrace.server.loop.tls"},
     "headrace.spark": {"headrace.spark", "pyarrow", "pyspark"},
 }
 # They import public names, or the program's commands, when they are first used.

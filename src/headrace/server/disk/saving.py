@@ -33,7 +33,7 @@ REWRITE_RETRY_MS = 1_000  # after a failed rewrite; doubled each time
 NEEDED_RETRY_MAX_MS = 10_000  # for a rewrite without which there is no log
 GROWTH_RETRY_MAX_MS = 600_000  # for a rewrite that only saves space
 WRITEBACK_BYTES = 4 << 20  # of a large file, between two hints to write them back
-TEMPORARY = re.compile(r"temp-(\d+)\.rdb")
+TEMPORARY = re.compile(r"temp-(\d+)(?:-[a-z]+)?\.rdb")  # of snapshots, also those of replication
 
 SNAPSHOT, REWRITE = "snapshot", "rewrite of the log"
 

@@ -83,6 +83,26 @@ def tls_context(config: Config) -> ssl.SSLContext:
     return context
 
 
+class ClientTls:
+    """The context of connections that this server makes, to its primary."""
+
+    would_block = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+    def __init__(self, config: Config) -> None:
+        """Use the server's own certificate as the client's. Raises UsageError."""
+        self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False  # as in Redis: what counts is who has signed the certificate
+        if config.text("tls-cert-file"):
+            _load_certificate(config, context)
+        file, directory = _readable_path(config, "tls-ca-cert-file"), config.text("tls-ca-cert-dir")
+        if not file and not directory:
+            raise UsageError("tls-replication needs a tls-ca-cert-file or a tls-ca-cert-dir")
+        try:
+            context.load_verify_locations(file or None, directory or None)
+        except ssl.SSLError as wrong:
+            raise UsageError(f"tls-ca-cert-file {file}: {_describe_error(wrong)}") from None
+
+
 def _load_certificate(config: Config, context: ssl.SSLContext) -> None:
     certificate, key = _readable_path(config, "tls-cert-file"), _readable_path(config, "tls-key-file")
     if not certificate or not key:

@@ -1,0 +1,1 @@
+"""Replication of a server: sockets, snapshots for replicas, timers."""

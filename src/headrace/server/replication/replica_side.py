@@ -1,0 +1,507 @@
+"""The replica side of a server: it follows a primary, reconnects, loads snapshots, applies the stream.
+
+connect ─▶ connecting ─▶ handshake ─┬──────────────────────────────▶ connected ─▶ (lost) ─▶ connect
+   ▲                                └▶ sync: file ─▶ load ─▶ swap ─┘
+   └── one second later; after an error that would repeat itself, up to a minute later
+
+The old data are served until the new are loaded. They are loaded between two turns of the event loop, with a
+turn now and then, into a keyspace of their own: a snapshot that cannot be loaded changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.commands.server_interface import Section
+from headrace.engine.engine import Engine
+from headrace.errors import HeadraceError
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.settings import Settings
+from headrace.persistence.aof.manifest import write_all
+from headrace.persistence.damage import Damaged
+from headrace.persistence.data_directory import DataDirectory, File
+from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
+from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
+from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApplier
+from headrace.server.config.config import Config
+from headrace.server.loop.event_loop import EventLoop
+from headrace.server.replication.link_socket import PrimaryConnection
+
+if TYPE_CHECKING:
+    from headrace.server.loop.tls import ClientTls
+
+LOG = logging.getLogger("headrace")
+CONNECT, CONNECTING = "connect", "connecting"
+RETRY_MS = 1000
+RETRY_MAX_MS = 60_000
+TICK_MS = 1000
+SOON_MS = 50  # with unsent bytes, or while the primary waits for a sync of the log
+KEEPALIVE_S = 1.0
+TURN_S = 0.02  # between two turns of the event loop during a load
+STREAM_DATABASE = b"repl-stream-db"
+VERSION = b"redis-ver"
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """The directives of a replica; read for each connection and each report."""
+
+    listening_port: int
+    announced_address: str = ""
+    user: str = ""
+    password: str = ""
+    timeout_s: int = 60
+    skip_foreign: bool = False
+    priority: int = 100
+    read_only: bool = True
+    announced: bool = True
+
+
+class _Interrupted(Exception):
+    """The load is to end: the server stops, or follows another primary now."""
+
+
+class ReplicaSide:
+    """Follows one primary from start() to stop(). All methods are called in the thread of the event loop.
+
+    The owner may replace the callbacks:
+
+    - on_raw(data): bytes of the stream that were applied, for the replicas of this one.
+    - on_new_history(id, offset): the stream goes on from that offset, in a history that may be a new one.
+    - on_full_sync(id, offset): all data were replaced by those of that history at that offset.
+    - restart_log(): all data were replaced; the log on disk still describes the old data.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: EventLoop,
+        files: DataDirectory,
+        settings: Callable[[], ReplicaSettings],
+        *,
+        synced_offset: Callable[[], int] = lambda: -1,
+        tls: Callable[[], ClientTls | None] = lambda: None,
+    ) -> None:
+        """Follow nothing yet.
+
+        Args:
+            files: where snapshots are stored while they are received.
+            settings: returns the present settings.
+            synced_offset: returns how much of the log is synced, measured as engine.effects.offset is; -1
+                if there is no log: Durability.synced_offset.
+            tls: returns what a TLS connection to the primary needs, None for a plain one. May raise
+                UsageError.
+        """
+        self.engine = engine
+        self.loop = loop
+        self.files = files
+        self.settings = settings
+        self.log_synced_offset = synced_offset
+        self.tls = tls
+        self.on_raw: Callable[[bytes], None] = lambda data: None
+        self.on_new_history: Callable[[str, int], None] = lambda history, offset: None
+        self.on_full_sync: Callable[[str, int], None] = lambda history, offset: None
+        self.restart_log: Callable[[], None] = lambda: None
+        self.applier = StreamApplier(engine, False)
+        self.host, self.port = "", 0
+        self.history: str | None = None  # of the data
+        self.connection: PrimaryConnection | None = None
+        self.link: ReplicaLink | None = None
+        self.full_syncs = 0
+        self._offset = 0
+        self._following = False
+        self._failover = False
+        self._retry_at_ms = 0
+        self._failures = 0  # in a row, of a kind that would repeat itself
+        self._last_error = ""
+        self._down_since_ms = 0
+        self._file: File | None = None
+        self._coming: tuple[str, int] = ("", 0)  # history and offset of the snapshot being received
+        self._load_due = False
+        self._loading = False
+        self._last_turn_s = self._last_keepalive_s = 0.0
+        self._positions: deque[tuple[int, int]] = deque()  # (length of the log, offset of the stream)
+        self._synced = -1  # the offset of the stream up to which the log is synced
+
+    # Start and stop.
+
+    def start(self, host: str, port: int, history: str | None, offset: int, failover: bool = False) -> None:
+        """Follow the server at host and port.
+
+        Args:
+            history: the replication ID of the data; None: a snapshot is needed.
+            offset: the position of the data in that history.
+            failover: ask that server, a replica until now, to take over.
+        """
+        self.stop()
+        self.host, self.port = host, port
+        self.history, self._offset = history, offset
+        self._failover = failover
+        self._following = True
+        self._retry_at_ms = self._failures = self._down_since_ms = 0
+        self._last_error = ""
+        self.loop.run_timer_now()
+
+    def stop(self) -> None:
+        """Stop following; the data stay. No-op if nothing is followed."""
+        self._following = False
+        self._disconnect()
+        self._positions.clear()
+        self._synced = -1
+
+    def _disconnect(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = self.link = None
+        self._load_due = False
+        self.applier.discard_transaction()
+        self._remove_file()
+
+    # State.
+
+    @property
+    def offset(self) -> int:
+        """The position of the data in the history."""
+        return self._offset
+
+    @property
+    def stream_database(self) -> int:
+        """The database that the stream has selected, for a snapshot made at this offset."""
+        return self.applier.database
+
+    @property
+    def is_online(self) -> bool:
+        """Whether the stream is being followed."""
+        return self.state == CONNECTED
+
+    @property
+    def state(self) -> str:
+        """The state, as ROLE names it."""
+        if self.link is not None:
+            return self.link.state
+        return CONNECT if self.connection is None else CONNECTING
+
+    # Time.
+
+    def tick(self, now: int) -> int:
+        """Do what is due; return in how many milliseconds there is more to do, -1 for never.
+
+        Must be called between two turns of the event loop.
+        """
+        if not self._following or self._loading:
+            return -1
+        if self.connection is None:
+            if 0 <= self._retry_at_ms - now <= RETRY_MAX_MS:
+                return max(self._retry_at_ms - now, 1)
+            self._connect(now)
+        if self._load_due:
+            self._load(now)
+            now = self.loop.clock.now_ms()
+        link = self.link
+        if link is None:
+            return TICK_MS
+        self._report_synced(link, now)
+        try:
+            link.tick(now)
+        except LinkError as error:
+            self._lose(str(error), repeats=False)
+            return RETRY_MS
+        self._send()
+        return SOON_MS if link.outgoing or link.is_sync_awaited else TICK_MS
+
+    def _connect(self, now: int) -> None:
+        settings = self.settings()
+        self.applier.skip_foreign = settings.skip_foreign
+        self._retry_at_ms = now
+        try:
+            tls = self.tls()
+            self.connection = PrimaryConnection(
+                self.loop, self, self.host, self.port, settings.timeout_s, tls
+            )
+        except (HeadraceError, OSError) as error:
+            self._lose(str(error), repeats=True)
+
+    def _report_synced(self, link: ReplicaLink, now: int) -> None:
+        """Tell the link how much of the stream is in the log, and synced."""
+        synced, effects = self.log_synced_offset(), self.engine.effects
+        if synced < 0:
+            self._positions.clear()
+            self._synced = -1
+        elif not effects.items and link.state == CONNECTED:
+            if not self._positions or self._positions[-1][1] != self._offset:
+                self._positions.append((effects.offset, self._offset))
+            while self._positions and self._positions[0][0] <= synced:
+                self._synced = self._positions[0][1]
+                if len(self._positions) == 1:
+                    break
+                self._positions.popleft()
+        link.report_synced(self._synced, now)
+
+    # The connection.
+
+    def on_open(self) -> None:
+        """Begin the handshake."""
+        settings = self.settings()
+        link = LinkSettings(
+            settings.listening_port,
+            settings.announced_address,
+            settings.user,
+            settings.password,
+            1000 * settings.timeout_s,
+        )
+        now = self.loop.clock.now_ms()
+        self.link = ReplicaLink(link, self, self.history, self._offset, now, self._failover)
+        self._failover = False
+        self._send()
+
+    def on_bytes(self, data: bytes) -> None:
+        """Pass bytes of the primary to the link, and apply the commands in them."""
+        link = self.link
+        if link is None:
+            return
+        now = self.loop.clock.now_ms()
+        try:
+            link.receive(data, now)
+            self._apply(link, now)
+        except (LinkError, CannotApply, OSError) as error:
+            self._lose(str(error), repeats=not isinstance(error, LinkError))
+            return
+        self._send()
+
+    def on_lost(self, reason: str) -> None:
+        """Reconnect in a while."""
+        self._lose(reason, repeats=False)
+
+    def _apply(self, link: ReplicaLink, now: int) -> None:
+        """Apply the complete commands, and pass their bytes on. Raises LinkError or CannotApply."""
+        if link.state != CONNECTED:
+            return
+        try:
+            if self.applier.apply(link.commands(), now):
+                self._failures = 0
+        finally:
+            self._offset = link.offset
+            raw = link.take_raw()
+            if raw:
+                self.on_raw(raw)
+
+    def _send(self) -> None:
+        if self.connection is not None and self.link is not None:
+            self.connection.send(self.link.outgoing)
+
+    def _lose(self, reason: str, repeats: bool) -> None:
+        """Close the connection, and schedule the next one."""
+        now = self.loop.clock.now_ms()
+        if self.state == CONNECTED or not self._down_since_ms:
+            self._down_since_ms = now
+        self._failures = self._failures + 1 if repeats else 0
+        wait = min(RETRY_MS << min(self._failures, 10), RETRY_MAX_MS) if repeats else RETRY_MS
+        if reason != self._last_error:
+            LOG.warning("no link to the primary %s:%d: %s", self.host, self.port, reason)
+            self._last_error = reason
+        self._disconnect()
+        self._retry_at_ms = now + wait
+        self.loop.run_timer_now()
+
+    # What the link tells.
+
+    def on_continue(self, history: str) -> None:
+        """Go on where the last connection ended."""
+        self.history = history
+        self._come_online()
+        LOG.info("following %s:%d from offset %d on", self.host, self.port, self._offset)
+        self.on_new_history(history, self._offset)
+
+    def _come_online(self) -> None:
+        self._last_error = ""
+        self._down_since_ms = 0
+
+    def on_snapshot_begins(self, history: str, offset: int) -> None:
+        """Prepare the file for a snapshot."""
+        LOG.info("receiving a snapshot of %s:%d at offset %d", self.host, self.port, offset)
+        self._remove_file()
+        self._coming = history, offset
+        self._file = self.files.create(file_name())
+
+    def on_snapshot_bytes(self, data: bytes) -> None:
+        """Write a piece of the snapshot to its file."""
+        assert self._file is not None
+        write_all(self._file, data)
+
+    def on_snapshot_complete(self) -> None:
+        """Load the snapshot before the next turn; what follows it stays in the socket until then."""
+        assert self.connection is not None
+        self.connection.pause_reading()
+        self._load_due = True
+        self.loop.run_timer_now()
+
+    def _remove_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            with suppress(OSError):
+                self.files.remove(file_name())
+
+    # Loading.
+
+    def _load(self, now: int) -> None:
+        """Load the snapshot, and let it replace the data."""
+        link = self.link
+        assert link is not None
+        self._load_due = False
+        self._loading = True
+        keyspace = Keyspace(settings_for_loading(self.engine.keyspace.settings))
+        try:
+            loaded = self._read(keyspace, now)
+        except _Interrupted:
+            self._load_due = self.link is link  # unless the server ends, the load begins again
+            return
+        except (HeadraceError, OSError) as error:
+            text = f"{error}; {SET_WHAT}" if is_foreign(error) else str(error)
+            self._lose(f"its snapshot cannot be loaded: {text}", repeats=True)
+            return
+        finally:
+            self._loading = False
+        self._replace(link, keyspace, loaded)
+
+    def _read(self, keyspace: Keyspace, now: int) -> LoadedSnapshot:
+        self._last_turn_s = self._last_keepalive_s = time.monotonic()
+        with closing(self.files.source(file_name())) as source:
+            return read_rdb(source, keyspace, now_ms=now, keep_expired=True, progress=self._on_progress)
+
+    def _on_progress(self, done: int) -> None:
+        """Serve clients during a load, and show the primary that it goes on."""
+        seconds = time.monotonic()
+        link = self.link
+        if link is not None and seconds - self._last_keepalive_s >= KEEPALIVE_S:
+            self._last_keepalive_s = seconds
+            link.keepalive()
+            self._send()
+        if seconds - self._last_turn_s >= TURN_S:
+            self.loop.run_once(0)
+            self._last_turn_s = time.monotonic()
+        if self.loop.interrupted or link is None or link is not self.link:
+            raise _Interrupted
+
+    def _replace(self, link: ReplicaLink, keyspace: Keyspace, loaded: LoadedSnapshot) -> None:
+        history, offset = self._coming
+        self.history, self._offset = history or None, offset
+        self.engine.keyspace.replace_databases(keyspace)
+        self._remove_file()
+        self.full_syncs += 1
+        self._failures = 0
+        self._positions.clear()
+        self._synced = -1
+        self.applier.counts_deliveries = loaded.aux.get(VERSION, b"").startswith(b"7.")
+        LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
+        self.restart_log()
+        self.engine.after_replay()
+        now = self.loop.clock.now_ms()
+        try:
+            self.applier.select(int(loaded.aux.get(STREAM_DATABASE, b"0")))
+            self.on_full_sync(history, offset)
+            link.loaded(now)
+            self._come_online()
+            self._apply(link, now)
+        except (LinkError, CannotApply) as error:
+            self._lose(str(error), repeats=True)
+            return
+        self._send()
+        if self.connection is not None:
+            self.connection.resume_reading()
+
+    # Reports.
+
+    def role(self) -> list[object]:
+        """Return ROLE's reply."""
+        offset = self._offset if self.is_online else -1
+        return [b"slave", self.host.encode(), self.port, self.state.encode(), offset]
+
+    def info(self) -> Section:
+        """Return the fields of INFO replication that follow the role."""
+        now, link, settings = self.loop.clock.now_ms(), self.link, self.settings()
+        silent = -1 if link is None else max(now - link.last_received_ms, 0) // 1000
+        syncing = link is not None and link.state == "sync"
+        fields: Section = [
+            ("master_host", self.host),
+            ("master_port", self.port),
+            ("master_link_status", "up" if self.is_online else "down"),
+            ("master_last_io_seconds_ago", silent if self.is_online else -1),
+            ("master_sync_in_progress", int(syncing)),
+            ("slave_read_repl_offset", self._offset),
+            ("slave_repl_offset", self._offset),
+        ]
+        if link is not None and syncing:
+            total, read = link.snapshot_bytes, link.snapshot_received
+            fields += [
+                ("master_sync_total_bytes", total),
+                ("master_sync_read_bytes", read),
+                ("master_sync_left_bytes", total - read),
+                ("master_sync_perc", f"{100 * read / total if total else 0:.2f}"),
+                ("master_sync_last_io_seconds_ago", silent),
+            ]
+        if not self.is_online:
+            down = max(now - self._down_since_ms, 0) // 1000 if self._down_since_ms else -1
+            fields.append(("master_link_down_since_seconds", down))
+        return [
+            *fields,
+            ("slave_priority", settings.priority),
+            ("slave_read_only", int(settings.read_only)),
+            ("replica_announced", int(settings.announced)),
+        ]
+
+
+def settings_of(config: Config, listening_port: int) -> ReplicaSettings:
+    """Return the settings that the configuration contains.
+
+    Args:
+        listening_port: the port of this server, which replica-announce-port overrides.
+    """
+    return ReplicaSettings(
+        config.number("replica-announce-port") or listening_port,
+        config.text("replica-announce-ip"),
+        config.text("masteruser"),
+        config.text("masterauth"),
+        config.number("repl-timeout"),
+        config.flag("replica-skip-foreign-types"),
+        config.number("replica-priority"),
+        config.flag("replica-read-only"),
+        config.flag("replica-announced"),
+    )
+
+
+def tls_of(config: Config) -> ClientTls | None:
+    """Return what a TLS connection to the primary needs; None without tls-replication. Raises UsageError."""
+    if not config.flag("tls-replication"):
+        return None
+    from headrace.server.loop.tls import ClientTls
+
+    return ClientTls(config)
+
+
+def file_name() -> str:
+    """Return the name of the file that a snapshot is received into."""
+    return f"temp-{os.getpid()}-sync.rdb"
+
+
+def settings_for_loading(settings: Settings) -> Settings:
+    """Return the settings of the keyspace that a snapshot is loaded into: read_rdb() changes them."""
+    made = Settings()
+    made.databases = settings.databases
+    made.stream_idmp_duration = settings.stream_idmp_duration
+    made.stream_idmp_maxsize = settings.stream_idmp_maxsize
+    made.stream_node_max_bytes = settings.stream_node_max_bytes
+    made.stream_node_max_entries = settings.stream_node_max_entries
+    return made
+
+
+def is_foreign(error: Exception) -> bool:
+    """Return whether a snapshot contains a type that Headrace does not have."""
+    return isinstance(error, Damaged) and "streams and strings only" in error.what
