@@ -114,3 +114,24 @@ def test_after_a_promotion_expired_keys_are_deleted_and_recorded():
     engine.tick(LATE)
     assert engine.effects.take() == [(0, [b"DEL", b"k"]), (0, [b"DEL", b"l"])]
     assert engine.keyspace.expired == 2
+
+
+def test_a_pause_of_writes_keeps_expired_keys_and_hides_them():
+    """As in redis-server: the data stays the same until the pause ends."""
+    with redis_server() as port, RawRedis(port) as theirs:
+        engine = Engine()
+        engine.record_effects(True)
+        session = engine.session()
+        for line in ("SET lasting v", "SET k v PX 100", "WATCH k", "CLIENT PAUSE 600000 WRITE"):
+            assert ask(engine, session, line, 1000) == theirs.ask(*line.split()) == b"+OK\r\n"
+        wait_until(lambda: theirs.ask("EXISTS", "k") == b":0\r\n")
+        engine.tick(LATE)
+        engine.effects.take()
+        for line in ("GET k", "TTL k", "KEYS *", "SCAN 0", "DBSIZE", "RANDOMKEY", "MULTI", "PING", "EXEC"):
+            assert ask(engine, session, line) == theirs.ask(*line.split()), line
+        assert engine.effects.take() == []
+        for line in ("CLIENT UNPAUSE", "GET k"):
+            assert ask(engine, session, line) == theirs.ask(*line.split())
+        engine.tick(LATE + 1)
+        assert ask(engine, session, "DBSIZE") == b":1\r\n"
+        assert engine.effects.take() == [(0, [b"DEL", b"k"])]

@@ -163,6 +163,7 @@ class WriteGate:
             writes_only = writes_only and self.writes_only
         self.paused_until = paused_until
         self.writes_only = writes_only
+        self.eviction.keyspace.pause_expiry = True
         self._update_shut()
 
     @cython.ccall
@@ -183,6 +184,7 @@ class WriteGate:
         self.paused_requests = {}
         self.paused_until = 0
         self.writes_only = False
+        self.eviction.keyspace.pause_expiry = False
         self._update_shut()
         return found
 

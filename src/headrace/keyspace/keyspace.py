@@ -3,9 +3,10 @@
 A value is `bytes` (a string), `bytearray` (a string changed in place) or a `Stream`. Reading a key that has
 expired deletes it and finds nothing. Nothing here reads a clock: the engine sets `now`.
 
-    neither flag   an expired key is deleted, by the sweep or when it is accessed
+    no flag        an expired key is deleted, by the sweep or when it is accessed
     hide_expired   on a replica: it is missing, but only its primary deletes it
-    keep_expired   it is present, for requests that were executed before it expired; overrides hide_expired
+    pause_expiry   during CLIENT PAUSE: it is missing, and deleted afterwards
+    keep_expired   it is present, for requests that were executed before it expired; overrides the others
 
 A replica drops old idempotency records and compacts tombstones by itself: after a promotion its clock decides
 about the records in any case, and compaction changes no content.
@@ -75,6 +76,7 @@ class Keyspace:
     # no key expires: a log is replayed, which contains its own deletions
     keep_expired: Public[cython.bint]
     hide_expired: Public[cython.bint]  # expired keys are missing and stay: the primary deletes them
+    pause_expiry: Public[cython.bint]  # expired keys are missing and stay until the pause ends
     has_ttls: cython.bint  # some key may have an expiry; False saves asking every database
     changes: Public[cython.longlong]  # number of modifications of keys
     hits: Public[cython.longlong]
@@ -96,6 +98,7 @@ class Keyspace:
         self.counts_lookups = False
         self.keep_expired = False
         self.hide_expired = False
+        self.pause_expiry = False
         self.has_ttls = False
         self.changes = 0
         self.hits = 0
@@ -129,6 +132,11 @@ class Keyspace:
         self.changes += 1
         self.blocking.signal_all(first)
         self.blocking.signal_all(second)
+
+    @cython.ccall
+    def hides_expired(self) -> cython.bint:
+        """Return whether expired keys are missing without being deleted."""
+        return self.hide_expired or self.pause_expiry
 
     @cython.ccall
     def flush_all(self) -> cython.Py_ssize_t:
@@ -174,7 +182,7 @@ class Keyspace:
         database: Database
         earliest: cython.longlong = self.idempotency_sweeper.next_sweep_ms()
         at: cython.longlong
-        if not self.has_ttls or self.hide_expired:
+        if not self.has_ttls or self.hides_expired():
             return earliest
         self.has_ttls = False
         for database in self.databases:
@@ -257,8 +265,8 @@ class Database:
 
     @cython.ccall
     def is_hidden(self, key: bytes) -> cython.bint:
-        """Return whether the key has expired and is kept until the primary deletes it."""
-        return self.keyspace.hide_expired and key in self.values and not self.contains(key)
+        """Return whether the key has expired and is missing, but must not be deleted now."""
+        return self.keyspace.hides_expired() and key in self.values and not self.contains(key)
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
@@ -271,7 +279,7 @@ class Database:
     def keys(self) -> list[bytes]:
         """Return all keys that have not expired, oldest first."""
         self.size()
-        if self.keyspace.hide_expired:
+        if self.keyspace.hides_expired():
             return [key for key in self.values if self.contains(key)]
         return list(self.values)
 
@@ -285,7 +293,7 @@ class Database:
         while True:
             key: bytes = self.keyspace.random.choice(keys)
             if key in self.values:
-                if not self.keyspace.hide_expired or self.contains(key):
+                if not self.keyspace.hides_expired() or self.contains(key):
                     return key
                 tries += 1
                 if tries == RANDOM_TRIES_MAX:
@@ -446,7 +454,7 @@ class Database:
     def sweep(self, budget: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Delete at most `budget` expired keys; return how many were deleted."""
         deleted: cython.Py_ssize_t = 0
-        if self.keyspace.keep_expired or self.keyspace.hide_expired:
+        if self.keyspace.keep_expired or self.keyspace.hides_expired():
             return 0
         while deleted < budget:
             key = self.expiry_times.next_due_key(self.keyspace.now)
@@ -461,7 +469,7 @@ class Database:
         """Return whether the key is missing because it has expired; delete it unless it is only hidden."""
         if self.keyspace.keep_expired or not self.expiry_times.is_due(key, self.keyspace.now):
             return False
-        if not self.keyspace.hide_expired:
+        if not self.keyspace.hides_expired():
             self._delete_expired(key)
         return True
 
