@@ -21,7 +21,7 @@ REPLICATION = [
         "min-replicas-max-lag",
         Number(0, U31_MAX),
         "10",
-        "Seconds since a replica's last acknowledgement within which it counts for min-replicas-to-write.",
+        "Seconds a replica may be silent and still count for min-replicas-to-write.",
         alias="min-slaves-max-lag",
     ),
     Directive(
@@ -35,7 +35,7 @@ REPLICATION = [
         "propagation-error-behavior",
         Choice(("ignore", "panic", "panic-on-replicas")),
         "ignore",
-        "Accepted, without effect: a replica that cannot execute its primary's request synchronises again.",
+        "Accepted, without effect: a replica that fails synchronises again.",
     ),
     Directive(
         "repl-backlog-size",
@@ -91,7 +91,7 @@ REPLICATION = [
         "replica-announce-ip",
         Text(),
         "",
-        "The address that this replica reports to its primary; empty: the primary sees it.",
+        "The address that this replica reports to its primary; empty: its own.",
         alias="slave-announce-ip",
     ),
     Directive(
@@ -106,7 +106,7 @@ REPLICATION = [
         "replica-ignore-maxmemory",
         Flag(),
         "yes",
-        "Leave eviction to the primary; no: a replica rejects writes and evicts by itself.",
+        "A replica leaves eviction to its primary.",
         alias="slave-ignore-maxmemory",
     ),
     Directive(
@@ -127,14 +127,14 @@ REPLICATION = [
         "replica-serve-stale-data",
         Flag(),
         "yes",
-        "Serve clients while the link to the primary is down; no: reject all but a few commands.",
+        "Serve clients while the link to the primary is down; no: reject most requests.",
         alias="slave-serve-stale-data",
     ),
     Directive(
         "replica-skip-foreign-types",
         Flag(),
         "no",
-        "Skip keys of types that do not exist here; no: refuse a primary that has such keys.",
+        "Skip keys of types that do not exist here; no: refuse a primary with such keys.",
     ),
     Directive(
         "replicaof",
