@@ -12,6 +12,7 @@ from mutations import Mutator
 from targets_files import LYING, OPCODES
 from using import NOW, use
 
+from foreign_values import VALUES, string
 from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
@@ -109,3 +110,26 @@ def test_files_are_refused_or_work(seed):
                     value.check()
     assert max(places) <= 8, "damage is named behind the end of the file"
     assert taken > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_files_with_foreign_types_are_refused_or_skipped(seed):
+    rng = random.Random(SEED + seed)
+    files = []
+    for _ in range(8):
+        values = [value for value in rng.choices(VALUES, k=4) if not value[1].startswith(b"VALKEY")]
+        parts = [bytes([kind]) + string(b"k") + build(rng) for kind, _, _, build in values]
+        files.append(b"".join(part + b"\x00" + string(b"s%d" % n) + b"\x01v" for n, part in enumerate(parts)))
+    mutator = Mutator(rng, LYING + OPCODES, SIZE_MAX)
+    skipped, places = 0, [0]
+    for _ in range(ROUNDS):
+        data = b"REDIS0014" + mutator.mutated(rng.choice(files), rng.choice(files)) + b"\xff"
+        try:
+            source = io.BytesIO(data + crc(data))
+            loaded = read_rdb(source, Engine().keyspace, now_ms=NOW, merge=True, skip_foreign_types=True)
+        except Damaged as error:
+            places.append(error.offset - len(data))
+            continue
+        skipped += sum(loaded.skipped.values())
+    assert max(places) <= 8, "damage is named behind the end of the file"
+    assert skipped > 0

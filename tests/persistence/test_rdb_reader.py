@@ -124,8 +124,8 @@ def test_keys_are_read_with_their_expiry():
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(1, "a list"), (14, "a list"), (2, "a set"), (5, "a sorted set"), (4, "a hash"), (16, "a hash")]
-    + [(7, "a module's value"), (99, "unknown type 99"), (28, "unknown type 28")],
+    [(1, "'list'"), (14, "'list'"), (2, "'set'"), (5, "'sorted set'"), (4, "'hash'"), (16, "'hash'")]
+    + [(7, "'module value'"), (99, "unknown type 99"), (29, "unknown type 29")],
 )
 def test_values_of_other_types_are_named(kind, name):
     data = file(b"\xfe\x00", key(b"fine"), key(b"other", kind=bytes([kind])))

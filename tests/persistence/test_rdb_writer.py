@@ -250,6 +250,13 @@ def test_the_head_contains_the_version():
     assert reloaded(saved(engine)[0])[1].aux[b"aof-base"] == b"0"
 
 
+def test_more_auxiliary_fields_follow_the_usual_ones():
+    more = {b"repl-stream-db": b"3", b"repl-offset": b"%d" % (1 << 40), b"empty": b""}
+    _, loaded = reloaded(saved(Engine(), aux=more)[0])
+    assert list(loaded.aux)[2] == b"aof-base"
+    assert dict(list(loaded.aux.items())[3:]) == more
+
+
 def test_progress_is_told_now_and_then():
     engine = Engine()
     rng = random.Random(5)

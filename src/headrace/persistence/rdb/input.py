@@ -188,6 +188,37 @@ class RdbInput(ReadBuffer):
         """Read n bytes."""
         return self._take(n, self.offset())
 
+    # ---- what is not needed
+
+    @cython.ccall
+    def skip(self, n: cython.ulonglong) -> cython.void:
+        """Consume n bytes without keeping them."""
+        step: cython.Py_ssize_t
+        while n > 0:
+            if self.at == self.filled:
+                self._fill(1)
+            step = self.filled - self.at
+            if n < mem.as_unsigned(step):
+                step = n
+            self.at += step
+            n -= mem.as_unsigned(step)
+
+    @cython.ccall
+    def skip_string(self) -> cython.void:
+        """Consume a string in any encoding; it is not decompressed."""
+        at: cython.longlong = self.offset()
+        n: cython.ulonglong = self._length()
+        if not self.coded:
+            self.skip(n)
+        elif n == LZF:
+            n = self.length()
+            self.length()
+            self.skip(n)
+        elif n <= INT32:
+            self.skip(1 << n)
+        else:
+            raise Damaged(at, f"a string of the unknown encoding {n}")
+
     # ---- inside
 
     @cython.cfunc

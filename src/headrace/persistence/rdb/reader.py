@@ -2,7 +2,9 @@
 
 REDIS0010 | VALKEY080                the magic, with the version in decimal
 FA string string                     auxiliary field: name, value; any number, also between keys
+F3 count, then: u32, module data     metadata of the next key, by modules; skipped or rejected
 F5 string                            a library of functions; skipped
+F7 length length length, module data of a module, for no key; skipped or rejected
 FE length                            the keys that follow are of this database
 FB length length                     number of keys, and of those that expire; a hint
 F4 length length length              a hint about a cluster slot
@@ -10,6 +12,8 @@ FC i64 le ms | FD i32 le s           when the next key expires
 F8 length | F9 byte                  LRU or LFU data of the next key; skipped
 type byte, string, object            a key and its value
 FF                                   the end, and the CRC-64 of all bytes before it; 0: not computed
+
+Keys of types that Headrace does not hold are rejected, or skipped and counted: see foreign_types.py.
 """
 
 from __future__ import annotations
@@ -20,27 +24,19 @@ from typing import Protocol
 
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.damage import Damaged
-from headrace.persistence.rdb import stream_extras
+from headrace.persistence.rdb import foreign_types, stream_extras
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
 from headrace.streams.stream import Stream
 
 CHECKSUM_SINCE = 5  # the first version with a checksum
 
+KEY_METADATA = 0xF3
 SLOT_HINT, FUNCTIONS, OLD_FUNCTIONS, MODULE_AUX = 0xF4, 0xF5, 0xF6, 0xF7
 IDLE, FREQUENCY, AUX, SIZE_HINT = 0xF8, 0xF9, 0xFA, 0xFB
 EXPIRES_MS, EXPIRES_S, DATABASE, END = 0xFC, 0xFD, 0xFE, 0xFF
 STRING = 0
 FIRST_OPCODE = 0xF0
-
-OTHER_TYPES = {
-    "a list": (1, 10, 14, 18),
-    "a set": (2, 11, 20),
-    "a sorted set": (3, 5, 12, 17),
-    "a hash": (4, 9, 13, 16, 22, 23, 24, 25),
-    "a module's value": (6, 7),
-}
-TYPE_NAMES = {number: name for name, numbers in OTHER_TYPES.items() for number in numbers}
 
 
 class ByteReader(Protocol):
@@ -62,6 +58,8 @@ class LoadedSnapshot:
     strings: int = 0
     entries: int = 0
     functions: int = 0  # libraries skipped
+    skipped: dict[str, int] = field(default_factory=dict)  # keys skipped, by the name of their type
+    module_data: int = 0  # modules' data skipped, of keys and of none
     end: int = 0  # the offset after the checksum
 
 
@@ -72,6 +70,8 @@ def read_rdb(
     now_ms: int,
     keep_expired: bool = False,
     merge: bool = False,
+    skip_foreign_types: bool = False,
+    foreign_advice: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> LoadedSnapshot:
     """Put all keys of source into keyspace, without events.
@@ -79,6 +79,8 @@ def read_rdb(
     Args:
         now_ms: Unix milliseconds; keys that have expired by then are dropped unless keep_expired.
         merge: replace keys that exist already.
+        skip_foreign_types: skip and count keys of types that Headrace does not hold, and data of modules.
+        foreign_advice: if those are not skipped, the advice in the error that they cause.
         progress: called about every MiB with the bytes read.
 
     Raises:
@@ -86,6 +88,7 @@ def read_rdb(
     """
     file = _RdbFile(source, keyspace, progress)
     file.now_ms, file.keep_expired, file.merge = now_ms, keep_expired, merge
+    file.skip_foreign_types, file.foreign_advice = skip_foreign_types, foreign_advice
     heard = keyspace.settings.notify_keyspace_events
     keyspace.settings.notify_keyspace_events = 0
     try:
@@ -101,6 +104,8 @@ class _RdbFile:
     now_ms: int
     keep_expired: bool
     merge: bool
+    skip_foreign_types: bool
+    foreign_advice: str
 
     def __init__(
         self, source: ByteReader, keyspace: Keyspace, progress: Callable[[int], None] | None
@@ -172,11 +177,29 @@ class _RdbFile:
         elif opcode == FUNCTIONS:
             inp.string()
             self.loaded.functions += 1
-        elif opcode in (MODULE_AUX, OLD_FUNCTIONS):
-            what = "data of a module" if opcode == MODULE_AUX else "functions of a preview of Redis 7"
-            raise Damaged(at, f"{what}: headrace cannot read those")
+        elif opcode == MODULE_AUX or (opcode == KEY_METADATA and not self._is_valkey()):
+            self._module_data(opcode, at)
+        elif opcode == OLD_FUNCTIONS:
+            raise Damaged(at, "functions of a preview of Redis 7: headrace cannot read those")
         else:
             raise Damaged(at, f"the opcode {opcode:#x}, which is not known here")
+
+    def _module_data(self, opcode: int, at: int) -> None:
+        """Skip data of modules, or reject them."""
+        inp = self.inp
+        if not self.skip_foreign_types:
+            raise Damaged(at, "data of a module: headrace cannot read those", advice=self.foreign_advice)
+        if opcode == MODULE_AUX:
+            inp.length(), inp.length(), inp.length()
+            foreign_types.skip_module_data(inp)
+        else:
+            for _ in range(inp.length()):
+                inp.u32()
+                foreign_types.skip_module_data(inp)
+        self.loaded.module_data += 1
+
+    def _is_valkey(self) -> bool:
+        return self.loaded.version.startswith("VALKEY")
 
     def _select(self, number: int, at: int) -> None:
         databases = len(self.keyspace.databases)
@@ -190,8 +213,8 @@ class _RdbFile:
         inp, loaded = self.inp, self.loaded
         at = inp.offset() - 1
         if kind != STRING and not is_stream(kind):
-            name = TYPE_NAMES.get(kind, f"a value of the unknown type {kind}")
-            raise Damaged(at, f"{name}: headrace holds streams and strings only")
+            self._foreign_key(kind, at)
+            return
         key = inp.string()
         value: bytes | Stream
         if kind == STRING:
@@ -209,6 +232,19 @@ class _RdbFile:
         else:
             loaded.strings += 1
         self._put(key, value, expires_ms, at)
+
+    def _foreign_key(self, kind: int, at: int) -> None:
+        """Skip a key of a type that Headrace does not hold, or reject it."""
+        name = foreign_types.TYPE_NAMES.get(kind)
+        if name is None:
+            raise Damaged(at, f"a value of the unknown type {kind}: headrace holds streams and strings only")
+        if not self.skip_foreign_types:
+            what = f"a key of the type {name!r}: headrace holds streams and strings only"
+            raise Damaged(at, what, advice=self.foreign_advice)
+        self.inp.skip_string()
+        foreign_types.skip_value(self.inp, kind, self._is_valkey())
+        self.loaded.skipped[name] = self.loaded.skipped.get(name, 0) + 1
+        self.expires_ms = self.kept = None
 
     def _stream(self, kind: int, at: int) -> Stream:
         stream = read_stream(self.inp, kind, self.keyspace)

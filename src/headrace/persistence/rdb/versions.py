@@ -7,7 +7,8 @@
     redis-8.6     REDIS0013   26             idempotent producers               Redis 8.6 on
     redis-8.8     REDIS0014   27             pending entries without an owner   Redis 8.8 on
 
-Headrace itself loses nothing in any of them: see stream_extras.py.
+Headrace itself loses nothing in any of them: see stream_extras.py. A full synchronisation sends `compatible`,
+which every replica loads.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Keys and iids that have expired at now_ms are left out. Data that only Headrace 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import cython
@@ -44,6 +44,7 @@ def write_rdb(
     compress: bool = True,
     checksum: bool = True,
     aof_base: bool = False,
+    aux: Mapping[bytes, bytes] | None = None,
     now_ms: int,
     progress: Callable[[int], None] | None = None,
 ) -> SnapshotSize:
@@ -52,6 +53,7 @@ def write_rdb(
     Args:
         checksum: False writes zeros, which readers accept as "not computed".
         aof_base: the file is the base of a log.
+        aux: more auxiliary fields, by name.
         progress: called about every MiB with the bytes written.
 
     Raises what sink raises.
@@ -61,6 +63,8 @@ def write_rdb(
     _write_aux(out, b"redis-bits", 64)
     _write_aux(out, b"ctime", now_ms // 1000)
     _write_aux(out, b"aof-base", int(aof_base))
+    for name, value in (aux or {}).items():
+        _write_aux(out, name, value)
     keys = sum(_write_database(out, database, version, now_ms) for database in keyspace.databases)
     out.byte(END)
     out.u64le(out.crc() if checksum else 0)
