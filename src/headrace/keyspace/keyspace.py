@@ -297,7 +297,16 @@ class Database:
                     return key
                 tries += 1
                 if tries == RANDOM_TRIES_MAX:
-                    return next((other for other in self.values if self.contains(other)), key)
+                    visible = self._first_visible_key()
+                    return key if visible is None else visible
+
+    @cython.cfunc
+    def _first_visible_key(self) -> bytes | None:
+        """Return the oldest key that is not hidden, or None."""
+        for key in self.values:
+            if self.contains(key):
+                return key
+        return None
 
     def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
         """Return (next cursor, some keys). Cursor 0 begins; a next cursor of 0 means the end."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import cython
-
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64
 from headrace.commands.call import Call, write_acknowledged
 from headrace.commands.connection.client import parse_deadline
@@ -232,7 +230,7 @@ def run_wait(call: Call) -> None:
         call.wait([ACKNOWLEDGED], deadline, serve, "acknowledged")
 
 
-def waiter_for(replicas: cython.longlong) -> Callable[[Call], bool]:
+def waiter_for(replicas: int) -> Callable[[Call], bool]:
     """Return the `serve` function that replies as soon as so many replicas have the caller's writes."""
 
     def serve(call: Call) -> bool:

@@ -46,7 +46,7 @@ class BadReplicaCount(CommandError):
     text = "ERR value is out of range, must be positive"
 
 
-class WaitOnReplica(CommandError):
+class WaitAofOnReplica(CommandError):
     text = (
         "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just"
         " local and are not propagated."
@@ -101,7 +101,7 @@ def run_waitaof(call: Call) -> None:
     replicas = replica_count(call.argv[2])
     deadline = parse_deadline(call.argv[3], call.now)
     if call.server.replication.is_replica():
-        raise WaitOnReplica()
+        raise WaitAofOnReplica()
     call.session.awaited_offset = target_offset(call)
     serve = waiter_for(local, replicas)
     if not call.may_block:
