@@ -42,6 +42,10 @@ class Effects:
         """Begin an EXEC: all effects until end_transaction() are atomic."""
         self._transaction = len(self.items)
 
+    def in_transaction(self) -> bool:
+        """Return whether an EXEC is running."""
+        return self._transaction >= 0
+
     @cython.ccall
     def end_transaction(self) -> cython.void:
         """End the EXEC."""
