@@ -9,6 +9,8 @@ ID: within one history an offset identifies the state of the data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headrace.commands.session import Session
 from headrace.errors import CommandError
 
@@ -19,6 +21,10 @@ NO_HISTORY = "0" * 40
 
 class NoReplication(CommandError):
     text = "ERR this database has no replication: it lives in a program"
+
+
+class NotShuttingDown(CommandError):
+    text = "ERR No shutdown in progress."
 
 
 class ReplicationInterface:
@@ -47,6 +53,9 @@ class ReplicationInterface:
     def counters(self) -> Section:
         """Return the fields of INFO stats."""
         return [("sync_full", 0), ("sync_partial_ok", 0), ("sync_partial_err", 0)]
+
+    def publish(self, channel: bytes, message: bytes) -> None:
+        """Send a published message to the replicas, whose subscribers get it, too."""
 
     # The role.
 
@@ -105,6 +114,16 @@ class ReplicationInterface:
 
     def request_acknowledgements(self) -> None:
         """Ask all replicas once, after this turn, to acknowledge now."""
+
+    # Shutdown.
+
+    def delay_shutdown(self, finish: Callable[[], None], session: Session | None) -> bool:
+        """Call finish() when the replicas have everything; return False if there is nothing to wait for."""
+        return False
+
+    def abort_shutdown(self) -> None:
+        """Abort a shutdown that waits for replicas. Raises CommandError if there is none."""
+        raise NotShuttingDown()
 
     # Failover.
 

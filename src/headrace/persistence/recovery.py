@@ -41,6 +41,7 @@ class Recovered(NamedTuple):
     keys: int
     commands: int  # replayed from the log
     notes: list[str]  # sentences for the operator
+    aux: dict[bytes, bytes]  # the auxiliary fields of a snapshot that is the only source
 
 
 def recover(
@@ -82,7 +83,8 @@ def recover(
         else:
             source = "nothing"
     keys = sum(len(database.values) for database in keyspace.databases)
-    return Recovered(manifest, source, recovery.read, keys, recovery.commands, recovery.notes)
+    aux = recovery.loaded.aux if source == "snapshot" and recovery.loaded is not None else {}
+    return Recovered(manifest, source, recovery.read, keys, recovery.commands, recovery.notes, aux)
 
 
 class Recovery:

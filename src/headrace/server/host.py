@@ -295,6 +295,7 @@ class ServerHost(ServerInterface):
             ("instantaneous_input_kbps", f"{rates[1] / 1024:.2f}"),
             ("instantaneous_output_kbps", f"{rates[2] / 1024:.2f}"),
             ("rejected_connections", self.rejected),
+            *self.replication.counters(),
             ("latest_fork_usec", self.saving.fork_us),
         ]
 

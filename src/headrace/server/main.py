@@ -41,6 +41,9 @@ from headrace.server.observe import heap, memory_limit
 from headrace.server.observe.logs import apply_log, reopen_log, start_log
 from headrace.server.observe.metrics import Metrics
 from headrace.server.observe.notify import notify
+from headrace.server.replication.primary_side import PrimarySide
+from headrace.server.replication.replica_side import ReplicaSide, settings_of, tls_of
+from headrace.server.replication.server_replication import ServerReplication
 
 DESCRIPTORS_KEPT = 64  # for other uses than clients: listeners, files, libraries
 TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"
@@ -120,13 +123,41 @@ class Server:
         self.durability = Durability(config, self.engine, self.loop, self.disk, self.wake)
         self.saving = SaveManager(config, self.engine, self.disk, self.durability, self.clock.now_ms())
         self.host.startup, self.host.durability, self.host.saving = self.startup, self.durability, self.saving
-        self.timers = Timers(config, self.host, self.loop, self.durability, self.saving)
+        self.replication = self._make_replication()
+        self.host.replication = self.replication
+        self.timers = Timers(config, self.host, self.loop, self.durability, self.saving, self.replication)
         self.saving.run_timer_now = self.loop.run_timer_now
         self.wake_sender, self.wake_receiver = socket.socketpair()
         self.wake_sender.setblocking(False)
         self.wake_receiver.setblocking(False)
         self.log_enabled = False  # the value of appendonly that is in effect
         self.files_to_remove: list[str] = []  # pidfile and port-file
+
+    def _make_replication(self) -> ServerReplication:
+        replicas = PrimarySide(
+            self.config,
+            self.engine,
+            self.loop,
+            self.durability,
+            lambda: self.disk.path(f"temp-{os.getpid()}-replicas.rdb"),
+        )
+        replica_side = ReplicaSide(
+            self.engine,
+            self.loop,
+            self.disk,
+            lambda: settings_of(self.config, self.host.port),
+            synced_offset=self.durability.synced_offset,
+            tls=lambda: tls_of(self.config),
+        )
+        replica_side.restart_log = self._restart_log
+        replication = ServerReplication(self.config, self.engine, replicas, replica_side)
+        self.saving.snapshot_fields = replication.snapshot_fields
+        return replication
+
+    def _restart_log(self) -> None:
+        """Rewrite the log: the data in memory did not come through it."""
+        if self.durability.log is not None:
+            self.saving.queue_rewrite()
 
     @property
     def addresses(self) -> list[str]:
@@ -177,6 +208,7 @@ class Server:
             if self.log_enabled:
                 self.saving.open_log(found.manifest, self.clock.now_ms())
             self.loop.commit = self.durability.commit
+            self.replication.begin(found.aux)
             self.apply()  # apply what CONFIG SET changed during the load
 
     def run(self) -> None:
@@ -213,9 +245,16 @@ class Server:
         return self.stopping or self.shutdown_requested
 
     def _shut_down(self) -> None:
-        """Shut down as SHUTDOWN does; a second request after a failed one is forced."""
+        """Shut down as SHUTDOWN does; a second request does not wait, and is forced if the first failed."""
         self.shutdown_requested = False
         notify("STOPPING=1")
+        again = self.shutdown_failed or self.replication.shutdown.is_waiting
+        with suppress(CommandError):  # logged
+            if again or not self.replication.delay_shutdown(self._end, None):
+                self._end()
+
+    def _end(self) -> None:
+        """End the server. Raises CommandError if data would be lost, unless that has failed before."""
         try:
             self.host.shutdown(None, force=self.shutdown_failed)
         except CommandError:
@@ -223,6 +262,7 @@ class Server:
             logging.getLogger("headrace").error(
                 "the server is still running; the next signal ends it even if data are lost"
             )
+            raise
 
     def stop(self) -> None:
         """End run() after the current turn, without a snapshot. Thread-safe, as request_shutdown()."""
@@ -237,6 +277,7 @@ class Server:
 
     def close(self) -> None:
         """Kill the child, sync the log, close the sockets and remove the files."""
+        self.replication.close()
         self.saving.kill()
         self.durability.close()
         self.listeners.close()

@@ -75,6 +75,7 @@ def run_publish(call: Call) -> None:
     """PUBLISH: send a message; reply with the number of subscriptions it reached."""
     pubsub: PubSub = call.engine.pubsub
     call.reply.integer(pubsub.publish(call.argv[1], call.argv[2]))
+    call.server.replication.publish(call.argv[1], call.argv[2])
 
 
 def run_channels(call: Call) -> None:

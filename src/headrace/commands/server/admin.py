@@ -16,10 +16,6 @@ from headrace.streams.stream import Stream
 from headrace.structures import footprint
 
 
-class NotShuttingDown(CommandError):
-    text = "ERR No shutdown in progress."
-
-
 def run_config_get(call: Call) -> None:
     """CONFIG GET: reply with the matching settings as a map."""
     found = call.server.config_get(call.argv[2:])
@@ -108,7 +104,9 @@ def run_shutdown(call: Call) -> None:
     save: bool | None = None
     now = force = False
     if arguments.remaining() == 1 and arguments.take_flag(b"ABORT"):
-        raise NotShuttingDown()
+        call.server.replication.abort_shutdown()
+        call.reply.ok()
+        return
     while arguments.has_more():
         if save is not False and arguments.take_flag(b"SAVE"):
             save = True
@@ -120,8 +118,17 @@ def run_shutdown(call: Call) -> None:
             force = True
         else:
             raise InvalidSyntax()
-    call.server.shutdown(save, now, force)
+    server = call.server
+    if not (now or force) and server.replication.delay_shutdown(lambda: server.shutdown(save), call.session):
+        call.wait([], 0, never_serve, "null")
+        return
+    server.shutdown(save, now, force)
     call.session.closing = True
+
+
+def never_serve(call: Call) -> bool:
+    """The `serve` function of a SHUTDOWN that waits for replicas: it has no reply, unless it fails."""
+    return False
 
 
 CONFIG = [

@@ -26,8 +26,8 @@ DESCRIPTORS_END = 1 << 20  # no process has more
 class Child:
     """A process that does one piece of work. The reason of a failure comes through a pipe."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        """Start the process. Raises OSError if the system cannot create one."""
+    def __init__(self, work: Callable[[], object], keep: int = -1) -> None:
+        """Start the process, which keeps the descriptor `keep`. Raises OSError if there can be none."""
         self.read_end, write_end = os.pipe()
         parent = os.getpid()
         try:
@@ -38,7 +38,7 @@ class Child:
             os.close(write_end)
             raise
         if self.pid == 0:
-            run_and_exit(work, write_end, parent)
+            run_and_exit(work, {write_end, keep} - {-1}, write_end, parent)
         os.close(write_end)
         self.reason = ""
 
@@ -85,8 +85,14 @@ def batch_scheduling() -> Iterator[None]:
                 os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def run_and_exit(work: Callable[[], None], write_end: int, parent: int) -> None:
-    """Run the child's work and exit. Never returns: nothing of the parent may continue in the child."""
+def run_and_exit(work: Callable[[], object], kept: set[int], write_end: int, parent: int) -> None:
+    """Run the child's work and exit. Never returns: nothing of the parent may continue in the child.
+
+    Args:
+        kept: the descriptors that stay open, besides the standard ones.
+        write_end: one of them, for the reason of a failure.
+        parent: the parent's process ID.
+    """
     code = 1
     try:
         if hasattr(LIBC, "prctl"):
@@ -97,8 +103,11 @@ def run_and_exit(work: Callable[[], None], write_end: int, parent: int) -> None:
         gc.disable()  # a collection would copy pages, and could run the parent's finalizers
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.closerange(FIRST_DESCRIPTOR, write_end)
-        os.closerange(write_end + 1, DESCRIPTORS_END)
+        first = FIRST_DESCRIPTOR
+        for descriptor in sorted(kept):
+            os.closerange(first, descriptor)
+            first = descriptor + 1
+        os.closerange(first, DESCRIPTORS_END)
         work()
         code = 0
     except BaseException as wrong:

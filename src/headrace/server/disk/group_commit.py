@@ -20,6 +20,7 @@ from headrace.engine.engine import Engine
 from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import error_reply_for
+from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.server.config.config import Config
@@ -55,6 +56,10 @@ class Durability:
     failed_in_turn: Public[cython.bint]  # writing the log within this turn failed
     sync_completed: Public[cython.bint]  # a background sync has ended
     sync_executor: Public[ThreadPoolExecutor | None]
+    # Replication: gets the effects before the log does, and then how many the log has left.
+    feed: Public[Callable[[list[Item]], None] | None]
+    effects_taken: Public[Callable[[int], None] | None]
+    replicating: Public[cython.bint]  # effects are recorded also without a log
 
     def __init__(
         self, config: Config, engine: Engine, loop: EventLoop, files: DataDirectory, wake: Callable[[], None]
@@ -73,6 +78,9 @@ class Durability:
         self.failed_in_turn = False
         self.sync_completed = False
         self.sync_executor = None
+        self.feed = None
+        self.effects_taken = None
+        self.replicating = False
 
     @property
     def failure(self) -> str:
@@ -99,7 +107,7 @@ class Durability:
         log = self._new_log()
         log.start(None)
         log.manifest = Manifest.load(self.files, self.names) or log.manifest
-        self.engine.effects.take()
+        self._take_effects()
         self.first_base_pending = True
         self._attach(log)
 
@@ -133,8 +141,8 @@ class Durability:
         """
         log, self.log = self.log, None
         if log is not None:
-            log.commit(self.engine.effects.take(), self.engine.keyspace.now)
-            self.engine.record_effects(False)
+            log.commit(self._take_effects(), self.engine.keyspace.now)
+            self.engine.record_effects(self.replicating)
             if not log.close(True) and not self.first_base_pending:
                 text = "the log was closed without its last changes: %s"
                 logging.getLogger("headrace").error(text, log.failure)
@@ -144,6 +152,22 @@ class Durability:
         if self.sync_executor is not None:
             self.sync_executor.shutdown()
             self.sync_executor = None
+
+    def set_replicating(self, on: bool) -> None:
+        """Record effects for replicas, whether or not there is a log."""
+        self.replicating = on
+        if self.log is None and self.engine.effects.recording != on:
+            self.engine.record_effects(on)
+            self.engine.effects.take()
+
+    def _take_effects(self) -> list[Item]:
+        """Return the recorded effects and forget them. Replicas get them first."""
+        if self.feed is not None:
+            self.feed(self.engine.effects.items)
+        items = self.engine.effects.take()
+        if self.effects_taken is not None:
+            self.effects_taken(0)
+        return items
 
     def disable(self, now: int) -> None:
         """Turn the log off (CONFIG SET appendonly no): nothing is promised, and no client waits for it."""
@@ -171,6 +195,19 @@ class Durability:
         """Write the changes since the last call; return whether their replies may be sent."""
         if self.sync_completed:
             self._end_background_sync()
+        effects = self.engine.effects
+        if self.feed is None:
+            return self._commit_to_log()
+        self.feed(effects.items)
+        try:
+            return self._commit_to_log()
+        finally:  # a signal handler may raise in between: what is left is not sent again
+            if self.effects_taken is not None:
+                self.effects_taken(len(effects.items))
+
+    @cython.cfunc
+    def _commit_to_log(self) -> cython.bint:
+        """Write the recorded effects to the log; return whether their replies may be sent."""
         effects = self.engine.effects
         log = self.log
         safe: cython.bint
@@ -248,7 +285,7 @@ class Durability:
         log = self.log
         if log is None:
             return True
-        items = self.engine.effects.take()
+        items = self._take_effects()
         if not self.first_base_pending:
             log.check_files(now, force=True)
         if items or log.failure:

@@ -58,6 +58,8 @@ class SaveManager:
         self.durability = durability
         # Makes tick() run soon: the client's reply says that the job has started.
         self.run_timer_now: Callable[[], None] = lambda: None
+        # Replication: auxiliary fields of a snapshot, its position in the stream.
+        self.snapshot_fields: Callable[[], dict[bytes, bytes]] = dict
         self.fork_us = 0  # time that the last fork took
         self.child: Child | None = None
         self.start_unlogged = False  # logged by the next tick(), to keep the fork short
@@ -346,6 +348,7 @@ class SaveManager:
             checksum=self.config.flag("rdbchecksum"),
             aof_base=aof_base,
             now_ms=now,
+            aux={} if aof_base else self.snapshot_fields(),
         )
 
     def _sink(self, file: File, aof_base: bool) -> Callable[[bytes | memoryview], None]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
 from headrace.commands.session import Session
 from headrace.resp.parser import RequestParser
 from headrace.server.loop.tls_connection import TlsConnection
+from headrace.visibility import Public
 
 
 @cython.final
@@ -23,6 +26,7 @@ class Connection:
     flush_scheduled: cython.bint  # is in EventLoop.to_flush
     throttled: cython.bint  # its requests wait until the client has read its replies
     awaiting_commit: cython.bint  # its replies and requests wait until its changes are durable
+    source: Public[Any]  # of a replica: fill() puts more to send into its buffer; None for other clients
     eof: cython.bint  # the client has closed its sending side
     closed: cython.bint
 
@@ -36,5 +40,6 @@ class Connection:
         self.flush_scheduled = False
         self.throttled = False
         self.awaiting_commit = False
+        self.source = None
         self.eof = False
         self.closed = False

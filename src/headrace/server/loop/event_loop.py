@@ -238,7 +238,7 @@ class EventLoop:
     def _on_event(self, connection: Connection, what: cython.uint) -> cython.void:
         """Handle epoll's event of a client: readable, writable, or closed by the other side."""
         if what & OUT:
-            self._schedule_flush(connection)
+            self.schedule_flush(connection)
         if connection.ready:
             return  # earlier requests are executed first
         if connection.watched & IN:
@@ -281,7 +281,7 @@ class EventLoop:
                 self._watch(connection)
         elif n == 0 and connection.session.waiting is None:
             connection.eof = True
-            self._schedule_flush(connection)
+            self.schedule_flush(connection)
         elif n != descriptors.WOULD_BLOCK:
             self.drop(connection)
 
@@ -298,7 +298,7 @@ class EventLoop:
             connection.ready = False
             if not connection.closed and not connection.awaiting_commit:
                 self._execute_requests_of(connection, now, share)
-                self._schedule_flush(connection)
+                self.schedule_flush(connection)
 
     @cython.cfunc
     def _execute_requests_of(
@@ -353,13 +353,13 @@ class EventLoop:
             connection = session.transport
             if connection is None:
                 continue
-            self._schedule_flush(connection)
+            self.schedule_flush(connection)
             if not connection.ready and connection.parser.pending() > 0:
                 connection.ready = True
                 self.ready.append(connection)
 
-    @cython.cfunc
-    def _schedule_flush(self, connection: Connection) -> cython.void:
+    @cython.ccall
+    def schedule_flush(self, connection: Connection) -> cython.void:
         """Schedule the connection for _send_replies() in this turn."""
         if not connection.flush_scheduled:
             connection.flush_scheduled = True
@@ -413,6 +413,8 @@ class EventLoop:
         """Send what the socket accepts. Then continue, wait until it is writable, or close it."""
         session: Session = connection.session
         reply: ReplyWriter = session.reply
+        if connection.source is not None:
+            connection.source.fill()
         n: cython.Py_ssize_t = reply.pending()
         if reply.overflowed:
             self.drop_with_reason(
@@ -430,6 +432,8 @@ class EventLoop:
             if n > 0:
                 self.sent += n
                 reply.sent(n)
+            if connection.source is not None:
+                connection.source.fill()
             n = reply.pending()
             if (n > 0 or self.output_monitor.any_over_soft_limit) and self.output_monitor.exceeds_limit(
                 connection, session, n, self.clock.now_ms()
@@ -479,6 +483,9 @@ class EventLoop:
             return
         connection.closed = True
         connection.session.transport = None
+        if connection.source is not None:
+            connection.source.close()
+            connection.source = None
         self.engine.close(connection.session)
         del self.connections[connection.fd]
         if connection.tls is not None:

@@ -13,6 +13,7 @@ from headrace.server.disk.saving import SaveManager
 from headrace.server.host import ServerHost
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe.heap import ClientPeak, release_free_memory
+from headrace.server.replication.server_replication import ServerReplication
 
 SLOW_MS = 1000  # how often idle clients are searched for while nothing else happens
 
@@ -21,19 +22,26 @@ class Timers:
     """Runs `hz` times a second while there is traffic, else once a second for idle clients or a log."""
 
     def __init__(
-        self, config: Config, host: ServerHost, loop: EventLoop, durability: Durability, saving: SaveManager
+        self,
+        config: Config,
+        host: ServerHost,
+        loop: EventLoop,
+        durability: Durability,
+        saving: SaveManager,
+        replication: ServerReplication,
     ) -> None:
         self.config = config
         self.host = host
         self.loop = loop
         self.durability = durability
         self.saving = saving
+        self.replication = replication
         self.client_peak = ClientPeak()
 
     def run(self, now: int) -> int:
         """Do what is due; return in how many milliseconds it must run again, -1 for never."""
         interval = 1000 // self.config.number("hz")
-        self.loop.set_timer_idle_window(now, now + interval)
+        self.loop.set_timer_idle_window(now, now + (interval if not self.replication.is_busy() else 10))
         self.loop.clock_watch.follow()
         moved = self.host.sample(now)
         seconds = self.config.number("timeout")
@@ -51,6 +59,7 @@ class Timers:
         self._check_log_files(now)
         self.saving.tick(now)
         waits = [self.durability.ms_until_due(), self.saving.ms_until_due(now, interval)]
+        waits.append(self.replication.tick(now))
         waits.append(-1 if self.durability.log is None else CHECK_INTERVAL_MS)
         watching = seconds or self.loop.handshakes.in_progress or self.loop.output_monitor.any_over_soft_limit
         waits.append(interval if moved else SLOW_MS if watching else -1)
@@ -68,7 +77,7 @@ class Timers:
             for c in self.loop.connections.values()
             if c.session.active_ms < since
             and c.session.waiting is None
-            and not (c.session.subscription_count or c.session.monitoring)
+            and not (c.session.subscription_count or c.session.monitoring or c.session.is_replica)
             and not c.session.reply.pending()
         ]
         for connection in idle:

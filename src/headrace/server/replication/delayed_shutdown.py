@@ -1,0 +1,104 @@
+"""A shutdown that waits until the replicas have what was acknowledged to clients.
+
+SHUTDOWN, SIGTERM ─▶ writes pause, replicas are asked ─▶ all have everything, or shutdown-timeout ─▶ end
+                                    └─ SHUTDOWN ABORT ─▶ writes continue
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headrace.commands.replication_interface import NotShuttingDown
+from headrace.commands.session import Session
+from headrace.engine.engine import Engine
+from headrace.errors import CommandError
+from headrace.plurals import plural
+from headrace.server.config.config import Config
+from headrace.server.observe.logs import NOTICE
+from headrace.server.replication.primary_side import PrimarySide, name_of
+
+LOG = logging.getLogger("headrace")
+
+
+class ShutdownAborted(CommandError):
+    text = "ERR Errors trying to SHUTDOWN. Check logs."
+
+
+class DelayedShutdown:
+    """At most one shutdown that waits."""
+
+    def __init__(self, config: Config, engine: Engine, replicas: PrimarySide) -> None:
+        self.config = config
+        self.engine = engine
+        self.replicas = replicas
+        self._finish: Callable[[], None] | None = None
+        self._waiting: list[Session] = []  # the clients that have asked for it
+        self._deadline_ms = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a shutdown waits."""
+        return self._finish is not None
+
+    def begin(self, finish: Callable[[], None], session: Session | None) -> bool:
+        """Wait for the replicas, then call finish(); return False if there is nothing to wait for.
+
+        Args:
+            finish: ends the server; a CommandError that it raises becomes the reply.
+            session: the client that waits for that.
+        """
+        if session is not None and (self._finish is not None or self._lagging()):
+            self._waiting.append(session)
+        if self._finish is not None:
+            return True
+        timeout_ms = 1000 * self.config.number("shutdown-timeout")
+        if not timeout_ms or not self._lagging():
+            self._waiting.clear()
+            return False
+        self._finish = finish
+        self._deadline_ms = self.engine.keyspace.now + timeout_ms
+        self.engine.write_gate.pause(self._deadline_ms + timeout_ms, True)
+        self.replicas.request_acknowledgements()
+        LOG.log(NOTICE, "the shutdown waits for %s", plural(len(self._lagging()), "replica"))
+        return True
+
+    def _lagging(self) -> list[str]:
+        """Return the names of the online replicas that lack a part of the stream."""
+        primary = self.replicas.primary
+        self.replicas.feed_now()
+        return [
+            name_of(replica)
+            for replica in primary.replicas
+            if replica.is_online and not replica.legacy and replica.acknowledged < primary.end
+        ]
+
+    def tick(self, now: int) -> int:
+        """Finish if the replicas have everything; return in how many milliseconds to look again."""
+        if self._finish is None:
+            return -1
+        lagging = self._lagging()
+        if lagging and now < self._deadline_ms:
+            self.replicas.request_acknowledgements()
+            return 50
+        if lagging:
+            LOG.error("these replicas lack a part of the data at the shutdown: %s", ", ".join(lagging))
+        finish = self._finish
+        try:
+            finish()
+        except CommandError as error:
+            self._end(error)
+        return -1
+
+    def abort(self) -> None:
+        """Abort a shutdown that waits. Raises CommandError if there is none."""
+        if self._finish is None:
+            raise NotShuttingDown()
+        LOG.log(NOTICE, "the shutdown was aborted")
+        self._end(ShutdownAborted())
+
+    def _end(self, error: CommandError) -> None:
+        waiting, self._waiting, self._finish = self._waiting, [], None
+        self.engine.write_gate.end_pause()
+        for session in waiting:
+            self.engine.unblock(session, error)

@@ -1,0 +1,162 @@
+"""FAILOVER: this primary hands its role to a replica, without losing a write.
+
+waiting-for-sync       writes pause until the replica has everything
+failover-in-progress   it is asked to take over (PSYNC id offset FAILOVER), and this server follows it
+no-failover            it has, or this server is the primary again
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from headrace.engine.engine import Engine
+from headrace.errors import CommandError
+from headrace.replication.primary import Primary, Replica
+from headrace.server.observe.logs import NOTICE
+from headrace.server.replication.primary_side import PrimarySide, name_of
+
+LOG = logging.getLogger("headrace")
+NONE, WAITING, IN_PROGRESS = "no-failover", "waiting-for-sync", "failover-in-progress"
+PAUSE_MS = 1 << 52  # until the failover ends it
+POLL_MS = 20
+
+
+class NotAsReplica(CommandError):
+    text = "ERR FAILOVER is not valid when server is a replica."
+
+
+class NoReplicas(CommandError):
+    text = "ERR FAILOVER requires connected replicas."
+
+
+class AlreadyRunning(CommandError):
+    text = "ERR FAILOVER already in progress."
+
+
+class NotRunning(CommandError):
+    text = "ERR No failover in progress."
+
+
+class ForceWithoutTarget(CommandError):
+    text = "ERR FAILOVER with force option requires both a timeout and target HOST and IP."
+
+
+class NoSuchReplica(CommandError):
+    text = "ERR FAILOVER target HOST and PORT is not a replica."
+
+
+class NotOnline(CommandError):
+    text = "ERR FAILOVER target replica is not online."
+
+
+class Takeover(Protocol):
+    """What a failover needs of the server's replication."""
+
+    primary: Primary
+
+    def is_replica(self) -> bool:
+        """Return whether this server is a replica."""
+
+    def hand_over(self, host: str, port: int) -> None:
+        """Follow that replica, asking it to take over."""
+
+    def promote(self) -> None:
+        """Become a primary again."""
+
+
+class Failover:
+    """At most one failover."""
+
+    def __init__(self, engine: Engine, replicas: PrimarySide, takeover: Takeover) -> None:
+        self.engine = engine
+        self.replicas = replicas
+        self.takeover = takeover
+        self.state = NONE
+        self._target: tuple[str, int] | None = None
+        self._force = False
+        self._deadline_ms = 0
+
+    def start(self, host: str | None, port: int, force: bool, timeout_ms: int) -> None:
+        """Start a failover, to that replica or any. A timeout of 0 is none. Raises CommandError."""
+        if self.state != NONE:
+            raise AlreadyRunning()
+        if self.takeover.is_replica():
+            raise NotAsReplica()
+        if not self.replicas.primary.replicas:
+            raise NoReplicas()
+        if force and (host is None or not timeout_ms):
+            raise ForceWithoutTarget()
+        self._target = None
+        if host is not None:
+            self._target = (host, port)
+            if not (found := self._candidates(online=False)):
+                raise NoSuchReplica()
+            if not found[0].is_online:
+                raise NotOnline()
+        self._force = force
+        self._deadline_ms = self.engine.keyspace.now + timeout_ms if timeout_ms else 0
+        self.state = WAITING
+        self.replicas.pings = False  # the offset must stand still
+        self.engine.write_gate.pause(PAUSE_MS, True)
+        self.replicas.request_acknowledgements()
+        self.replicas.loop.run_timer_now()
+
+    def _candidates(self, online: bool = True) -> list[Replica]:
+        """Return the replicas that may take over."""
+        return [
+            replica
+            for replica in self.replicas.primary.replicas
+            if (self._target is None or self._target == (replica.host, replica.port))
+            and (replica.is_online or not online)
+        ]
+
+    def tick(self, now: int) -> int:
+        """Hand over when a replica has everything; return in how many milliseconds to look again."""
+        if self.state != WAITING:
+            return -1
+        primary = self.replicas.primary
+        self.replicas.feed_now()
+        late = 0 < self._deadline_ms <= now
+        ready = [replica for replica in self._candidates() if replica.acknowledged >= primary.end]
+        if not ready and late and self._force:
+            ready = self._candidates()
+        if ready:
+            self.state = IN_PROGRESS
+            LOG.log(NOTICE, "FAILOVER: %s takes over", name_of(ready[0]))
+            self.takeover.hand_over(ready[0].host, ready[0].port)
+        elif late:
+            LOG.warning("FAILOVER: no replica had all data in time")
+            self.end()
+        else:
+            self.replicas.request_acknowledgements()
+            return POLL_MS
+        return -1
+
+    def succeeded(self) -> None:
+        """Note that the other server has taken over."""
+        if self.state == IN_PROGRESS:
+            LOG.log(NOTICE, "FAILOVER: done")
+            self.end()
+
+    def rejected(self, reason: str) -> None:
+        """Become the primary again: the other server did not take over."""
+        if self.state == IN_PROGRESS:
+            LOG.error("FAILOVER: %s; this server is the primary again", reason)
+            self.takeover.promote()
+            self.end()
+
+    def abort(self) -> None:
+        """Abort the failover. Raises CommandError if there is none."""
+        if self.state == NONE:
+            raise NotRunning()
+        if self.state == IN_PROGRESS:
+            self.takeover.promote()
+        LOG.warning("FAILOVER: aborted")
+        self.end()
+
+    def end(self) -> None:
+        """Let writes continue, here or at the new primary."""
+        self.state = NONE
+        self.replicas.pings = True
+        self.engine.write_gate.end_pause()

@@ -1,0 +1,399 @@
+"""Replicas of this server: their requests, the snapshots they need, and what they are sent.
+
+PSYNC ─▶ can continue? ── yes ─▶ +CONTINUE ─────────────────────────────────────▶ online
+             no ─▶ wait_bgsave ─▶ +FULLRESYNC, snapshot: send_bulk ─▶ (first ACK) ─▶ online
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headrace.commands.session import Session
+from headrace.engine.engine import Engine
+from headrace.errors import CommandError, to_text
+from headrace.persistence.aof.log_buffer import Item
+from headrace.persistence.rdb import versions
+from headrace.persistence.rdb.writer import write_rdb
+from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, Primary, Replica
+from headrace.replication.snapshot_fields import encode_position
+from headrace.replication.translation import WholeDatabase
+from headrace.server.config.config import Config
+from headrace.server.disk.group_commit import Durability
+from headrace.server.loop.client_limits import OutputBufferLimits
+from headrace.server.loop.event_loop import EventLoop
+from headrace.server.observe.logs import NOTICE
+from headrace.server.replication.full_sync import FullSync, Sink
+
+SENT_BYTES = 256 * 1024  # of the stream, which one replica has not read yet; more stay in the backlog
+KEEPALIVE_MS = 1000
+PSYNC2, EOF = "psync2", "eof"
+LOG = logging.getLogger("headrace")
+
+
+class PendingOutput(CommandError):
+    text = "ERR SYNC and PSYNC are invalid with pending output"
+
+
+class StreamSource:
+    """The part of the stream that one online replica has still to get."""
+
+    def __init__(self, primary: Primary, replica: Replica) -> None:
+        self.primary = primary
+        self.replica = replica
+
+    def fill(self) -> None:
+        """Put the next bytes of the stream into the replica's buffer."""
+        replica, backlog = self.replica, self.primary.backlog
+        if backlog is None or replica.waits_for_ack:
+            return
+        room = SENT_BYTES - replica.session.reply.pending()
+        if room > 0 and replica.position < backlog.end:
+            data = backlog.read(replica.position, room)
+            replica.session.reply.raw(data)
+            replica.position += len(data)
+
+    def close(self) -> None:
+        """Do nothing: PrimarySide.tick() forgets the replica."""
+
+
+class PrimarySide:
+    """The replicas of one server."""
+
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        loop: EventLoop,
+        durability: Durability,
+        temporary_path: Callable[[], str],
+    ) -> None:
+        """Serve replicas.
+
+        Args:
+            temporary_path: returns where a snapshot for replicas may be written.
+        """
+        self.config = config
+        self.engine = engine
+        self.loop = loop
+        self.durability = durability
+        self.temporary_path = temporary_path
+        self.primary = Primary(engine.keyspace)
+        self.known: dict[Session, Replica] = {}  # by session: those that have sent REPLCONF
+        self.sync: FullSync | None = None
+        self.full_syncs = self.partial_syncs = self.refused_partial_syncs = 0
+        self.stream_database: Callable[[], int] = lambda: 0  # which the stream has selected
+        self.generates = True  # False on a replica: the stream is its primary's
+        self.pings = True  # False during a failover: the offset must stand still
+        self._waiting_since_ms = 0
+        self._ping_ms = 0
+        self._keepalive_ms = 0
+        self._alone_since_ms = 0
+        self._ack_requested = False
+        self._messages: list[list[bytes]] = []  # published in this turn
+
+    # Requests of replicas.
+
+    def of(self, session: Session) -> Replica:
+        """Return what is known of the session as a replica."""
+        found = self.known.get(session)
+        if found is None:
+            host = to_text(session.address).rpartition(":")[0]
+            found = self.known[session] = Replica(session, session.transport, host)
+        return found
+
+    def synchronise(self, session: Session, history: bytes, offset: int, legacy: bool) -> None:
+        """Serve PSYNC, or SYNC if legacy: the session becomes a replica. Raises CommandError."""
+        replica = self.of(session)
+        if replica.state:
+            return
+        if session.reply.pending():
+            raise PendingOutput()
+        now = self.engine.keyspace.now
+        replica.legacy = legacy
+        replica.acknowledged_ms = now
+        session.reply_off()
+        session.is_replica = True
+        position, asked = offset - 1, to_text(history)
+        self.primary.add(replica)
+        if not legacy and self.primary.can_continue(asked, position):
+            self._continue(replica, position)
+            return
+        if not legacy and asked != "?":
+            self.refused_partial_syncs += 1
+        self.full_syncs += 1
+        replica.state = WAITS
+        self._waiting_since_ms = self._waiting_since_ms or now
+        LOG.log(NOTICE, "the replica %s needs a full synchronisation", name_of(replica))
+        self.loop.run_timer_now()
+
+    def _continue(self, replica: Replica, position: int) -> None:
+        """Answer that the replica can continue, and send it the stream from its position."""
+        self.partial_syncs += 1
+        known = PSYNC2 in replica.capabilities
+        replica.session.force_reply = True  # replies are off by now
+        replica.session.reply.raw(
+            b"+CONTINUE %s\r\n" % self.primary.history.id.encode() if known else b"+CONTINUE\r\n"
+        )
+        replica.position = replica.acknowledged = position
+        self._go_online(replica)
+        LOG.log(NOTICE, "the replica %s continues at offset %d", name_of(replica), position)
+
+    def _go_online(self, replica: Replica) -> None:
+        replica.state = ONLINE
+        replica.connection.source = StreamSource(self.primary, replica)
+        self.loop.schedule_flush(replica.connection)
+        self._alone_since_ms = 0
+
+    def acknowledge(self, session: Session, offset: int, synced: int) -> None:
+        """Note REPLCONF ACK; the first one after a snapshot shows that it is loaded."""
+        replica = self.known.get(session)
+        if replica is None or not replica.state:
+            return
+        now = self.engine.keyspace.now
+        replica.acknowledged_ms = now
+        replica.acknowledged = max(replica.acknowledged, offset)
+        replica.synced = max(replica.synced, synced)
+        if replica.state == ONLINE and replica.waits_for_ack:
+            replica.waits_for_ack = False
+            self.loop.schedule_flush(replica.connection)
+
+    def request_acknowledgements(self) -> None:
+        """Ask all replicas, at the end of this turn, to acknowledge."""
+        self._ack_requested = True
+        self.loop.commit_required = True
+
+    # The stream.
+
+    def feed(self, items: list[Item]) -> None:
+        """Send the effects of this turn to the replicas. Called by the commit, before the log."""
+        primary = self.primary
+        messages, self._messages = self._messages, []
+        ack_requested, self._ack_requested = self._ack_requested, False
+        if not self.generates:
+            return
+        changed = self._feed(items)
+        for words in messages:
+            primary.feed_command(words)
+        if ack_requested:
+            primary.feed_raw(GETACK)
+        if changed or messages or ack_requested:
+            self.send()
+
+    def send(self) -> None:
+        """Have new bytes of the stream sent to the replicas at the end of this turn."""
+        for replica in self.primary.replicas:
+            if replica.state == ONLINE and not replica.connection.closed:
+                self.loop.schedule_flush(replica.connection)
+
+    def publish(self, channel: bytes, message: bytes) -> None:
+        """Send a message at the end of this turn, after its effects: a transaction must not be split."""
+        if self.generates and self.primary.replicas:
+            self._messages.append([b"PUBLISH", channel, message])
+            self.loop.commit_required = True
+
+    def open_backlog(self) -> None:
+        """Begin to keep the stream, and to record effects for it."""
+        if self.primary.backlog is None:
+            self.primary.open_backlog()
+            self.start_feeding()
+
+    def start_feeding(self) -> None:
+        """Let the stream consist of the effects that are recorded from now on."""
+        self.primary.effects_taken(len(self.engine.effects.items))
+        self.durability.feed = self.feed
+        self.durability.effects_taken = self.primary.effects_taken
+        self.durability.set_replicating(True)
+
+    def stop_feeding(self) -> None:
+        """End what start_feeding() began."""
+        self.durability.feed = self.durability.effects_taken = None
+        self.durability.set_replicating(False)
+
+    def feed_now(self) -> None:
+        """Bring the effects recorded so far in this turn into the stream."""
+        effects = self.engine.effects
+        if self.generates and not effects.in_transaction() and self._feed(effects.items):
+            self.send()
+
+    def _feed(self, items: list[Item]) -> bool:
+        """Bring effects into the stream; return whether there are new bytes."""
+        try:
+            return self.primary.feed(items)
+        except WholeDatabase:
+            LOG.warning("effects that Redis 7.0 does not know: the replicas must load a new snapshot")
+            self.primary.history.begin()
+            self.primary.set_position(self.primary.end)
+            self.disconnect_replicas()
+            return False
+
+    # Time.
+
+    def tick(self, now: int) -> int:
+        """Do what is due; return in how many milliseconds there is more to do, -1 for never."""
+        primary = self.primary
+        primary.backlog_bytes = self.config.number("repl-backlog-size")
+        self._forget_closed()
+        if self.sync is not None:
+            self.sync.tick()
+            if self.sync.done:
+                self.sync = None
+        waiting = [replica for replica in primary.replicas if replica.state == WAITS]
+        if self.sync is None and waiting and self._is_snapshot_due(waiting, now):
+            self._start_sync(waiting, now)
+        if primary.replicas:
+            self._ping(now)
+            self._keep_alive(now)
+            self._close_stalled(now)
+        self._expire_backlog(now)
+        if self.sync is not None:
+            return 10
+        return 100 if primary.replicas else 1000 if self._alone_since_ms else -1
+
+    def _forget_closed(self) -> None:
+        gone = [replica for replica in self.known.values() if replica.connection.closed]
+        for replica in gone:
+            del self.known[replica.session]
+            if replica.state:
+                self.primary.replicas.remove(replica)
+                self.engine.on_replicas_acknowledged(self.loop.clock.now_ms())
+                LOG.log(NOTICE, "the replica %s has left", name_of(replica))
+
+    def _is_snapshot_due(self, waiting: list[Replica], now: int) -> bool:
+        """Return whether to make a snapshot now, or to wait for more replicas that can share it."""
+        if not self.config.flag("repl-diskless-sync"):
+            return True
+        most = self.config.number("repl-diskless-sync-max-replicas")
+        delay = 1000 * self.config.number("repl-diskless-sync-delay")
+        return now - self._waiting_since_ms >= delay or 0 < most <= len(waiting)
+
+    def _start_sync(self, waiting: list[Replica], now: int) -> None:
+        """Make a snapshot of this moment for the waiting replicas."""
+        self._waiting_since_ms = 0
+        self.open_backlog()
+        primary = self.primary
+        diskless = self.config.flag("repl-diskless-sync")
+        if diskless:
+            able = [replica for replica in waiting if EOF in replica.capabilities]
+            waiting, diskless = (able, True) if able else (waiting, False)
+        position = primary.end
+        if self.generates:
+            primary.force_select()
+        for replica in waiting:
+            replica.position = position
+            if not replica.legacy:
+                text = b"+FULLRESYNC %s %d\r\n" % (primary.history.id.encode(), position)
+                replica.session.reply.raw(text)
+                self.loop.schedule_flush(replica.connection)
+        fields = encode_position(self.stream_database(), primary.history.id, position)
+        without_keys = waiting[0].without_keys
+        try:
+            self.sync = FullSync(
+                self.loop,
+                waiting,
+                lambda sink: self._write_snapshot(sink, now, fields, without_keys),
+                "" if diskless else self.temporary_path(),
+                self._on_snapshot_sent,
+            )
+        except OSError as error:
+            LOG.error("no snapshot for replicas: %s", error)
+            for replica in waiting:
+                self.loop.drop(replica.connection)
+
+    def _write_snapshot(self, sink: Sink, now: int, fields: dict[bytes, bytes], without_keys: bool) -> None:
+        if without_keys:
+            self.engine.keyspace.flush_all()  # of the child process
+        write_rdb(
+            self.engine.keyspace,
+            sink,
+            version=versions.by_name("compatible"),
+            compress=self.config.flag("rdbcompression"),
+            checksum=self.config.flag("rdbchecksum"),
+            now_ms=now,
+            aux=fields,
+        )
+
+    def _on_snapshot_sent(self, replica: Replica) -> None:
+        """Continue with the stream; after the form without a size, when the replica has loaded."""
+        replica.acknowledged_ms = self.engine.keyspace.now
+        if replica.rdb_only:
+            replica.session.closing = True
+            replica.connection.source = None
+            self.loop.schedule_flush(replica.connection)
+            return
+        replica.waits_for_ack = replica.connection.source is self.sync and not replica.legacy
+        self._go_online(replica)
+
+    def _ping(self, now: int) -> None:
+        """Send PING from time to time, so that replicas notice a broken link."""
+        if (
+            self.generates
+            and self.pings
+            and now - self._ping_ms >= 1000 * self.config.number("repl-ping-replica-period")
+        ):
+            self._ping_ms = now
+            self.primary.feed_raw(PING)
+            self.send()
+
+    def _keep_alive(self, now: int) -> None:
+        """Send line feeds to replicas that wait for a snapshot."""
+        if now - self._keepalive_ms >= KEEPALIVE_MS:
+            self._keepalive_ms = now
+            for replica in self.primary.replicas:
+                if replica.state == WAITS and not replica.connection.closed:
+                    replica.session.reply.raw(b"\n")
+                    self.loop.schedule_flush(replica.connection)
+
+    def _close_stalled(self, now: int) -> None:
+        """Close replicas that have been silent for too long, or are too far behind."""
+        timeout = 1000 * self.config.number("repl-timeout")
+        buffers = self.config.values["client-output-buffer-limit"]
+        assert isinstance(buffers, OutputBufferLimits)
+        limit = buffers.slave
+        for replica in list(self.primary.replicas):
+            if replica.state == ONLINE and not replica.legacy and now - replica.acknowledged_ms > timeout:
+                self._close(replica, "it has acknowledged nothing for repl-timeout seconds")
+                continue
+            behind = self.primary.end - replica.position if replica.state in (RECEIVES, ONLINE) else 0
+            hard = max(limit.hard, self.primary.backlog_bytes) if limit.hard else 0
+            soft = max(limit.soft, self.primary.backlog_bytes) if limit.soft else 0
+            if not soft or behind <= soft:
+                replica.over_soft_limit_ms = 0
+            elif not replica.over_soft_limit_ms:
+                replica.over_soft_limit_ms = now
+            too_long = replica.over_soft_limit_ms and now - replica.over_soft_limit_ms > 1000 * limit.seconds
+            if (hard and behind > hard) or too_long:
+                self._close(replica, f"it is {behind} bytes behind (client-output-buffer-limit replica)")
+
+    def _close(self, replica: Replica, reason: str) -> None:
+        if not replica.connection.closed:
+            self.loop.drop_with_reason(replica.connection, reason)
+
+    def _expire_backlog(self, now: int) -> None:
+        """Give the backlog up when there has been no replica for repl-backlog-ttl seconds."""
+        if self.primary.backlog is None or self.primary.replicas or not self.generates:
+            self._alone_since_ms = 0
+            return
+        self._alone_since_ms = self._alone_since_ms or now
+        ttl = 1000 * self.config.number("repl-backlog-ttl")
+        if ttl and now - self._alone_since_ms > ttl:
+            self._alone_since_ms = 0
+            self.primary.close_backlog()
+            self.stop_feeding()
+
+    def disconnect_replicas(self) -> None:
+        """Close all replicas: the history has changed, and they come back to continue in the new one."""
+        for replica in list(self.primary.replicas):
+            if not replica.connection.closed:
+                self.loop.drop(replica.connection)
+        self._forget_closed()
+
+    def close(self) -> None:
+        """End a running snapshot."""
+        if self.sync is not None:
+            self.sync.cancel()
+
+
+def name_of(replica: Replica) -> str:
+    """Return the replica's address for messages."""
+    return f"{replica.host}:{replica.port}"

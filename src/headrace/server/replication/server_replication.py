@@ -1,0 +1,306 @@
+"""The replication of a server: primary, replica, or both in a chain.
+
+primary:  effects ─▶ PrimarySide ─▶ replicas
+replica:  its primary ─▶ ReplicaSide ─▶ data
+                                    └─▶ the same bytes ─▶ PrimarySide ─▶ replicas of this replica
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headrace.commands.replication_interface import ReplicationInterface, Section
+from headrace.commands.session import Session
+from headrace.engine.engine import Engine
+from headrace.errors import CommandError, to_text
+from headrace.replication.history import NO_ID
+from headrace.replication.primary import ONLINE
+from headrace.replication.snapshot_fields import decode_position, encode_position
+from headrace.server.config.config import Config
+from headrace.server.observe.logs import NOTICE
+from headrace.server.replication.delayed_shutdown import DelayedShutdown
+from headrace.server.replication.failover import NONE, WAITING, Failover
+from headrace.server.replication.primary_side import PrimarySide
+from headrace.server.replication.replica_side import ReplicaSide
+
+LOG = logging.getLogger("headrace")
+ROLE_CHANGED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+
+
+class NotConnected(CommandError):
+    text = "NOMASTERLINK Can't SYNC while not connected with my master"
+
+
+class FailingOver(CommandError):
+    text = "ERR REPLICAOF not allowed while failing over."
+
+
+class ServerReplication(ReplicationInterface):
+    """What the replication commands call, and the timers."""
+
+    def __init__(
+        self, config: Config, engine: Engine, replicas: PrimarySide, replica_side: ReplicaSide
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.replicas = replicas
+        self.primary = replicas.primary
+        self.replica_side = replica_side
+        self.following: tuple[str, int] | None = None
+        self.failover = Failover(engine, replicas, self)
+        self.shutdown = DelayedShutdown(config, engine, replicas)
+        replicas.stream_database = self.stream_database
+        replica_side.on_raw = self._on_raw
+        replica_side.on_new_history = self._on_new_history
+        replica_side.on_full_sync = self._on_full_sync
+
+    # The role.
+
+    def is_replica(self) -> bool:
+        """Return whether this server is a replica."""
+        return self.following is not None
+
+    def follow(self, host: str, port: int, caller: Session | None) -> bytes:
+        """Become a replica of that server; return the reply's text."""
+        if self.following == (host, port):
+            return b"OK Already connected to specified master"
+        if self.failover.state != NONE:
+            raise FailingOver()
+        self._follow(host, port, failover=False)
+        return b"OK"
+
+    def _follow(self, host: str, port: int, failover: bool) -> None:
+        was_primary = self.following is None
+        self.following = (host, port)
+        self.config.values["replicaof"] = f"{host} {port}"
+        self.replicas.generates = False
+        self.replicas.stop_feeding()
+        self.engine.write_gate.set_read_only(self.config.flag("replica-read-only"))
+        self.engine.keyspace.hide_expired = True
+        if was_primary:
+            self.engine.unblock_all(CommandError(ROLE_CHANGED))
+        self.engine.write_gate.set_ignores_memory(self.config.flag("replica-ignore-maxmemory"))
+        self.replica_side.start(host, port, self.primary.history.id, self.primary.end, failover)
+        LOG.log(NOTICE, "this server is a replica of %s:%d now", host, port)
+
+    def promote(self) -> None:
+        """Become a primary, whose history continues that of the last one."""
+        if self.following is None:
+            return
+        self.following = None
+        self.config.values["replicaof"] = ""
+        self.replica_side.stop()
+        primary = self.primary
+        primary.history.shift(primary.end)
+        primary.force_select()
+        primary.effects_taken(len(self.engine.effects.items))
+        self.replicas.generates = True
+        if primary.backlog is not None:
+            self.replicas.start_feeding()
+        self.replicas.disconnect_replicas()
+        self.engine.write_gate.set_read_only(False)
+        self.engine.write_gate.set_stale(False)
+        self.engine.write_gate.set_ignores_memory(False)
+        self.engine.keyspace.hide_expired = False
+        LOG.log(NOTICE, "this server is a primary now")
+
+    def begin(self, fields: dict[bytes, bytes]) -> None:
+        """Take up the role that is configured, after the data were loaded.
+
+        Args:
+            fields: the auxiliary fields of the snapshot that was loaded. If they name its position in a
+                history, replicas that are exactly there can continue, and this server can as a replica.
+        """
+        position = decode_position(fields)
+        if position is not None:
+            self.primary.history.id = position.history
+            self.primary.set_position(position.offset)
+        configured = self.config.text("replicaof")
+        if configured:
+            host, port = configured.split()
+            if position is not None:
+                self.replica_side.applier.select(position.database)
+            self._follow(host, int(port), failover=False)
+        elif position is not None:
+            self.primary.history.shift(position.offset)
+            self.replicas.start_feeding()
+
+    def snapshot_fields(self) -> dict[bytes, bytes]:
+        """Return the fields by which a snapshot names its position in the history."""
+        if self.primary.backlog is None:
+            return {}
+        return encode_position(self.stream_database(), self.primary.history.id, self.primary.end)
+
+    def stream_database(self) -> int:
+        """Return the database that the stream has selected; a primary selects one again after a snapshot."""
+        return 0 if self.following is None else self.replica_side.stream_database
+
+    # The stream of this server's own primary.
+
+    def _on_raw(self, data: bytes) -> None:
+        self.primary.feed_raw(data)
+        self.replicas.send()
+
+    def _on_new_history(self, history: str, offset: int) -> None:
+        if history != self.primary.history.id:
+            self.primary.history.shift(offset, history)
+            self.replicas.disconnect_replicas()
+        if self.primary.backlog is None:
+            self.primary.set_position(offset)
+
+    def _on_full_sync(self, history: str, offset: int) -> None:
+        self.primary.history.adopt(history)
+        self.primary.set_position(offset)
+        self.replicas.disconnect_replicas()
+
+    def publish(self, channel: bytes, message: bytes) -> None:
+        """Send a published message to the replicas."""
+        self.replicas.publish(channel, message)
+
+    # Replicas of this server.
+
+    def configure(self, session: Session, option: bytes, value: bytes) -> None:
+        """Note one pair of a REPLCONF."""
+        replica = self.replicas.of(session)
+        text = to_text(value)
+        if option == b"listening-port":
+            replica.port = int(text)
+        elif option == b"ip-address":
+            replica.host = text
+        elif option == b"capa":
+            replica.capabilities.add(text)
+        elif option == b"rdb-only":
+            replica.rdb_only = value == b"1"
+        elif option == b"rdb-filter-only":
+            replica.without_keys = bool(value)
+
+    def acknowledge(self, session: Session, offset: int, synced: int) -> None:
+        """Note that the replica has applied, and synced, the stream up to these offsets."""
+        self.replicas.acknowledge(session, offset, synced)
+
+    def synchronise(self, session: Session, history: bytes, offset: int, *, legacy: bool = False) -> None:
+        """Make the session a replica (PSYNC, or SYNC if legacy)."""
+        if self.following is not None and not self.replica_side.is_online:
+            raise NotConnected()
+        self.replicas.synchronise(session, history, offset, legacy)
+
+    def written_offset(self) -> int:
+        """Return the offset after all effects recorded so far."""
+        self.replicas.feed_now()
+        return self.primary.end
+
+    def acknowledged_by(self, offset: int) -> int:
+        """Return how many online replicas have applied the stream up to the offset."""
+        return self.primary.acknowledged_by(offset)
+
+    def synced_by(self, offset: int) -> int:
+        """Return how many online replicas have synced their log up to the offset."""
+        return self.primary.synced_by(offset)
+
+    def request_acknowledgements(self) -> None:
+        """Ask all replicas once, after this turn, to acknowledge now."""
+        self.replicas.request_acknowledgements()
+
+    # Failover and shutdown.
+
+    def fail_over(self, host: str | None, port: int, force: bool, timeout_ms: int) -> None:
+        """Start FAILOVER."""
+        self.failover.start(host, port, force, timeout_ms)
+
+    def abort_failover(self) -> None:
+        """Abort a running FAILOVER."""
+        self.failover.abort()
+
+    def hand_over(self, host: str, port: int) -> None:
+        """Follow that replica, asking it to take over."""
+        self._follow(host, port, failover=True)
+
+    def delay_shutdown(self, finish: Callable[[], None], session: Session | None) -> bool:
+        """Call finish() when the replicas have everything; return False if there is nothing to wait for."""
+        return self.shutdown.begin(finish, session)
+
+    def abort_shutdown(self) -> None:
+        """Abort a shutdown that waits for replicas."""
+        self.shutdown.abort()
+
+    # Time.
+
+    def is_busy(self) -> bool:
+        """Return whether tick() must run soon: for a snapshot, a failover, or a shutdown."""
+        return self.replicas.sync is not None or self.failover.state == WAITING or self.shutdown.is_waiting
+
+    def tick(self, now: int) -> int:
+        """Do what is due; return in how many milliseconds there is more to do, -1 for never."""
+        waits = [self.replicas.tick(now), self.failover.tick(now), self.shutdown.tick(now)]
+        gate = self.engine.write_gate
+        if self.following is not None:
+            waits.append(self.replica_side.tick(now))
+            if self.replica_side.is_online:
+                self.failover.succeeded()
+            gate.set_read_only(self.config.flag("replica-read-only"))
+            gate.set_stale(
+                not self.replica_side.is_online and not self.config.flag("replica-serve-stale-data")
+            )
+        needed = self.config.number("min-replicas-to-write")
+        gate.set_too_few_replicas(self.following is None and 0 < needed > self._good_replicas(now))
+        return min((wait for wait in waits if wait >= 0), default=-1)
+
+    def _good_replicas(self, now: int) -> int:
+        return self.primary.good_replicas(now, self.config.number("min-replicas-max-lag"))
+
+    def close(self) -> None:
+        """End the link and a running snapshot."""
+        self.replica_side.stop()
+        self.replicas.close()
+
+    # Reports.
+
+    def role(self) -> list[object]:
+        """Return ROLE's reply."""
+        if self.following is not None:
+            return self.replica_side.role()
+        rows = [
+            [r.host.encode(), b"%d" % r.port, b"%d" % r.acknowledged]
+            for r in self.primary.replicas
+            if r.state == ONLINE
+        ]
+        return [b"master", self.primary.end, rows]
+
+    def info(self) -> Section:
+        """Return the fields of INFO replication."""
+        now = self.engine.keyspace.now
+        fields: Section = [("role", "master" if self.following is None else "slave")]
+        if self.following is not None:
+            fields += self.replica_side.info()
+        fields.append(("connected_slaves", len(self.primary.replicas)))
+        if self.config.number("min-replicas-to-write"):
+            fields.append(("min_slaves_good_slaves", self._good_replicas(now)))
+        for number, r in enumerate(self.primary.replicas):
+            lag = max(now - r.acknowledged_ms, 0) // 1000 if r.state == ONLINE else 0
+            row = f"ip={r.host},port={r.port},state={r.state},offset={r.acknowledged},lag={lag}"
+            fields.append((f"slave{number}", row))
+        return fields + self._history_fields()
+
+    def _history_fields(self) -> Section:
+        primary, backlog = self.primary, self.primary.backlog
+        history = primary.history
+        return [
+            ("master_failover_state", self.failover.state),
+            ("master_replid", history.id),
+            ("master_replid2", history.second_id),
+            ("master_repl_offset", primary.end),
+            ("second_repl_offset", history.second_end + 1 if history.second_id != NO_ID else -1),
+            ("repl_backlog_active", int(backlog is not None)),
+            ("repl_backlog_size", self.config.number("repl-backlog-size")),
+            ("repl_backlog_first_byte_offset", 0 if backlog is None else backlog.start + 1),
+            ("repl_backlog_histlen", 0 if backlog is None else backlog.size()),
+        ]
+
+    def counters(self) -> Section:
+        """Return the fields of INFO stats."""
+        return [
+            ("sync_full", self.replicas.full_syncs),
+            ("sync_partial_ok", self.replicas.partial_syncs),
+            ("sync_partial_err", self.replicas.refused_partial_syncs),
+        ]
