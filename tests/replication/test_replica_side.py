@@ -12,15 +12,19 @@ import pytest
 import redis
 from flaky_proxy import Cut, FlakyProxy
 
+from certificates import Authority
 from command_generator import CommandGenerator
 from headrace.commands.session import Session
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.resp.replies import ReplyParser
+from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
+from headrace.server.loop.tls import ClientTls
+from headrace.server.replication import replica_side
 from headrace.server.replication.replica_side import ReplicaSettings, ReplicaSide
-from redis_server import redis_server
+from redis_server import free_port, redis_server
 from waiting import SECONDS_MAX
 
 DATABASES = (0, 3)
@@ -370,6 +374,43 @@ def test_a_password_is_sent(tmp_path: Path) -> None:
         replica.close()
 
 
+def test_a_primary_is_followed_through_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    theirs, ours = authority.certify("primary"), authority.certify("replica")
+    tls_port, trusted = free_port(), ["--tls-ca-cert-file", str(authority.file)]
+    options = [
+        "--tls-port",
+        str(tls_port),
+        *theirs.server_words(),
+        *trusted,
+        "--repl-diskless-sync-delay",
+        "0",
+    ]
+    directory = tmp_path / "data"
+    directory.mkdir()
+    with redis_server(None, *options) as port, redis.Redis(port=port) as primary:
+        primary.set("large", random.Random(0).randbytes(3_000_000))
+        replica = Replica(directory)
+        config = Config()
+        config.read_arguments([*ours.server_words(), *trusted])
+        replica.side.tls = lambda: ClientTls(config)
+        replica.side.start("127.0.0.1", tls_port, None, 0)
+        replica.until_synced(primary)
+        primary.set("larger", random.Random(1).randbytes(5_000_000))
+        replica.until_synced(primary)
+        assert_same(primary, replica)
+        other = Authority(tmp_path / "others")
+        config.read_arguments(["--tls-ca-cert-file", str(other.file)])
+        replica.side.start("127.0.0.1", tls_port, None, 0)
+        replica.until(lambda: replica.side._last_error, "the rejection")
+        assert "certificate verify failed" in replica.side._last_error
+        config.read_arguments(["--tls-ca-cert-file", ""])
+        replica.side.start("127.0.0.1", tls_port, None, 0)
+        replica.until(lambda: replica.side._last_error, "the rejection")
+        assert "tls-replication needs a tls-ca-cert-file" in replica.side._last_error
+        replica.close()
+
+
 def test_an_unreachable_primary_is_tried_again(replica: Replica) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -411,6 +452,176 @@ def test_a_command_for_another_type_ends_the_link_with_what_to_set(
 def reads_history(argv: list[bytes]) -> bool:
     listed = argv[argv.index(b"STREAMS") + 1 :]
     return set(listed[len(listed) // 2 :]) != {b">"}
+
+
+FOREIGN = [
+    ["HSET", "h", "f", "v"],
+    ["LPUSH", "l", "x", "y"],
+    ["SADD", "p", "x"],
+    ["ZADD", "z", "1", "x"],
+    ["RENAME", "h", "a"],
+    ["RENAME", "l", "b"],
+    ["COPY", "p", "c", "REPLACE"],
+    ["SUNIONSTORE", "d", "p", "q"],
+    ["SORT", "p", "ALPHA", "STORE", "a"],
+    ["EXPIRE", "h", "100"],
+    ["MOVE", "z", "3"],
+    ["DEL", "h", "l", "z"],
+]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_mirror_of_the_streams_and_strings_of_a_server_with_other_types(
+    primary: redis.Redis, tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    replica = Replica(tmp_path, skip_foreign=True)
+    for i in range(50):
+        primary.hset(f"hash{i % 3}", f"field{i}", "value" * i)
+        primary.rpush("list", "x" * i)
+        primary.zadd("sorted", {f"m{i}": i})
+        primary.sadd("set", i)
+    primary.set("a", "1")
+    replica.side.start("127.0.0.1", port_of(primary), None, 0)
+    replica.until_synced(primary)
+    assert sum(replica.side.skipped_keys.values()) == 6
+    clients = [redis.Redis(port=port_of(primary), db=database) for database in DATABASES]
+    for _ in range(800):
+        command = random_command(rng) if rng.random() < 0.6 else rng.choice(FOREIGN)
+        try:
+            rng.choice(clients).execute_command(*command)
+        except redis.ResponseError:
+            continue
+    replica.until_synced(primary)
+    say = raw_connection(primary)
+    for database in DATABASES:
+        say(b"SELECT", b"%d" % database)
+        for key in say(b"KEYS", b"*"):  # type: ignore[attr-defined]
+            if say(b"TYPE", key) not in (b"stream", b"string"):
+                say(b"DEL", key)
+    replica.until_synced(primary)
+    assert_same(primary, replica)
+    assert replica.side.applier.failed == {} and replica.side.applier.skipped["HSET"] > 0
+    replica.close()
+
+
+class DuringLoad:
+    """Calls a function once, in a turn of the event loop during a load."""
+
+    def __init__(self, replica: Replica, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+        monkeypatch.setattr(replica_side, "TURN_S", 0.0)
+        monkeypatch.setattr(replica_side, "KEEPALIVE_S", 0.0)
+        self.sender, self.receiver = socket.socketpair()
+        self.sender.send(b".")
+        self.replica, self.act, self.acted = replica, act, 0
+        replica.loop.add_reader(self.receiver.fileno(), self.on_readable)
+
+    def on_readable(self) -> None:
+        if self.replica.side._loading:
+            assert self.replica.side.tick(self.replica.clock.now_ms()) == -1  # it does not load twice
+            self.acted += 1
+            self.replica.loop.remove_reader(self.receiver.fileno())
+            self.act()
+
+    def close(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+
+
+@pytest.fixture
+def large_primary(primary: redis.Redis) -> redis.Redis:
+    for i in range(40):
+        primary.set(f"key{i}", random.Random(i).randbytes(200_000))
+    return primary
+
+
+def test_the_old_data_are_served_while_the_new_are_loaded(
+    large_primary: redis.Redis, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica.ask(b"SET", b"old", b"data")
+    found: list[object] = []
+
+    def act() -> None:
+        found.extend([replica.ask(b"GET", b"old"), replica.ask(b"DBSIZE"), replica.side.role()[3]])
+
+    during = DuringLoad(replica, monkeypatch, act)
+    replica.side.start("127.0.0.1", port_of(large_primary), None, 0)
+    replica.until_synced(large_primary)
+    assert found == [b"data", 1, b"sync"]
+    assert replica.ask(b"DBSIZE") == 40
+    during.close()
+
+
+def test_a_load_ends_when_the_replica_is_promoted_meanwhile(
+    large_primary: redis.Redis, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica.ask(b"SET", b"old", b"data")
+    during = DuringLoad(replica, monkeypatch, lambda: replica.side.stop())
+    replica.side.start("127.0.0.1", port_of(large_primary), None, 0)
+    replica.until(lambda: during.acted, "the load")
+    for _ in range(20):
+        replica.turn()
+    assert replica.ask(b"GET", b"old") == b"data" and replica.ask(b"DBSIZE") == 1
+    assert replica.told == [] and replica.side.state == "connect"
+    during.close()
+
+
+def test_a_load_ends_when_another_primary_is_to_be_followed(
+    large_primary: redis.Redis, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with redis_server(None, "--repl-diskless-sync-delay", "0") as port, redis.Redis(port=port) as other:
+        other.set("here", "1")
+        during = DuringLoad(replica, monkeypatch, lambda: replica.side.start("127.0.0.1", port, None, 0))
+        replica.side.start("127.0.0.1", port_of(large_primary), None, 0)
+        replica.until(lambda: during.acted, "the load")
+        replica.until_synced(other)
+        assert replica.ask(b"KEYS", b"*") == [b"here"]
+        assert len(replica.told) == 1
+        replica.side.stop()
+        during.close()
+
+
+def test_a_load_that_a_signal_interrupts_begins_again(
+    large_primary: redis.Redis, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during = DuringLoad(replica, monkeypatch, lambda: replica.loop.interrupt())
+    replica.side.start("127.0.0.1", port_of(large_primary), None, 0)
+    replica.until(lambda: during.acted, "the load")
+    assert not replica.side.is_online
+    replica.loop.run(lambda now: -1)  # returns at once: it was interrupted
+    replica.until_synced(large_primary)
+    assert replica.ask(b"DBSIZE") == 40
+    during.close()
+
+
+def test_the_offset_that_the_log_has_synced_is_reported(primary: redis.Redis, replica: Replica) -> None:
+    """A log that syncs when it is told to; its length is the number of effects."""
+    synced = -1
+    replica.side.log_synced_offset = lambda: synced
+    effects = replica.engine.effects
+    replica.engine.record_effects(True)
+
+    def commit() -> bool:
+        effects.offset += len(effects.take())
+        return True
+
+    replica.loop.commit = commit
+    replica.side.start("127.0.0.1", port_of(primary), None, 0)
+    replica.until_synced(primary)
+    reported: list[int] = []
+    link = replica.side.link
+    assert link is not None
+    synced = effects.offset
+    for i in range(3):
+        primary.set(f"k{i}", "v")
+        replica.until_synced(primary)
+        replica.turn()
+        reported.append(replica.side.offset - link.synced_offset)
+        if i == 1:
+            synced = effects.offset
+            replica.turn()
+            reported.append(replica.side.offset - link.synced_offset)
+    assert reported[0] > 0 and reported[1] > reported[0] and reported[2] == 0 and reported[3] > 0
 
 
 @pytest.mark.parametrize("grammar", ["groups", "streams", "keys"])

@@ -25,7 +25,6 @@ from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.manifest import write_all
-from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
 from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
@@ -115,6 +114,7 @@ class ReplicaSide:
         self.connection: PrimaryConnection | None = None
         self.link: ReplicaLink | None = None
         self.full_syncs = 0
+        self.skipped_keys: dict[str, int] = {}  # of the last snapshot, by the name of their type
         self._offset = 0
         self._following = False
         self._failover = False
@@ -364,8 +364,7 @@ class ReplicaSide:
             self._load_due = self.link is link  # unless the server ends, the load begins again
             return
         except (HeadraceError, OSError) as error:
-            text = f"{error}; {SET_WHAT}" if is_foreign(error) else str(error)
-            self._lose(f"its snapshot cannot be loaded: {text}", repeats=True)
+            self._lose(f"its snapshot cannot be loaded: {error}", repeats=True)
             return
         finally:
             self._loading = False
@@ -374,7 +373,15 @@ class ReplicaSide:
     def _read(self, keyspace: Keyspace, now: int) -> LoadedSnapshot:
         self._last_turn_s = self._last_keepalive_s = time.monotonic()
         with closing(self.files.source(file_name())) as source:
-            return read_rdb(source, keyspace, now_ms=now, keep_expired=True, progress=self._on_progress)
+            return read_rdb(
+                source,
+                keyspace,
+                now_ms=now,
+                keep_expired=True,
+                skip_foreign_types=self.applier.skip_foreign,
+                foreign_advice=SET_WHAT,
+                progress=self._on_progress,
+            )
 
     def _on_progress(self, done: int) -> None:
         """Serve clients during a load, and show the primary that it goes on."""
@@ -401,11 +408,14 @@ class ReplicaSide:
         self._synced = -1
         self.applier.counts_deliveries = loaded.aux.get(VERSION, b"").startswith(b"7.")
         LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
+        self.skipped_keys = loaded.skipped
+        for name, number in loaded.skipped.items():
+            LOG.warning("skipped %d keys of the primary: %s", number, name)
         self.restart_log()
         self.engine.after_replay()
         now = self.loop.clock.now_ms()
         try:
-            self.applier.select(int(loaded.aux.get(STREAM_DATABASE, b"0")))
+            self.applier.select(selected_database(loaded))
             self.on_full_sync(history, offset)
             link.loaded(now)
             self._come_online()
@@ -486,6 +496,12 @@ def tls_of(config: Config) -> ClientTls | None:
     return ClientTls(config)
 
 
+def selected_database(loaded: LoadedSnapshot) -> int:
+    """Return the database that the stream after the snapshot begins in."""
+    text = loaded.aux.get(STREAM_DATABASE, b"0")
+    return int(text) if text.isdigit() else 0
+
+
 def file_name() -> str:
     """Return the name of the file that a snapshot is received into."""
     return f"temp-{os.getpid()}-sync.rdb"
@@ -500,8 +516,3 @@ def settings_for_loading(settings: Settings) -> Settings:
     made.stream_node_max_bytes = settings.stream_node_max_bytes
     made.stream_node_max_entries = settings.stream_node_max_entries
     return made
-
-
-def is_foreign(error: Exception) -> bool:
-    """Return whether a snapshot contains a type that Headrace does not have."""
-    return isinstance(error, Damaged) and "streams and strings only" in error.what
