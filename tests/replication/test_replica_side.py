@@ -288,8 +288,8 @@ def test_role_and_info_name_the_states(primary: redis.Redis, replica: Replica) -
     assert replica.side.role()[3:] == [b"connected", replica.side.offset]
     assert fields["master_link_status"] == "up" and fields["master_last_io_seconds_ago"] == 0
     assert fields["slave_repl_offset"] == replica.side.offset
-    theirs = primary.info("replication")["slave0"]
-    assert theirs["port"] == 7777 and theirs["state"] == "online"
+    replica.until(lambda: primary.info("replication")["slave0"]["state"] == "online", "the acknowledgement")
+    assert primary.info("replication")["slave0"]["port"] == 7777
 
 
 def test_waits_at_the_primary_are_answered(primary: redis.Redis, replica: Replica) -> None:
@@ -502,7 +502,30 @@ def test_a_mirror_of_the_streams_and_strings_of_a_server_with_other_types(
     replica.until_synced(primary)
     assert_same(primary, replica)
     assert replica.side.applier.failed == {} and replica.side.applier.skipped["HSET"] > 0
+    losses = dict(replica.side.info())
+    assert losses["replica_skipped_keys"] == 6 and "replica_failed_commands" not in losses
+    assert losses["replica_skipped_commands"] == sum(replica.side.applier.skipped.values())
     replica.close()
+
+
+def test_after_half_a_transaction_a_snapshot_is_asked_for(primary: redis.Redis, replica: Replica) -> None:
+    replica.side.start("127.0.0.1", port_of(primary), None, 0)
+    replica.until_synced(primary)
+    primary.hset("hash", "f", "v")
+    payload = primary.dump("hash")
+    primary.delete("hash")
+    replica.until(lambda: replica.side._last_error, "the first error")
+    replica.side.stop()
+    replica.side.start("127.0.0.1", port_of(primary), None, 0)
+    replica.until_synced(primary)
+    with primary.pipeline(transaction=True) as pipeline:
+        pipeline.incr("n").restore("hash", 0, payload).delete("hash").execute()
+    replica.until(lambda: replica.side._last_error, "the second error")
+    replica.until(lambda: len(replica.told) == 3, "the third snapshot")
+    assert [what for what, *_ in replica.told] == ["full"] * 3
+    replica.until_synced(primary)
+    assert_same(primary, replica)
+    assert replica.ask(b"GET", b"n") == b"1"
 
 
 class DuringLoad:

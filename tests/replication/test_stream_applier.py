@@ -237,6 +237,15 @@ def test_a_value_of_another_type_that_is_restored_removes_the_key(
         Replica().apply([b"RESTORE", b"k", b"0", foreign_payload, b"REPLACE"])
 
 
+def test_a_transaction_that_cannot_be_completed_makes_the_data_torn(foreign_payload: bytes) -> None:
+    replica = Replica()
+    with pytest.raises(CannotApply):
+        replica.apply("MULTI", "INCR a", [b"RESTORE", b"k", b"0", foreign_payload], "EXEC")
+    assert replica.applier.is_torn and not replica.engine.keyspace.keep_expired
+    replica.apply("SET b 1")  # recording has left the transaction
+    assert replica.effects()[-1] == (0, b"SET b 1")
+
+
 @pytest.fixture
 def foreign_payload() -> bytes:
     """A hash as Redis 7.0 dumps it."""

@@ -139,6 +139,11 @@ class ReplicaLink:
         """Whether the primary has asked for an acknowledgement that the log cannot give yet."""
         return self._synced_wanted >= 0 and self.synced_offset >= 0
 
+    @property
+    def received_offset(self) -> int:
+        """The offset of the end of the stream received so far; it may not be applied yet."""
+        return self._fed if self._step == _STREAM else self.offset
+
     # Bytes.
 
     def receive(self, data: bytes, now_ms: int) -> None:

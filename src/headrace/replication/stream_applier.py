@@ -64,6 +64,7 @@ class StreamApplier:
         self.counts_deliveries = False  # the primary is a Redis 7: see streams/delivery.py
         self.skipped: dict[str, int] = {}  # by command name
         self.failed: dict[str, int] = {}
+        self.is_torn = False  # a part of a transaction was applied: only a snapshot helps
         self._replayer = Replayer(engine, 0, True)
         self._held: list[list[bytes]] | None = None  # the transaction being received
 
@@ -119,6 +120,9 @@ class StreamApplier:
         try:
             for argv in commands:
                 self._run(argv[0].upper(), argv)
+        except CannotApply:
+            self.is_torn = True
+            raise
         finally:
             effects.end_transaction()
 

@@ -44,6 +44,7 @@ TICK_MS = 1000
 SOON_MS = 50  # with unsent bytes, or while the primary waits for a sync of the log
 KEEPALIVE_S = 1.0
 TURN_S = 0.02  # between two turns of the event loop during a load
+POSITIONS_MAX = 1000  # of the log that are remembered until it is synced there
 STREAM_DATABASE = b"repl-stream-db"
 VERSION = b"redis-ver"
 
@@ -236,6 +237,8 @@ class ReplicaSide:
             self._synced = -1
         elif not effects.items and link.state == CONNECTED:
             if not self._positions or self._positions[-1][1] != self._offset:
+                if len(self._positions) == POSITIONS_MAX:  # the log is not synced for a long time
+                    self._positions.pop()
                 self._positions.append((effects.offset, self._offset))
             while self._positions and self._positions[0][0] <= synced:
                 self._synced = self._positions[0][1]
@@ -306,6 +309,8 @@ class ReplicaSide:
         if reason != self._last_error:
             LOG.warning("no link to the primary %s:%d: %s", self.host, self.port, reason)
             self._last_error = reason
+        if self.applier.is_torn:
+            self.history = None  # ask for a snapshot
         self._disconnect()
         self._retry_at_ms = now + wait
         self.loop.run_timer_now()
@@ -406,6 +411,7 @@ class ReplicaSide:
         self._failures = 0
         self._positions.clear()
         self._synced = -1
+        self.applier.is_torn = False
         self.applier.counts_deliveries = loaded.aux.get(VERSION, b"").startswith(b"7.")
         LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
         self.skipped_keys = loaded.skipped
@@ -439,13 +445,14 @@ class ReplicaSide:
         now, link, settings = self.loop.clock.now_ms(), self.link, self.settings()
         silent = -1 if link is None else max(now - link.last_received_ms, 0) // 1000
         syncing = link is not None and link.state == "sync"
+        received = link.received_offset if link is not None and self.is_online else self._offset
         fields: Section = [
             ("master_host", self.host),
             ("master_port", self.port),
             ("master_link_status", "up" if self.is_online else "down"),
             ("master_last_io_seconds_ago", silent if self.is_online else -1),
             ("master_sync_in_progress", int(syncing)),
-            ("slave_read_repl_offset", self._offset),
+            ("slave_read_repl_offset", received),
             ("slave_repl_offset", self._offset),
         ]
         if link is not None and syncing:
@@ -460,12 +467,21 @@ class ReplicaSide:
         if not self.is_online:
             down = max(now - self._down_since_ms, 0) // 1000 if self._down_since_ms else -1
             fields.append(("master_link_down_since_seconds", down))
-        return [
-            *fields,
+        fields += [
             ("slave_priority", settings.priority),
             ("slave_read_only", int(settings.read_only)),
             ("replica_announced", int(settings.announced)),
         ]
+        return fields + self._losses()
+
+    def _losses(self) -> Section:
+        """Return how much of the primary's data is not here; nothing if all is."""
+        counted = [
+            ("replica_skipped_keys", sum(self.skipped_keys.values())),
+            ("replica_skipped_commands", sum(self.applier.skipped.values())),
+            ("replica_failed_commands", sum(self.applier.failed.values())),
+        ]
+        return [(name, number) for name, number in counted if number]
 
 
 def settings_of(config: Config, listening_port: int) -> ReplicaSettings:
