@@ -61,9 +61,9 @@ class ScanOrder:
         self.serials = array("Q")
 
     @cython.ccall
-    def replace(self, keys: Collection[bytes]) -> cython.void:
-        """Replace all keys; serials continue, so that a SCAN in progress returns every new key."""
-        self.keys = list(keys)
+    def replace(self, live: dict[bytes, object]) -> cython.void:
+        """Replace all keys by those of `live`; serials continue: a SCAN in progress returns each new key."""
+        self.keys = list(live)
         self.serials = array("Q", range(self.next_serial, self.next_serial + len(self.keys)))
         self.next_serial += len(self.keys)
 
