@@ -126,7 +126,8 @@ class ServerHost(ServerInterface):
             self.stop()
             return
         at = self.loop.engine.keyspace.now
-        if self.durability.first_base_pending and not force:
+        # A replica gets its data again.
+        if self.durability.first_base_pending and not force and not self.replication.is_replica():
             logging.getLogger("headrace").error("not stopping: the first log is still being written")
             raise NoShutdown()
         self.saving.cancel_all()

@@ -155,9 +155,15 @@ class Server:
         return replication
 
     def _restart_log(self) -> None:
-        """Rewrite the log: the data in memory did not come through it."""
-        if self.durability.log is not None:
-            self.saving.queue_rewrite()
+        """Begin a new log: the data in memory did not come through the old one, which stays until then."""
+        if self.durability.log is None:
+            return
+        self.saving.cancel_rewrites()
+        self.durability.disable(self.engine.keyspace.now)
+        try:
+            self.durability.enable()
+        except (OSError, HeadraceError) as wrong:
+            logging.getLogger("headrace").error("there is no log of the primary's data: %s", wrong)
 
     @property
     def addresses(self) -> list[str]:
