@@ -211,6 +211,31 @@ def test_a_chain_follows_its_head_and_survives_a_promotion(tmp_path: Path) -> No
         assert middle.syncs() == (1, 1)
 
 
+def test_the_head_of_a_chain_sends_what_its_last_replica_knows(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace", "headrace", "redis") as (head, middle, tail):
+        fill(head)
+        middle.follow(head.port)
+        middle.wait_for(head)
+        tail.follow(middle.port)
+        tail.wait_for(middle)
+        head.client.execute_command("XACKDEL", "big", "g", "IDS", 2, "3-0", "4-0")
+        head.client.execute_command("XDELEX", "big", "DELREF", "IDS", 1, "5-0")
+        middle.wait_for(head)
+        check_equal(head, tail)
+        assert not head.client.xrange("big", "3-0", "5-0")
+
+
+def test_a_rejected_failover_leaves_the_primary_in_place(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace", "headrace") as (first, second):
+        second.follow(first.port)
+        second.wait_for(first)
+        second.client.execute_command("ACL", "SETUSER", "default", "-psync")
+        first.client.execute_command("FAILOVER", "TIMEOUT", 30_000)
+        wait_until(lambda: "is the primary again" in first.log())
+        first.client.xadd("s", {"a": 1})
+        assert first.replication()["role"] == "master"
+
+
 @pytest.mark.parametrize("kind", ["headrace", "redis"])
 def test_a_killed_replica_comes_back(tmp_path: Path, kind: str) -> None:
     with nodes(tmp_path, "headrace", kind) as (primary, replica):

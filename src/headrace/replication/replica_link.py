@@ -30,7 +30,8 @@ from headrace.resp.request import request
 HANDSHAKE, SYNC, CONNECTED = "handshake", "sync", "connected"
 
 ACK_INTERVAL_MS = 1000
-CAPABILITIES = ("eof", "psync2", "headrace")
+CAPABILITIES_OF_REDIS = ("eof", "psync2")
+CAPABILITIES = (*CAPABILITIES_OF_REDIS, "headrace")  # the last one: it knows commands of Headrace
 LINE_MAX = 4096  # bytes of a reply during the handshake
 SHOWN_MAX = 128  # bytes of what was received that an error repeats
 BULK_MAX = 1 << 62  # the primary has checked the lengths of arguments

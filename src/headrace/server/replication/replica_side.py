@@ -27,7 +27,14 @@ from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
-from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
+from headrace.replication.replica_link import (
+    CAPABILITIES,
+    CAPABILITIES_OF_REDIS,
+    CONNECTED,
+    LinkError,
+    LinkSettings,
+    ReplicaLink,
+)
 from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApplier
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -118,6 +125,8 @@ class ReplicaSide:
         self.skipped_keys: dict[str, int] = {}  # of the last snapshot, by the name of their type
         self._offset = 0
         self._following = False
+        # Whether this server and its own replicas know the commands that only Headrace has.
+        self.knows_all_commands = True
         self._failover = False
         self._retry_at_ms = 0
         self._failures = 0  # in a row, of a kind that would repeat itself
@@ -165,7 +174,17 @@ class ReplicaSide:
         self.applier.discard_transaction()
         self._remove_file()
 
+    def follow_as_redis(self) -> None:
+        """Ask the primary for commands of Redis 7.0 only, for replicas of this one that are not Headrace."""
+        self.knows_all_commands = False
+        self._lose("it must send what every replica of this server knows", repeats=False)
+
     # State.
+
+    @property
+    def failure(self) -> str:
+        """Why the last connection was lost; empty if there was none, or the link is up again."""
+        return self._last_error
 
     @property
     def offset(self) -> int:
@@ -258,6 +277,7 @@ class ReplicaSide:
             settings.user,
             settings.password,
             1000 * settings.timeout_s,
+            CAPABILITIES if self.knows_all_commands else CAPABILITIES_OF_REDIS,
         )
         now = self.loop.clock.now_ms()
         self.link = ReplicaLink(link, self, self.history, self._offset, now, self._failover)

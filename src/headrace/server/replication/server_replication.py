@@ -15,7 +15,7 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, to_text
 from headrace.replication.history import NO_ID
-from headrace.replication.primary import ONLINE
+from headrace.replication.primary import HEADRACE, ONLINE, Replica
 from headrace.replication.snapshot_fields import decode_position, encode_position
 from headrace.server.config.config import Config
 from headrace.server.observe.logs import NOTICE
@@ -181,9 +181,21 @@ class ServerReplication(ReplicationInterface):
 
     def synchronise(self, session: Session, history: bytes, offset: int, *, legacy: bool = False) -> None:
         """Make the session a replica (PSYNC, or SYNC if legacy)."""
-        if self.following is not None and not self.replica_side.is_online:
-            raise NotConnected()
+        if self.following is not None:
+            self._check_link(self.replicas.of(session))
         self.replicas.synchronise(session, history, offset, legacy)
+
+    def _check_link(self, replica: Replica) -> None:
+        """Raise NotConnected unless the stream of this server's primary is complete, and fit for the replica.
+
+        A replica that is not Headrace needs commands of Redis 7.0. They come from the primary: this server
+        connects to it again, and the replica comes back.
+        """
+        side = self.replica_side
+        if side.is_online and side.knows_all_commands and HEADRACE not in replica.capabilities:
+            side.follow_as_redis()
+        if not side.is_online:
+            raise NotConnected()
 
     def written_offset(self) -> int:
         """Return the offset after all effects recorded so far."""
@@ -233,18 +245,24 @@ class ServerReplication(ReplicationInterface):
     def tick(self, now: int) -> int:
         """Do what is due; return in how many milliseconds there is more to do, -1 for never."""
         waits = [self.replicas.tick(now), self.failover.tick(now), self.shutdown.tick(now)]
-        gate = self.engine.write_gate
         if self.following is not None:
-            waits.append(self.replica_side.tick(now))
+            waits.append(self.replica_side.tick(now))  # it may serve clients: the role may change
             if self.replica_side.is_online:
                 self.failover.succeeded()
-            gate.set_read_only(self.config.flag("replica-read-only"))
-            gate.set_stale(
-                not self.replica_side.is_online and not self.config.flag("replica-serve-stale-data")
-            )
-        needed = self.config.number("min-replicas-to-write")
-        gate.set_too_few_replicas(self.following is None and 0 < needed > self._good_replicas(now))
+            elif self.replica_side.failure:
+                self.failover.rejected(self.replica_side.failure)
+        self._update_gate(now)
         return min((wait for wait in waits if wait >= 0), default=-1)
+
+    def _update_gate(self, now: int) -> None:
+        """Reject what must not run in this role and state."""
+        config, gate, replica = self.config, self.engine.write_gate, self.following is not None
+        needed = config.number("min-replicas-to-write")
+        gate.set_read_only(replica and config.flag("replica-read-only"))
+        gate.set_stale(
+            replica and not self.replica_side.is_online and not config.flag("replica-serve-stale-data")
+        )
+        gate.set_too_few_replicas(not replica and 0 < needed > self._good_replicas(now))
 
     def _good_replicas(self, now: int) -> int:
         return self.primary.good_replicas(now, self.config.number("min-replicas-max-lag"))
