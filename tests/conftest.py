@@ -26,8 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Packages that are not compiled.
-PLAIN_PACKAGES = {"bench", "cli", "client", "console", "examples", "pipeline"}
+# Tests of packages that are not compiled, or whose compiled part runs under sanitizers, too: they run once.
+PLAIN_PACKAGES = {"bench", "cli", "client", "console", "examples", "pipeline", "replication", "spark"}
 
 
 def is_long_variant(item: pytest.Item) -> bool:

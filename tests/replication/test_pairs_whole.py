@@ -211,6 +211,34 @@ def test_a_chain_follows_its_head_and_survives_a_promotion(tmp_path: Path) -> No
         assert middle.syncs() == (1, 1)
 
 
+@pytest.mark.parametrize("transaction", [False, True])
+def test_writes_just_before_a_change_of_role_are_not_kept_silently(tmp_path: Path, transaction: bool) -> None:
+    with nodes(tmp_path, "headrace", "headrace") as (old, new):
+        fill(old)
+        new.follow(old.port)
+        new.wait_for(old)
+        new.promote()
+        batch = old.client.pipeline(transaction=transaction)
+        batch.xadd("s", {"a": 1}).execute_command("REPLICAOF", "127.0.0.1", new.port)
+        batch.execute()
+        check_equal(new, old)
+        assert new.syncs()[0] == 1, "the new primary never had the entry"
+
+
+def test_a_snapshot_names_the_position_of_its_data(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace", "headrace", options=("--appendonly", "no")) as (primary, replica):
+        fill(primary)
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        replica.process.send_signal(19)  # SIGSTOP
+        primary.client.pipeline(transaction=False).xadd("s", {"a": 1}).save().execute()
+        primary.kill()
+        primary.start()
+        replica.process.send_signal(18)  # SIGCONT
+        check_equal(primary, replica)
+        assert replica.client.xlen("s") == 1
+
+
 def test_the_head_of_a_chain_sends_what_its_last_replica_knows(tmp_path: Path) -> None:
     with nodes(tmp_path, "headrace", "headrace", "redis") as (head, middle, tail):
         fill(head)

@@ -70,7 +70,7 @@ class Runs:
     [
         pytest.param("redis", "sink", marks=pytest.mark.mainly("headrace")),
         ("headrace", "sink"),
-        ("redis", "foreach"),
+        pytest.param("redis", "foreach", marks=pytest.mark.mainly("headrace")),
     ],
     indirect=["running_server"],
 )

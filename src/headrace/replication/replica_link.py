@@ -100,6 +100,7 @@ class ReplicaLink:
         self.history = history
         self.offset = offset
         self.failover = failover
+        self.may_have_taken_over = False  # the primary was asked to, and has not refused
         self.outgoing = bytearray()  # to send; the owner deletes what it has sent
         self.legacy = False  # the primary knows no PSYNC: offsets mean nothing to it
         self.last_received_ms = now_ms
@@ -224,11 +225,14 @@ class ReplicaLink:
             self._send(b"PSYNC", b"?", b"-1")
         else:
             more = [b"FAILOVER"] if self.failover else []
+            self.may_have_taken_over = self.failover
             self._send(b"PSYNC", self.history.encode(), b"%d" % (self.offset + 1), *more)
         self._step = _PSYNC
 
     def _receive_psync_reply(self, line: bytes) -> None:
-        words = line.split()
+        words = line.split() or [b""]
+        if line.startswith(b"-"):
+            self.may_have_taken_over = False
         if words[0] == b"+CONTINUE" and len(words) <= 2 and self.history is not None:
             if len(words) == 2:
                 self.history = history_id(words[1], line)

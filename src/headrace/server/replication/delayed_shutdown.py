@@ -1,4 +1,4 @@
-"""A shutdown that waits until the replicas have what was acknowledged to clients.
+"""A shutdown that waits until the replicas, and a new log, have what was acknowledged to clients.
 
 SHUTDOWN, SIGTERM ─▶ writes pause, replicas are asked ─▶ all have everything, or shutdown-timeout ─▶ end
                                     └─ SHUTDOWN ABORT ─▶ writes continue
@@ -48,20 +48,26 @@ class DelayedShutdown:
             finish: ends the server; a CommandError that it raises becomes the reply.
             session: the client that waits for that.
         """
-        if session is not None and (self._finish is not None or self._lagging()):
+        timeout_ms = 1000 * self.config.number("shutdown-timeout")
+        if self._finish is None and not (timeout_ms and self._must_wait()):
+            return False
+        if session is not None:
             self._waiting.append(session)
         if self._finish is not None:
             return True
-        timeout_ms = 1000 * self.config.number("shutdown-timeout")
-        if not timeout_ms or not self._lagging():
-            self._waiting.clear()
-            return False
         self._finish = finish
         self._deadline_ms = self.engine.keyspace.now + timeout_ms
         self.engine.write_gate.pause(self._deadline_ms + timeout_ms, True)
         self.replicas.request_acknowledgements()
-        LOG.log(NOTICE, "the shutdown waits for %s", plural(len(self._lagging()), "replica"))
+        LOG.log(NOTICE, "the shutdown waits for %s", self._what_is_missing())
         return True
+
+    def _must_wait(self) -> bool:
+        return bool(self._lagging()) or self.replicas.durability.first_base_pending
+
+    def _what_is_missing(self) -> str:
+        lagging = self._lagging()
+        return plural(len(lagging), "replica") if lagging else "the log, which is being written"
 
     def _lagging(self) -> list[str]:
         """Return the names of the online replicas that lack a part of the stream."""
@@ -78,7 +84,7 @@ class DelayedShutdown:
         if self._finish is None:
             return -1
         lagging = self._lagging()
-        if lagging and now < self._deadline_ms:
+        if self._must_wait() and now < self._deadline_ms:
             self.replicas.request_acknowledgements()
             return 50
         if lagging:

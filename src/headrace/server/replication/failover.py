@@ -139,12 +139,18 @@ class Failover:
             LOG.log(NOTICE, "FAILOVER: done")
             self.end()
 
-    def rejected(self, reason: str) -> None:
-        """Become the primary again: the other server did not take over."""
-        if self.state == IN_PROGRESS:
+    def lost(self, reason: str, may_have_taken_over: bool) -> None:
+        """Become the primary again, unless the other server may have taken over: there must not be two."""
+        if self.state != IN_PROGRESS:
+            return
+        if may_have_taken_over:
+            LOG.error(
+                "FAILOVER: %s; if the other server has not taken over, use REPLICAOF NO ONE here", reason
+            )
+        else:
             LOG.error("FAILOVER: %s; this server is the primary again", reason)
             self.takeover.promote()
-            self.end()
+        self.end()
 
     def abort(self) -> None:
         """Abort the failover. Raises CommandError if there is none."""

@@ -136,7 +136,7 @@ class FullSync:
     def tick(self) -> None:
         """Finish when the child has ended."""
         if self.done or (self.through_pipe and not self._ended) or not self.child.has_ended():
-            if not self.done and self.through_pipe and all(r.connection.closed for r in self.replicas):
+            if not self.done and all(replica.connection.closed for replica in self.replicas):
                 self.cancel()
             return
         self._close_pipe()
@@ -158,22 +158,29 @@ class FullSync:
     def _open_file(self) -> None:
         """Let each replica read the file; it has no name any more."""
         descriptor = os.open(self._path, os.O_RDONLY)
-        os.unlink(self._path)
-        size = os.fstat(descriptor).st_size
-        for replica in self.replicas:
-            if replica.connection.closed:
-                continue
-            replica.state = RECEIVES
-            file = SnapshotFile(self, replica, os.dup(descriptor), size)
-            self._send(replica, b"$%d\r\n" % size)
-            replica.connection.source = file
-        os.close(descriptor)
+        try:
+            os.unlink(self._path)
+            size = os.fstat(descriptor).st_size
+            for replica in self.replicas:
+                if replica.connection.closed:
+                    continue
+                replica.state = RECEIVES
+                replica.connection.source = SnapshotFile(self, replica, os.dup(descriptor), size)
+                self._send(replica, b"$%d\r\n" % size)
+        finally:
+            os.close(descriptor)
 
     def _fail(self, reason: str) -> None:
         logging.getLogger("headrace").error("the snapshot for replicas failed: %s", reason)
+        self._remove_file()
         for replica in self.replicas:
             if not replica.connection.closed:
                 self.loop.drop_with_reason(replica.connection, "its snapshot could not be made")
+
+    def _remove_file(self) -> None:
+        if self._path:
+            with suppress(OSError):
+                os.unlink(self._path)
 
     def _close_pipe(self) -> None:
         if self._read_end >= 0:
@@ -188,9 +195,7 @@ class FullSync:
         self.done = True
         self.child.kill()
         self._close_pipe()
-        if self._path:
-            with suppress(OSError):
-                os.unlink(self._path)
+        self._remove_file()
         for replica in self.replicas:
             if not replica.connection.closed:
                 self.loop.drop(replica.connection)

@@ -15,7 +15,7 @@ from headrace.errors import CommandError, to_text
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.writer import write_rdb
-from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, Primary, Replica
+from headrace.replication.primary import GETACK, ONLINE, PING, WAITS, Primary, Replica
 from headrace.replication.snapshot_fields import encode_position
 from headrace.replication.translation import WholeDatabase
 from headrace.server.config.config import Config
@@ -123,6 +123,7 @@ class PrimarySide:
             self.refused_partial_syncs += 1
         self.full_syncs += 1
         replica.state = WAITS
+        replica.position = self.primary.end
         self._waiting_since_ms = self._waiting_since_ms or now
         LOG.log(NOTICE, "the replica %s needs a full synchronisation", name_of(replica))
         self.loop.run_timer_now()
@@ -210,11 +211,19 @@ class PrimarySide:
         self.durability.feed = self.durability.effects_taken = None
         self.durability.set_replicating(False)
 
-    def feed_now(self) -> None:
-        """Bring the effects recorded so far in this turn into the stream."""
+    def feed_now(self) -> bool:
+        """Bring the effects recorded so far in this turn into the stream.
+
+        Returns whether some are left: those of a transaction that is running.
+        """
         effects = self.engine.effects
-        if self.generates and not effects.in_transaction() and self._feed(effects.items):
+        if not self.generates or self.primary.backlog is None:
+            return False
+        if effects.in_transaction():
+            return len(effects.items) > 0
+        if self._feed(effects.items):
             self.send()
+        return False
 
     def _feed(self, items: list[Item]) -> bool:
         """Bring effects into the stream; return whether there are new bytes."""
@@ -268,7 +277,7 @@ class PrimarySide:
         return now - self._waiting_since_ms >= delay or 0 < most <= len(waiting)
 
     def _start_sync(self, waiting: list[Replica], now: int) -> None:
-        """Make a snapshot of this moment for the waiting replicas."""
+        """Make a snapshot of this moment for the waiting replicas. Called between two turns."""
         self._waiting_since_ms = 0
         self.open_backlog()
         primary = self.primary
@@ -354,7 +363,7 @@ class PrimarySide:
             if replica.state == ONLINE and not replica.legacy and now - replica.acknowledged_ms > timeout:
                 self._close(replica, "it has acknowledged nothing for repl-timeout seconds")
                 continue
-            behind = self.primary.end - replica.position if replica.state in (RECEIVES, ONLINE) else 0
+            behind = self.primary.end - replica.position
             hard = max(limit.hard, self.primary.backlog_bytes) if limit.hard else 0
             soft = max(limit.soft, self.primary.backlog_bytes) if limit.soft else 0
             if not soft or behind <= soft:

@@ -128,6 +128,7 @@ class ReplicaSide:
         # Whether this server and its own replicas know the commands that only Headrace has.
         self.knows_all_commands = True
         self._failover = False
+        self.may_have_taken_over = False  # the server asked to take over, when the link was lost
         self._retry_at_ms = 0
         self._failures = 0  # in a row, of a kind that would repeat itself
         self._last_error = ""
@@ -331,6 +332,7 @@ class ReplicaSide:
             self._last_error = reason
         if self.applier.is_torn:
             self.history = None  # ask for a snapshot
+        self.may_have_taken_over = self.link is not None and self.link.may_have_taken_over
         self._disconnect()
         self._retry_at_ms = now + wait
         self.loop.run_timer_now()

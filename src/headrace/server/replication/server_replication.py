@@ -72,6 +72,10 @@ class ServerReplication(ReplicationInterface):
 
     def _follow(self, host: str, port: int, failover: bool) -> None:
         was_primary = self.following is None
+        history = None if self.replica_side.applier.is_torn else self.primary.history.id
+        if was_primary and self.replicas.feed_now():
+            history = None  # the data are ahead of the stream: they need a snapshot
+            self.replicas.disconnect_replicas()
         self.following = (host, port)
         self.config.values["replicaof"] = f"{host} {port}"
         self.replicas.generates = False
@@ -81,7 +85,7 @@ class ServerReplication(ReplicationInterface):
         if was_primary:
             self.engine.unblock_all(CommandError(ROLE_CHANGED))
         self.engine.write_gate.set_ignores_memory(self.config.flag("replica-ignore-maxmemory"))
-        self.replica_side.start(host, port, self.primary.history.id, self.primary.end, failover)
+        self.replica_side.start(host, port, history or None, self.primary.end, failover)
         LOG.log(NOTICE, "this server is a replica of %s:%d now", host, port)
 
     def promote(self) -> None:
@@ -90,9 +94,15 @@ class ServerReplication(ReplicationInterface):
             return
         self.following = None
         self.config.values["replicaof"] = ""
+        torn = self.replica_side.applier.is_torn
         self.replica_side.stop()
         primary = self.primary
-        primary.history.shift(primary.end)
+        if torn:
+            LOG.error("this server has a part of a transaction of its primary: it begins a new history")
+            primary.history.begin()
+            self.replica_side.applier.is_torn = False
+        else:
+            primary.history.shift(primary.end)
         primary.force_select()
         primary.effects_taken(len(self.engine.effects.items))
         self.replicas.generates = True
@@ -128,7 +138,7 @@ class ServerReplication(ReplicationInterface):
 
     def snapshot_fields(self) -> dict[bytes, bytes]:
         """Return the fields by which a snapshot names its position in the history."""
-        if self.primary.backlog is None:
+        if self.primary.backlog is None or self.replicas.feed_now():
             return {}
         return encode_position(self.stream_database(), self.primary.history.id, self.primary.end)
 
@@ -150,7 +160,10 @@ class ServerReplication(ReplicationInterface):
             self.primary.set_position(offset)
 
     def _on_full_sync(self, history: str, offset: int) -> None:
-        self.primary.history.adopt(history)
+        if history:
+            self.primary.history.adopt(history)
+        else:
+            self.primary.history.begin()  # of a primary without IDs
         self.primary.set_position(offset)
         self.replicas.disconnect_replicas()
 
@@ -250,7 +263,7 @@ class ServerReplication(ReplicationInterface):
             if self.replica_side.is_online:
                 self.failover.succeeded()
             elif self.replica_side.failure:
-                self.failover.rejected(self.replica_side.failure)
+                self.failover.lost(self.replica_side.failure, self.replica_side.may_have_taken_over)
         self._update_gate(now)
         return min((wait for wait in waits if wait >= 0), default=-1)
 
