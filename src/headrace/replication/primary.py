@@ -45,6 +45,8 @@ class Replica:
     synced: int = -1  # what it has synced to its log
     acknowledged_ms: int = 0
     waits_for_ack: bool = False  # it is loading: nothing is sent until its first acknowledgement
+    received: int = -1  # bytes of the snapshot that its socket has taken
+    received_ms: int = 0  # when it last took some
     over_soft_limit_ms: int = 0  # since when it has been too far behind; 0: it is not
 
     @property

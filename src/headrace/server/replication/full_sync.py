@@ -209,20 +209,20 @@ class SnapshotFile:
         self.replica = replica
         self.descriptor = descriptor
         self.size = size
-        self.at = 0
+        self.sent = 0  # bytes put into the replica's buffer
 
     def fill(self) -> None:
         """Put the next bytes into the replica's buffer if it has read the last ones."""
         room = AHEAD_BYTES - self.replica.session.reply.pending()
         if self.descriptor < 0 or room <= 0:
             return
-        data = os.pread(self.descriptor, room, self.at)
-        if not data and self.at < self.size:
+        data = os.pread(self.descriptor, room, self.sent)
+        if not data and self.sent < self.size:
             self.sync.loop.drop_with_reason(self.replica.connection, "its snapshot's file was truncated")
             return
         self.replica.session.reply.raw(data)
-        self.at += len(data)
-        if self.at >= self.size:
+        self.sent += len(data)
+        if self.sent >= self.size:
             self.close()
             self.sync.complete(self.replica)
 

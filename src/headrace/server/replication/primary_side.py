@@ -15,7 +15,7 @@ from headrace.errors import CommandError, to_text
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.writer import write_rdb
-from headrace.replication.primary import GETACK, ONLINE, PING, WAITS, Primary, Replica
+from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, Primary, Replica
 from headrace.replication.snapshot_fields import encode_position
 from headrace.replication.translation import WholeDatabase
 from headrace.server.config.config import Config
@@ -330,7 +330,7 @@ class PrimarySide:
             replica.connection.source = None
             self.loop.schedule_flush(replica.connection)
             return
-        replica.waits_for_ack = replica.connection.source is self.sync and not replica.legacy
+        replica.waits_for_ack = replica.connection.source is self.sync
         self._go_online(replica)
 
     def _ping(self, now: int) -> None:
@@ -360,6 +360,9 @@ class PrimarySide:
         assert isinstance(buffers, OutputBufferLimits)
         limit = buffers.slave
         for replica in list(self.primary.replicas):
+            if replica.state == RECEIVES and self._has_stopped_reading(replica, now - timeout, now):
+                self._close(replica, "it has read nothing of its snapshot for repl-timeout seconds")
+                continue
             if replica.state == ONLINE and not replica.legacy and now - replica.acknowledged_ms > timeout:
                 self._close(replica, "it has acknowledged nothing for repl-timeout seconds")
                 continue
@@ -373,6 +376,15 @@ class PrimarySide:
             too_long = replica.over_soft_limit_ms and now - replica.over_soft_limit_ms > 1000 * limit.seconds
             if (hard and behind > hard) or too_long:
                 self._close(replica, f"it is {behind} bytes behind (client-output-buffer-limit replica)")
+
+    def _has_stopped_reading(self, replica: Replica, since: int, now: int) -> bool:
+        """Return whether the replica has read nothing of its snapshot since then, although it could."""
+        source = replica.connection.source
+        unread = replica.session.reply.pending()
+        received = replica.received if source is None else source.sent - unread
+        if received != replica.received or not unread:
+            replica.received, replica.received_ms = received, now
+        return replica.received_ms < since
 
     def _close(self, replica: Replica, reason: str) -> None:
         if not replica.connection.closed:

@@ -1,0 +1,191 @@
+"""What a server says of its replication, compared with redis-server; and primaries that are none."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from nodes import Node, Raw, nodes
+from writing import fill
+
+from waiting import wait_until
+
+pytestmark = pytest.mark.whole
+
+
+def shape(value: Any) -> Any:
+    """Return a reply with its numbers and texts replaced by their types."""
+    if isinstance(value, dict):
+        return {name: shape(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [shape(item) for item in value]
+    return type(value)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+    """A primary and its replica of each kind."""
+    with nodes(tmp_path_factory.mktemp("four"), "headrace", "headrace", "redis", "redis") as made:
+        yield made
+
+
+def test_reports_have_the_form_of_redis(four: list[Node]) -> None:
+    primary, replica, redis_primary, redis_replica = four
+    redis_primary.client.config_set("min-replicas-to-write", 1)
+    primary.client.config_set("min-replicas-to-write", 1)
+    assert all_reports(primary) == all_reports(redis_primary)
+    for first, second in ((primary, replica), (redis_primary, redis_replica)):
+        first.client.config_set("min-replicas-to-write", 0)
+        second.follow(first.port)
+        second.wait_for(first)
+        first.client.xadd("s", {"a": 1})
+        assert first.client.wait(1, 60_000) == 1
+    assert all_reports(primary) == all_reports(redis_primary)
+    assert all_reports(replica) == all_reports(redis_replica)
+    role = replica.client.role()
+    assert role[1:4] == [b"127.0.0.1", primary.port, b"connected"]
+    role = primary.client.role()
+    assert role[2][0][:2] == [b"127.0.0.1", b"%d" % replica.port]
+    row = primary.replication()["slave0"]
+    assert row["port"] == replica.port and row["state"] == "online"
+    assert row["offset"] == primary.replication()["master_repl_offset"]
+    for second, port in ((replica, 1), (redis_replica, 1)):
+        second.follow(port)
+        wait_until(lambda second=second: second.client.role()[3] in (b"connect", b"connecting"))
+    assert all_reports(replica) == all_reports(redis_replica)
+    for node in (replica, redis_replica):
+        node.promote()
+    assert all_reports(replica) == all_reports(redis_replica)
+
+
+def all_reports(node: Node) -> Any:
+    """Return the form of INFO replication, ROLE and CLIENT LIST TYPE replica."""
+    flags = [row["flags"] for row in node.client.client_list(_type="replica")]
+    role = node.client.role()
+    shown = {name: shape(value) for name, value in node.replication().items()}
+    shown.pop("master_link_down_since_seconds", None)  # Redis: not before the first connection
+    return shown, role[0], shape(role[:1] + role[2:] if role[0] == b"master" else role[:3]), flags
+
+
+def test_servers_that_are_no_primary_do_no_harm(four: list[Node]) -> None:
+    _, node, _, _ = four
+    node.promote()
+    node.client.set("a", 1)
+    for answer in (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\xff" * 5000, b"+PONG\r\n" * 500):
+        with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+            listener.settimeout(60)
+            node.follow(listener.getsockname()[1])
+            with closing(listener.accept()[0]) as connection:
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+                connection.settimeout(60)
+                while connection.recv(1000):
+                    pass
+            assert node.client.get("a") == b"1"
+            assert node.replication()["master_link_status"] == "down"
+            with pytest.raises(redis.ReadOnlyError):
+                node.client.set("a", 2)
+    node.client.execute_command("REPLICAOF", "no-such-host.invalid", 6379)
+    wait_until(lambda: "no-such-host.invalid" in node.log())
+    assert node.client.get("a") == b"1"
+    node.promote()
+    assert node.client.set("a", 2)
+
+
+def test_two_servers_that_follow_each_other_still_answer(four: list[Node]) -> None:
+    first, second, _, _ = four
+    for node in (first, second):
+        node.promote()
+        node.client.set("own", node.port)
+    first.follow(second.port)
+    second.follow(first.port)
+    time.sleep(1.5)
+    for node in (first, second):
+        assert node.client.ping() and node.client.exists("own") == 1
+        assert node.replication()["role"] == "slave"
+    first.promote()
+    first.client.set("own", "first")
+    second.wait_for(first)
+    assert second.client.get("own") == b"first"
+
+
+def test_redis_cli_shows_the_stream_of_a_primary(four: list[Node]) -> None:
+    primary = four[0]
+    primary.promote()
+    fill(primary)
+    command = ["redis-cli", "-p", str(primary.port), "--replica"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as cli:
+        try:
+            wait_until(lambda: primary.client.role()[2])
+            primary.client.xadd("shown", {"a": "what redis-cli shows"})
+            assert cli.stdout is not None
+            while b"what redis-cli shows" not in (line := cli.stdout.readline()):
+                assert line, "redis-cli ended"
+        finally:
+            cli.kill()
+    wait_until(lambda: not primary.client.role()[2])
+
+
+@pytest.mark.parametrize("kinds", [("headrace", "redis"), ("redis", "headrace"), ("headrace", "headrace")])
+def test_transactions_change_databases_and_expired_keys_vanish(
+    tmp_path: Path, kinds: tuple[str, str]
+) -> None:
+    with nodes(tmp_path, *kinds) as (primary, replica):
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        with Raw(primary.port) as client:
+            client.request("SELECT", 2)
+            for words in (
+                ["MULTI"],
+                ["XADD", "s", "1-1", "a", 1],
+                ["SELECT", 1],
+                ["XADD", "s", "2-2", "a", 2],
+                ["SELECT", 0],
+                ["SET", "a", 1, "PX", 300],
+                ["SET", "b", 1, "PX", 3_600_000],
+                ["SWAPDB", 0, 1],
+                ["SET", "c", 1],
+            ):
+                client.request(*words)
+            assert len(client.request("EXEC")) == 8
+            client.request("XGROUP", "CREATE", "s", "g", 0, "MKSTREAM")
+        replica.wait_for(primary)
+        state = replica.state()
+        assert state == primary.state()
+        assert {(2, b"s"), (0, b"s"), (1, b"b"), (0, b"c")} <= set(state)
+        with redis.Redis(port=replica.port, db=1) as client:
+            wait_until(lambda: client.get("a") is None)
+        replica.client.config_set("replica-read-only", "no")
+        with redis.Redis(port=replica.port, db=1) as client, redis.Redis(port=primary.port, db=1) as other:
+            assert other.get("a") is None
+            wait_until(lambda: client.dbsize() == 1)
+
+
+def test_writes_wait_for_the_answer_of_a_slow_replica(tmp_path: Path) -> None:
+    """WAIT of several clients is answered by one replica, also for those that come during the wait."""
+    with nodes(tmp_path, "headrace", "redis", "headrace") as (primary, *replicas):
+        for replica in replicas:
+            replica.follow(primary.port)
+            replica.wait_for(primary)
+        found: list[int] = []
+
+        def add_and_wait() -> None:
+            with redis.Redis(port=primary.port, single_connection_client=True) as client:
+                for number in range(10):
+                    client.xadd("s", {"n": number})
+                    found.append(client.wait(2, 60_000))
+
+        threads = [threading.Thread(target=add_and_wait) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [2] * 80
