@@ -164,3 +164,21 @@ class DatabaseClosed(HeadraceError):
 
 class NotOnDisk(HeadraceError):
     """The change is in memory, but the disk rejected it. Headrace keeps retrying the write."""
+
+
+class NotReplicated(HeadraceError):
+    """Entries are stored, but fewer replicas than wanted have confirmed them in time.
+
+    `ids` are those of the entries, `confirmed` the number of replicas that have them, `wanted` the number
+    that was asked for.
+    """
+
+    def __init__(self, ids: list[bytes], confirmed: int, wanted: int) -> None:
+        what = f"the entry {ids[0].decode()} is" if len(ids) == 1 else f"{len(ids)} entries are"
+        super().__init__(
+            f"{what} stored, but not yet copied: {confirmed} of {wanted} replicas have confirmed it. "
+            "Do not add it again: the primary still sends it to its replicas"
+        )
+        self.ids = ids
+        self.confirmed = confirmed
+        self.wanted = wanted

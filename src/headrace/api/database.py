@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from headrace.api.backend import Backend
-from headrace.api.codecs.arguments import encode_name
+from headrace.api.codecs.arguments import encode_name, replica_wait
 from headrace.api.codecs.codec import Codec, RawFields
 from headrace.api.local.clock import Clock, SystemClock
 from headrace.api.local.directory import open_directory
@@ -317,7 +317,11 @@ def stream_settings(given: dict[str, int]) -> Settings:
 
 
 def connect(
-    url: str | redis.Redis | redis.RedisCluster, *, reconnect_timeout: float | None = None
+    url: str | redis.Redis | redis.RedisCluster,
+    *,
+    reconnect_timeout: float | None = None,
+    wait_replicas: int | None = None,
+    replicas_timeout: float = 1.0,
 ) -> Database:
     """Connect to a server: Headrace, Redis or Valkey.
 
@@ -326,6 +330,9 @@ def connect(
             settings are used.
         reconnect_timeout: seconds to retry when a server is lost. None: 20 for one server, 90 with Sentinel
             or a cluster, enough for a restart or a failover. The first connection is never retried.
+        wait_replicas: after each add() and add_many(), wait until so many replicas have the entries; raise
+            NotReplicated if they do not in time. None: do not wait.
+        replicas_timeout: seconds to wait for them.
 
     Raises:
         UsageError: if the URL is invalid.
@@ -335,9 +342,10 @@ def connect(
             f"{url!r} is not a server's address, such as redis://127.0.0.1:7777;"
             " for a directory of this machine use headrace.open()"
         )
-    from headrace.api.remote_backend import RemoteBackend
+    from headrace.api.remote_backend import RemoteBackend, ReplicaWait
 
-    return Database(RemoteBackend(url, reconnect_timeout=reconnect_timeout))
+    wait = None if wait_replicas is None else ReplicaWait(*replica_wait(wait_replicas, replicas_timeout))
+    return Database(RemoteBackend(url, reconnect_timeout=reconnect_timeout, replica_wait=wait))
 
 
 def encode_argument(value: FieldValue) -> bytes:

@@ -11,9 +11,10 @@ that is added again may be there twice.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from redis.exceptions import AskError, ResponseError
@@ -31,7 +32,14 @@ from headrace.client.connection_errors import (
 from headrace.client.retry import ReconnectDelay
 from headrace.client.server_errors import command_error
 from headrace.client.topology import topology_of
-from headrace.errors import CommandError, ConnectionLost, DatabaseClosed, HeadraceError
+from headrace.errors import (
+    CommandError,
+    ConnectionLost,
+    DatabaseClosed,
+    HeadraceError,
+    NotReplicated,
+    UsageError,
+)
 
 POLL_S = 0.1  # between checks of a Stop
 BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
@@ -48,6 +56,13 @@ KEYLESS_COMMANDS = frozenset(
 )
 
 
+class ReplicaWait(NamedTuple):
+    """How many replicas must have a write, and how long to wait for them."""
+
+    replicas: int
+    seconds: float
+
+
 class RemoteBackend:
     """A backend on the servers of a URL (see headrace.client.url) or of a redis-py client.
 
@@ -57,13 +72,17 @@ class RemoteBackend:
         server: the URL or the client.
         reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart or a failover.
             The first connection is not retried.
+        replica_wait: what add() and add_many() wait for after each call; None: nothing.
     """
 
     is_remote = True
 
-    def __init__(self, server: Any, *, reconnect_timeout: float | None = None) -> None:
+    def __init__(
+        self, server: Any, *, reconnect_timeout: float | None = None, replica_wait: ReplicaWait | None = None
+    ) -> None:
         self.server = server
         self.topology = topology_of(server)
+        self.replica_wait = replica_wait
         self.reconnect_timeout = (
             self.topology.reconnect_timeout if reconnect_timeout is None else reconnect_timeout
         )
@@ -91,10 +110,7 @@ class RemoteBackend:
             if len({self.topology.slot_of(key_of(words)) for words in requests}) > 1:
                 raise command_error("CROSSSLOT the keys of a transaction are not in one slot of the cluster")
             whole = [(b"MULTI",), *requests, (b"EXEC",)]
-            *queued, replies = self._send_with_retries(key_of(requests[0]), whole, repeatable)
-            if isinstance(replies, CommandError):
-                raise next((one for one in queued if isinstance(one, CommandError)), replies)
-            return [as_command_error(one) if isinstance(one, redis.RedisError) else one for one in replies]
+            return _transaction_replies(self._send_with_retries(key_of(requests[0]), whole, repeatable))
         found: list[Any] = [None] * len(requests)
         for key, numbers in self._by_owner(requests).items():
             replies = self._send_with_retries(key, [requests[n] for n in numbers], repeatable)
@@ -122,9 +138,12 @@ class RemoteBackend:
     ) -> bytes | None:
         """Execute XADD; return the new ID. With IDMP it is retried when the reply is lost."""
         words = (b"XADD", key, *options, id, *encode_fields(fields))
-        reply: bytes | None = raise_error_reply(
-            self._send_with_retries(key, [words], repeatable=b"IDMP" in options)[0]
+        added, *waited = self._send_with_retries(
+            key, [words, *self._wait_requests(options)], repeatable=b"IDMP" in options
         )
+        reply: bytes | None = raise_error_reply(added)
+        if reply is not None:
+            self._check_replicas([reply], waited)
         return reply
 
     def add_many(
@@ -132,7 +151,44 @@ class RemoteBackend:
     ) -> list[bytes]:
         """Execute one XADD for each entry, as a transaction in one round trip; return the IDs."""
         requests = [(b"XADD", key, *options, b"*", *encode_fields(fields)) for fields in entries]
-        return [raise_error_reply(reply) for reply in self.request_all(requests, atomic=len(requests) > 1)]
+        if not requests or self.replica_wait is None:
+            replies = self.request_all(requests, atomic=len(requests) > 1)
+            return [raise_error_reply(reply) for reply in replies]
+        whole = [(b"MULTI",), *requests, (b"EXEC",), *self._wait_requests(options)]
+        replies = self._send_with_retries(key, whole, repeatable=False)
+        end = len(requests) + 2
+        ids = [raise_error_reply(reply) for reply in _transaction_replies(replies[:end])]
+        self._check_replicas(ids, replies[end:])
+        return ids
+
+    def waiting_for_replicas(self, replicas: int, seconds: float) -> RemoteBackend:
+        """Return a backend on the same connections whose writes wait for so many replicas."""
+        waiting = copy.copy(self)
+        waiting.replica_wait = ReplicaWait(replicas, seconds)
+        return waiting
+
+    def _wait_requests(self, options: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+        """Return the requests, after a write, that wait for replicas."""
+        wait = self.replica_wait
+        if wait is None:
+            return []
+        if self.topology.timeout is not None and wait.seconds >= self.topology.timeout:
+            raise UsageError(
+                f"a timeout of {wait.seconds} s for replicas: it must be less than that of the connection,"
+                f" {self.topology.timeout} s"
+            )
+        words = (b"WAIT", b"%d" % wait.replicas, b"%d" % max(1, round(wait.seconds * 1000)))
+        # WAIT is about what this connection has sent to replicas. A duplicate of an idempotent request writes
+        # nothing, so a message that nobody receives is sent before.
+        return [(b"PUBLISH", b"headrace:wait", b""), words] if b"IDMP" in options else [words]
+
+    def _check_replicas(self, ids: list[bytes], replies: list[Any]) -> None:
+        """Raise NotReplicated unless the replies of _wait_requests() say that enough replicas have it."""
+        wait = self.replica_wait
+        if wait is not None:
+            confirmed = [raise_error_reply(reply) for reply in replies][-1]
+            if confirmed < wait.replicas:
+                raise NotReplicated(ids, confirmed, wait.replicas)
 
     def now_ms(self) -> int:
         """The clock of this machine, in milliseconds since 1970."""
@@ -195,7 +251,7 @@ class RemoteBackend:
                     return [
                         as_command_error(one) if isinstance(one, redis.RedisError) else one for one in replies
                     ]
-                if len(replies) > 1 and requests[0][0] != b"MULTI":
+                if len(replies) > 1 and requests[0][0] != b"MULTI" and requests[-1][0] != b"WAIT":
                     return self._resend_redirected(requests, replies)
                 if isinstance(moved, AskError):  # MovedError is one
                     self.topology.on_redirect()
@@ -255,6 +311,14 @@ class RemoteBackend:
             f"{self.topology!r} was lost before it replied: {why}. {name} may have been executed or not.",
             True,
         )
+
+
+def _transaction_replies(replies: list[Any]) -> list[Any]:
+    """Return the replies of the commands between MULTI and EXEC. Raises CommandError if none was executed."""
+    *queued, executed = replies
+    if isinstance(executed, CommandError):
+        raise next((one for one in queued if isinstance(one, CommandError)), executed)
+    return [as_command_error(one) if isinstance(one, redis.RedisError) else one for one in executed]
 
 
 class _NoReply(Exception):

@@ -16,6 +16,7 @@ from headrace.api.codecs.arguments import (
     range_end,
     range_start,
     references_argument,
+    replica_wait,
     to_stream_id,
     trim_arguments,
     xadd_id,
@@ -43,6 +44,7 @@ T = TypeVar("T")
 FIRST_PAGE = 64  # entries: a small first page, because many callers read only a few
 LARGEST_PAGE = 1024
 FOLLOW_COUNT = 256
+REPLICAS_TIMEOUT_S = 1.0
 
 
 class Stream(Generic[T]):
@@ -92,6 +94,8 @@ class Stream(Generic[T]):
         references: References = ...,
         idempotency: tuple[str | bytes, str | bytes] | None = ...,
         create: bool = ...,
+        wait_replicas: int | None = ...,
+        timeout: float = ...,
     ) -> StreamID: ...
     @overload
     def add(
@@ -105,6 +109,8 @@ class Stream(Generic[T]):
         references: References = ...,
         idempotency: tuple[str | bytes, str | bytes] | None = ...,
         create: bool = ...,
+        wait_replicas: int | None = ...,
+        timeout: float = ...,
     ) -> StreamID: ...
 
     def add(
@@ -118,6 +124,8 @@ class Stream(Generic[T]):
         references: References = "keep",
         idempotency: tuple[str | bytes, str | bytes] | None = None,
         create: bool = True,
+        wait_replicas: int | None = None,
+        timeout: float = REPLICAS_TIMEOUT_S,
     ) -> StreamID:
         """Add an entry. When this returns, the entry is as durable as the database promises.
 
@@ -138,6 +146,9 @@ class Stream(Generic[T]):
                 same ID. A stream remembers the last 100 requests of each producer for 100 seconds; see
                 stream_idmp_maxsize and stream_idmp_duration of open().
             create: False: do not create the stream.
+            wait_replicas: wait until so many replicas of the server have the entry; None: as connect() was
+                told.
+            timeout: seconds to wait for them.
 
         Returns:
             The ID of the entry.
@@ -149,6 +160,7 @@ class Stream(Generic[T]):
             NotOnDisk: if the entry is in memory but the disk rejected it.
             ConnectionLost: if the server was lost: the entry may have been added. With `idempotency` the call
                 is retried first.
+            NotReplicated: if the entry is stored, but too few replicas confirmed it in time.
         """
         options: list[bytes] = []
         if not (maxlen is None and minid is None and references == "keep" and idempotency is None and create):
@@ -157,7 +169,9 @@ class Stream(Generic[T]):
         if idempotency is not None and word != b"*":
             raise UsageError("idempotency and id: the stream generates the ID of such an entry; leave id out")
         try:
-            reply = self.backend.add(self.key, word, self.codec.encode(value), options)
+            reply = self._writer(wait_replicas, timeout).add(
+                self.key, word, self.codec.encode(value), options
+            )
         except CommandError as refused:
             raise _explained(refused, options) from None
         if reply is None:
@@ -173,6 +187,8 @@ class Stream(Generic[T]):
         minid: IdLike | None = ...,
         approximate: bool = ...,
         references: References = ...,
+        wait_replicas: int | None = ...,
+        timeout: float = ...,
     ) -> list[StreamID]: ...
     @overload
     def add_many(
@@ -183,6 +199,8 @@ class Stream(Generic[T]):
         minid: IdLike | None = ...,
         approximate: bool = ...,
         references: References = ...,
+        wait_replicas: int | None = ...,
+        timeout: float = ...,
     ) -> list[StreamID]: ...
 
     def add_many(
@@ -193,6 +211,8 @@ class Stream(Generic[T]):
         minid: IdLike | None = None,
         approximate: bool = True,
         references: References = "keep",
+        wait_replicas: int | None = None,
+        timeout: float = REPLICAS_TIMEOUT_S,
     ) -> list[StreamID]:
         """Add entries, all or none, with one sync or one round trip: by far the fastest way.
 
@@ -207,6 +227,8 @@ class Stream(Generic[T]):
             minid: as in add().
             approximate: as in add().
             references: as in add().
+            wait_replicas: as in add().
+            timeout: as in add().
 
         Returns:
             The IDs, in the order of the values.
@@ -215,10 +237,20 @@ class Stream(Generic[T]):
         # The backend checks plain fields.
         entries = values if self.codec is PLAIN else map(self.codec.encode, values)
         try:
-            replies = self.backend.add_many(self.key, entries, options)
+            replies = self._writer(wait_replicas, timeout).add_many(self.key, entries, options)
         except CommandError as refused:
             raise _explained(refused, options) from None
         return list(map(id_from_reply, replies))
+
+    def _writer(self, wait_replicas: int | None, timeout: float) -> Backend:
+        """Return the backend, or one that also waits for replicas."""
+        if wait_replicas is None:
+            return self.backend
+        waiting_for_replicas = getattr(self.backend, "waiting_for_replicas", None)
+        if waiting_for_replicas is None:
+            raise UsageError("wait_replicas: this database has no replicas; a server has: headrace.connect()")
+        writer: Backend = waiting_for_replicas(*replica_wait(wait_replicas, timeout))
+        return writer
 
     def trim(
         self,

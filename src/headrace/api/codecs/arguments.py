@@ -122,3 +122,12 @@ def xadd_options(
     if not create:
         words.append(b"NOMKSTREAM")
     return words
+
+
+def replica_wait(count: int, seconds: float) -> tuple[int, float]:
+    """Return how many replicas to wait for, and how long. Raises UsageError for invalid numbers."""
+    if not (isinstance(count, int) and count > 0):
+        raise UsageError(f"wait_replicas={count!r}: must be a number of replicas, 1 or more")
+    if not seconds > 0:
+        raise UsageError(f"timeout={seconds!r}: must be more than 0 seconds")
+    return count, seconds

@@ -1,0 +1,73 @@
+"""The library on servers with replicas: writes that wait for them, and reads from them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nodes import PAIRS, Node, nodes
+
+import headrace
+from headrace.errors import NotReplicated, UsageError
+from waiting import wait_until
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture(params=PAIRS[:2], ids=" to ".join)
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+    with nodes(tmp_path, *request.param) as (primary, replica):
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        wait_until(lambda: primary.client.role()[2])
+        yield primary, replica
+
+
+def url_of(node: Node) -> str:
+    return f"redis://127.0.0.1:{node.port}"
+
+
+def test_a_write_waits_for_replicas(pair: tuple[Node, Node]) -> None:
+    primary, replica = pair
+    with headrace.connect(url_of(primary), wait_replicas=1, replicas_timeout=20) as db:
+        orders = db.stream("orders")
+        added = [orders.add({"n": 0}), *orders.add_many({"n": n} for n in range(1, 5))]
+        if primary.kind == "headrace":
+            added.append(orders.add({"n": 5}, idempotency=("p", "1")))
+        assert [str(id) for id in added] == [id.decode() for id, _ in replica.client.xrange("orders")]
+        replica.process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(NotReplicated, match="is stored, but not yet copied: 0 of 1") as caught:
+                orders.add({"n": 6}, wait_replicas=1, timeout=0.1)
+            assert caught.value.ids == [primary.client.xrevrange("orders", count=1)[0][0]]
+            with pytest.raises(NotReplicated, match="2 entries are stored"):
+                orders.add_many([{"n": 7}, {"n": 8}], wait_replicas=1, timeout=0.1)
+            if primary.kind == "headrace":
+                with pytest.raises(NotReplicated):
+                    orders.add({"n": 9}, idempotency=("p", "2"), wait_replicas=1, timeout=0.1)
+                with (  # a duplicate, on a connection that has written nothing
+                    headrace.connect(url_of(primary), wait_replicas=1, replicas_timeout=0.1) as other,
+                    pytest.raises(NotReplicated),
+                ):
+                    other.stream("orders").add({"n": 9}, idempotency=("p", "2"))
+        finally:
+            replica.process.send_signal(signal.SIGCONT)
+        orders.add({"n": 10})
+        assert replica.client.xlen("orders") == len(orders)
+        with pytest.raises(NotReplicated, match="1 of 2"):
+            orders.add({"n": 11}, wait_replicas=2, timeout=0.1)
+
+
+def test_wrong_numbers_of_replicas(tmp_path: Path) -> None:
+    with headrace.open() as db, pytest.raises(UsageError, match="no replicas"):
+        db.stream("s").add({"a": 1}, wait_replicas=1)
+    with headrace.connect("redis://127.0.0.1:1") as db:
+        for replicas, timeout in ((0, 1), (-1, 1), ("1", 1), (1, 0)):
+            with pytest.raises(UsageError, match="must be"):
+                db.stream("s").add({"a": 1}, wait_replicas=replicas, timeout=timeout)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="less than that of the connection"):
+            db.stream("s").add_many([{"a": 1}], wait_replicas=1, timeout=30)
+    with pytest.raises(UsageError, match="must be"):
+        headrace.connect("redis://127.0.0.1:1", wait_replicas=0)
