@@ -322,6 +322,7 @@ def connect(
     reconnect_timeout: float | None = None,
     wait_replicas: int | None = None,
     replicas_timeout: float = 1.0,
+    read_from: Literal["primary", "replica"] = "primary",
 ) -> Database:
     """Connect to a server: Headrace, Redis or Valkey.
 
@@ -333,6 +334,8 @@ def connect(
         wait_replicas: after each add() and add_many(), wait until so many replicas have the entries; raise
             NotReplicated if they do not in time. None: do not wait.
         replicas_timeout: seconds to wait for them.
+        read_from: `"replica"`: read entries from a replica (range, follow, len and so on). It may be behind:
+            an entry that was just added may be missing. Writes and groups use the primary.
 
     Raises:
         UsageError: if the URL is invalid.
@@ -344,8 +347,12 @@ def connect(
         )
     from headrace.api.remote_backend import RemoteBackend, ReplicaWait
 
+    if read_from not in ("primary", "replica"):
+        raise UsageError(f"read_from={read_from!r}: must be 'primary' or 'replica'")
     wait = None if wait_replicas is None else ReplicaWait(*replica_wait(wait_replicas, replicas_timeout))
-    return Database(RemoteBackend(url, reconnect_timeout=reconnect_timeout, replica_wait=wait))
+    return Database(
+        RemoteBackend(url, reconnect_timeout=reconnect_timeout, replica_wait=wait, read_from=read_from)
+    )
 
 
 def encode_argument(value: FieldValue) -> bytes:

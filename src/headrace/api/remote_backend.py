@@ -29,9 +29,11 @@ from headrace.client.connection_errors import (
     UNAVAILABLE_ERRORS,
     as_command_error,
 )
+from headrace.client.replicas import ReadReplica
 from headrace.client.retry import ReconnectDelay
 from headrace.client.server_errors import command_error
 from headrace.client.topology import topology_of
+from headrace.client.url import parse_server_url, without_password
 from headrace.errors import (
     CommandError,
     ConnectionLost,
@@ -73,12 +75,20 @@ class RemoteBackend:
         reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart or a failover.
             The first connection is not retried.
         replica_wait: what add() and add_many() wait for after each call; None: nothing.
+        read_from: "replica": `reader` is a backend on a replica.
+
+    Raises UsageError if the server is not a URL, or has no form for replicas.
     """
 
     is_remote = True
 
     def __init__(
-        self, server: Any, *, reconnect_timeout: float | None = None, replica_wait: ReplicaWait | None = None
+        self,
+        server: Any,
+        *,
+        reconnect_timeout: float | None = None,
+        replica_wait: ReplicaWait | None = None,
+        read_from: str = "primary",
     ) -> None:
         self.server = server
         self.topology = topology_of(server)
@@ -88,6 +98,16 @@ class RemoteBackend:
         )
         self._was_connected = False  # the server has replied before
         self._closed = False
+        self.reader: RemoteBackend = self if read_from == "primary" else self._replica_reader()
+
+    def _replica_reader(self) -> RemoteBackend:
+        """Return a backend for requests that only read, on a replica."""
+        if not isinstance(self.server, str):
+            raise UsageError("read_from='replica' needs the server's URL: connect() was given a client")
+        reader = copy.copy(self)
+        reader.topology = ReadReplica(parse_server_url(self.server), without_password(self.server))
+        reader.reader = reader
+        return reader
 
     @property
     def closed(self) -> bool:
@@ -179,7 +199,7 @@ class RemoteBackend:
             )
         words = (b"WAIT", b"%d" % wait.replicas, b"%d" % max(1, round(wait.seconds * 1000)))
         # WAIT is about what this connection has sent to replicas. A duplicate of an idempotent request writes
-        # nothing, so a message that nobody receives is sent before.
+        # nothing, so a message without receivers is sent before.
         return [(b"PUBLISH", b"headrace:wait", b""), words] if b"IDMP" in options else [words]
 
     def _check_replicas(self, ids: list[bytes], replies: list[Any]) -> None:
@@ -211,6 +231,8 @@ class RemoteBackend:
         """Close all connections. Waiting threads get DatabaseClosed."""
         self._closed = True
         self.topology.close()
+        if self.reader is not self:
+            self.reader.close()
 
     # Sending requests.
 

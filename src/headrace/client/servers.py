@@ -29,9 +29,10 @@ from headrace.client.connection_errors import (
     ServerUnavailable,
     explain_connection_errors,
 )
+from headrace.client.replicas import ReadReplica
 from headrace.client.retry import retry_while_lost
 from headrace.client.stream_names import stream_key, stream_name
-from headrace.client.topology import CONNECTION_SETTINGS, NO_RETRY, Cluster, topology_of_url
+from headrace.client.topology import CONNECTION_SETTINGS, NO_RETRY, Cluster, Topology, topology_of_url
 from headrace.client.url import parse_server_url, without_password
 from headrace.errors import UsageError
 
@@ -40,6 +41,11 @@ SCAN_COUNT = 1000
 POLL_S = 0.1  # between checks of streams that no single XREAD can wait for
 
 T = TypeVar("T")
+
+
+def _id_numbers(entry_id: str) -> tuple[int, int]:
+    ms, _, seq = entry_id.partition("-")
+    return int(ms), int(seq)
 
 
 def redispy_retry() -> Retry:
@@ -59,14 +65,16 @@ def servers_at(url: str) -> Iterator[Servers]:
 
 
 class Servers:
-    """The servers at one URL (see client.url). Connects when first used; pickled as nothing but the URL.
+    """The servers at one URL (see client.url). Connects when first used; pickled as its arguments.
 
     reconnect_timeout: seconds to wait for a lost server; None: enough for a restart or a failover.
+    read_from: "primary", or "replica" for requests that only read.
     """
 
-    def __init__(self, url: str, reconnect_timeout: float | None = None) -> None:
+    def __init__(self, url: str, reconnect_timeout: float | None = None, read_from: str = "primary") -> None:
         self.url = url
-        self._given_timeout = reconnect_timeout
+        self.reads_replica = read_from == "replica"
+        self._arguments = (url, reconnect_timeout, read_from)
         parsed, shown = parse_server_url(url), without_password(url)
         for name in ("protocol", "decode_responses"):
             value = CONNECTION_SETTINGS[name]
@@ -74,7 +82,9 @@ class Servers:
                 raise UsageError(f"{shown}: leave {name} out of the URL; it is always {value}")
         # redis-py's client of a cluster has retries of its own.
         retry = None if parsed.kind == "cluster" or reconnect_timeout == 0 else redispy_retry()
-        self._topology = topology_of_url(parsed, shown, retry)
+        self._topology: Topology = (
+            ReadReplica(parsed, shown) if self.reads_replica else topology_of_url(parsed, shown, retry)
+        )
         default = self._topology.reconnect_timeout
         self.reconnect_timeout = default if reconnect_timeout is None else reconnect_timeout
         self._owners_are_fresh = True  # the table of owners was read since it was last relied upon
@@ -86,8 +96,8 @@ class Servers:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[type[Servers], tuple[str, float | None]]:
-        return Servers, (self.url, self._given_timeout)
+    def __reduce__(self) -> tuple[type[Servers], tuple[str, float | None, str]]:
+        return Servers, self._arguments
 
     def __repr__(self) -> str:
         return f"Servers({without_password(self.url)!r})"
@@ -114,6 +124,10 @@ class Servers:
                 return work()
             except RedisClusterException:
                 self.close()  # none of the nodes it knows replies: start from those of the URL
+                raise
+            except CONNECTION_ERRORS:
+                if self.reads_replica:
+                    self._topology.refresh()  # another replica may do
                 raise
             except AskError as redirect:  # redis-py follows it, but in a transaction it does not
                 self._topology.on_redirect()
@@ -149,6 +163,28 @@ class Servers:
     def request(self, streams: Iterable[str], enqueue: Callable[[Any, str], object]) -> dict[str, Any]:
         """Return the reply, or error, for each stream; enqueue() queues one command. See request_many()."""
         return {stream: replies[0] for stream, replies in self.request_many(streams, enqueue).items()}
+
+    def wait_for_replica(self, positions: Mapping[str, str]) -> None:
+        """Wait until the replica has these IDs of the streams; they exist at the primary.
+
+        Does nothing if the primary is read. Raises ServerUnavailable after `reconnect_timeout` seconds.
+        """
+        if not self.reads_replica or not positions:
+            return
+
+        def check() -> None:
+            for stream, reply in self.request(
+                positions, lambda pipe, s: pipe.xinfo_stream(stream_key(s))
+            ).items():
+                last = b"0-0" if isinstance(reply, Exception) else reply["last-generated-id"]
+                if _id_numbers(last.decode()) < _id_numbers(positions[stream]):
+                    raise ServerUnavailable(
+                        f"the replica has the stream {stream!r} up to {last.decode()}, not yet up to "
+                        f"{positions[stream]}: it is behind, or the stream was deleted and recreated; "
+                        "read from the primary (readFrom) to continue"
+                    )
+
+        self.with_retries(check)
 
     def iter_streams(self) -> Iterator[str]:
         """Yield the names of all streams as the servers list them; a name may come twice."""

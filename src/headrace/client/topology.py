@@ -202,9 +202,14 @@ def topology_of_url(url: ServerUrl, shown: str, retry: Retry | None = NO_RETRY) 
     if url.kind == "standalone":
         return Standalone(redis_client(url, **settings), shown)
     # A Sentinel that does not reply is not retried: the next one is asked.
-    sentinels = TIMEOUTS | CONNECTION_SETTINGS | {"retry": NO_RETRY} | url.sentinel_settings
+    sentinels = settings_for_sentinels(url)
     settings["redis_connect_func"] = _require_master
     return Sentinel(redis_client(replace(url, sentinel_settings=sentinels), **settings), shown)
+
+
+def settings_for_sentinels(url: ServerUrl) -> dict[str, Any]:
+    """Return the connection settings for the Sentinels of a URL."""
+    return TIMEOUTS | CONNECTION_SETTINGS | {"retry": NO_RETRY} | url.sentinel_settings
 
 
 def _require_master(connection: Any) -> None:

@@ -226,6 +226,17 @@ OPTIONS = (
         option_values.parse_positive,
     ),
     Option(
+        "readFrom",
+        "primary or replica",
+        "primary",
+        READ_SCOPES,
+        "`replica`: read from a replica, which takes the load off the primary. It is the server itself if "
+        "that is a replica, else one of those that the server or the Sentinels name. It may be behind: "
+        "what it has not received yet is read later. Progress of a group (`groupId`) is still written to "
+        "the primary. Not for clusters.",
+        option_values.parse_one_of("primary", "replica"),
+    ),
+    Option(
         "failOnDataLoss",
         "true or false",
         "true",
@@ -417,6 +428,7 @@ class Options:
     max_trigger_delay: float = 900.0
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    read_from: str = "primary"
     fail_on_data_loss: bool = True
     mode: str = "PERMISSIVE"
     timestamp_format: str = "epoch_ms"

@@ -60,7 +60,7 @@ def make_range_reader(
     if options.fetch == "resp":
         return RangeReader(part, layout, options)
     arguments = column_arguments(layout)
-    if options.fetch == "auto" and (arguments is None or not supports_arrow(options.url)):
+    if options.fetch == "auto" and (arguments is None or not supports_arrow(options.url, options.read_from)):
         return RangeReader(part, layout, options)
     if arguments is None:
         raise UsageError(
@@ -87,9 +87,9 @@ def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
 
 
 @functools.cache
-def supports_arrow(url: str) -> bool:
+def supports_arrow(url: str, read_from: str = "primary") -> bool:
     """Return whether the server has XARROW. Asked once in a process; nodes of clusters do not have it."""
-    servers = Servers(url)
+    servers = Servers(url, read_from=read_from)
     if servers.is_cluster:
         return False
     try:
@@ -162,7 +162,7 @@ class ArrowRangeReader:
         self._layout = layout
         self._options = options
         self._column_arguments = column_arguments
-        self._servers = Servers(options.url)
+        self._servers = Servers(options.url, read_from=options.read_from)
         self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
         self._connection: RawConnection | None = None
         self._losses = LossDetector(part, options, self._servers)
@@ -212,6 +212,7 @@ class ArrowRangeReader:
         while True:
             try:
                 if self._connection is None:
+                    self._servers.wait_for_replica({self._part.stream: self._part.upto})
                     self._connection = self._servers.open_raw(self._part.stream)
                     self._request_after(self._connection, self._after, self._anchored)
                 reply = self._receive_reply(self._connection)

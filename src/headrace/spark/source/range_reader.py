@@ -50,7 +50,7 @@ class RangeReader:
     def __init__(self, part: OffsetRange, layout: ColumnLayout, options: Options) -> None:
         self._part = part
         self._options = options
-        self._servers = Servers(options.url)
+        self._servers = Servers(options.url, read_from=options.read_from)
         self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
         self._scanner = ReplyPageTokenizer()
         self._layout = layout
@@ -98,6 +98,7 @@ class RangeReader:
         scanner = self._scanner
         try:
             if self._connection is None:
+                self._servers.wait_for_replica({self._part.stream: self._part.upto})
                 self._connection = self._servers.open_raw(self._part.stream)
                 self._resume_after_loss()
                 self._request_page(self._connection)

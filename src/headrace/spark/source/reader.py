@@ -43,7 +43,7 @@ class BaseReader:
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._layout = ColumnLayout(schema, options.timestamp_format)
-        self._servers = Servers(options.url)
+        self._servers = Servers(options.url, read_from=options.read_from)
         self._subscription = Subscription(self._servers, options)
         self._end_positions: Positions = {}  # of the streams, at the last call of _last_ids()
 

@@ -79,6 +79,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         A recreated stream begins a new generation, and is read from its beginning.
         """
         start = sorted_offsets(start)
+        self._servers.wait_for_replica(reached_ids(parse_positions(start)))
         states, begin = self._observe(parse_positions(start))
         after = position_ids(begin)
         self._group.set_start(after)
@@ -183,6 +184,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             DataLoss: if a stream was recreated since the end was chosen, and failOnDataLoss is true.
         """
         begin, goal = parse_positions(start), parse_positions(end)
+        self._servers.wait_for_replica(reached_ids(goal))
         good, losses = self._recreations.check_batch(begin, goal, self._start_offsets())
         for loss in losses:
             report_loss(self._options, loss)
@@ -200,6 +202,11 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         """Close the connections. Spark does not always call this."""
         self._servers.close()
         self._group.close()
+
+
+def reached_ids(positions: Positions) -> Offsets:
+    """Return the IDs of the positions that the query has reached: those that were not chosen by an option."""
+    return {stream: each.id for stream, each in positions.items() if each.has_identity}
 
 
 def is_same_generation(position: Position, other: Position | None) -> bool:

@@ -1,0 +1,119 @@
+"""Connections to a replica, for reading.
+
+    redis://…        the server itself if it is a replica, else one of those that its ROLE lists
+    sentinel://…     one of those that the Sentinels know
+
+Only a replica whose link to its primary is up is used, and always the same one until it is lost. It may be
+behind its primary: see Servers.wait_for_replica().
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import redis
+from redis.connection import ConnectionPool, SSLConnection
+from redis.exceptions import NoPermissionError
+from redis.sentinel import Sentinel
+
+from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
+from headrace.client.topology import (
+    CONNECTION_SETTINGS,
+    FAILOVER_TIMEOUT_S,
+    NO_RETRY,
+    RESTART_TIMEOUT_S,
+    TIMEOUTS,
+    Standalone,
+    settings_for_sentinels,
+)
+from headrace.client.url import ServerUrl
+from headrace.errors import UsageError
+
+PLACE = ("host", "port", "path", "connection_class")  # settings that say where a server is
+
+
+class ReadReplica(Standalone):
+    """A replica of the server, or of the Sentinels' master, at a URL."""
+
+    def __init__(self, url: ServerUrl, shown: str) -> None:
+        """shown: the URL without its password. Raises UsageError for a cluster."""
+        if url.kind == "cluster":
+            raise UsageError(f"{shown}: replicas of a cluster cannot be read from")
+        self._url = url
+        own = {"retry": NO_RETRY, "redis_connect_func": require_replica}
+        self._settings = TIMEOUTS | url.settings | CONNECTION_SETTINGS | own
+        self._shown = shown
+        self._lock = threading.Lock()
+        self._chosen: redis.Redis | None = None
+        self.timeout = self._settings.get("socket_timeout")
+        self.reconnect_timeout = FAILOVER_TIMEOUT_S if url.kind == "sentinel" else RESTART_TIMEOUT_S
+
+    def client(self) -> Any:
+        """Return redis-py's client of the replica; choose one if there is none. Raises ServerUnavailable."""
+        with self._lock:
+            if self._chosen is None:
+                self._chosen = self._choose()
+            return self._chosen
+
+    def pool_for_key(self, key: bytes | None) -> ConnectionPool:
+        """Return the connections."""
+        pool: ConnectionPool = self.client().connection_pool
+        return pool
+
+    def refresh(self) -> None:
+        """Choose a replica again when one is needed."""
+        with self._lock:
+            chosen, self._chosen = self._chosen, None
+        if chosen is not None:
+            chosen.connection_pool.disconnect(inuse_connections=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.refresh()
+
+    def _choose(self) -> redis.Redis:
+        candidates = list(self._candidates())
+        random.shuffle(candidates)
+        for settings in candidates:
+            client = redis.Redis.from_pool(ConnectionPool(**settings))
+            try:
+                client.ping()
+            except CONNECTION_ERRORS:
+                client.close()
+                continue
+            return client
+        raise ServerUnavailable(f"{self._shown} has no replica that is connected to it")
+
+    def _candidates(self) -> Iterable[dict[str, Any]]:
+        """Return the connection settings of every replica."""
+        if self._url.kind == "sentinel":
+            sentinels = Sentinel(self._url.hosts, sentinel_kwargs=settings_for_sentinels(self._url))  # type: ignore[no-untyped-call]
+            found = sentinels.discover_slaves(self._url.service)  # type: ignore[no-untyped-call]
+            return [self._settings_at(host, port) for host, port in found]
+        settings = {name: self._settings[name] for name in self._settings if name != "redis_connect_func"}
+        with redis.Redis.from_pool(ConnectionPool(**settings)) as client:
+            role = client.execute_command("ROLE")
+        if role[0] != b"master":
+            return [self._settings]
+        return [self._settings_at(host.decode(), int(port)) for host, port, _ in role[2]]
+
+    def _settings_at(self, host: str, port: int) -> dict[str, Any]:
+        settings = {name: value for name, value in self._settings.items() if name not in PLACE}
+        if settings.pop("ssl", False) or self._settings.get("connection_class") is SSLConnection:
+            settings["connection_class"] = SSLConnection
+        return settings | {"host": host, "port": port}
+
+
+def require_replica(connection: Any) -> None:
+    """Log in, and check that the server is a replica whose link to its primary is up."""
+    connection.on_connect()
+    connection.send_command("ROLE")
+    try:
+        role = connection.read_response()
+    except NoPermissionError:
+        return
+    if role[0] != b"slave" or role[3] != b"connected":
+        raise ServerUnavailable("the server is not a replica that is connected to its primary")
