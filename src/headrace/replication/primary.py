@@ -41,7 +41,7 @@ class Replica:
     legacy: bool = False  # it used SYNC: it never acknowledges
     state: str = ""
     position: int = 0  # the next byte to send
-    acknowledged: int = 0  # what it has applied
+    acknowledged: int = -1  # what it has applied; -1: it may not have loaded its snapshot yet
     synced: int = -1  # what it has synced to its log
     acknowledged_ms: int = 0
     waits_for_ack: bool = False  # it is loading: nothing is sent until its first acknowledgement

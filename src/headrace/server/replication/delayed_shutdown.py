@@ -85,7 +85,6 @@ class DelayedShutdown:
             return -1
         lagging = self._lagging()
         if self._must_wait() and now < self._deadline_ms:
-            self.replicas.request_acknowledgements()
             return 50
         if lagging:
             LOG.error("these replicas lack a part of the data at the shutdown: %s", ", ".join(lagging))

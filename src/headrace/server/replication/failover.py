@@ -128,8 +128,7 @@ class Failover:
         elif late:
             LOG.warning("FAILOVER: no replica had all data in time")
             self.end()
-        else:
-            self.replicas.request_acknowledgements()
+        else:  # not another GETACK: it would move the offset, and replicas acknowledge each second anyway
             return POLL_MS
         return -1
 

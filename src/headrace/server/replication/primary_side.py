@@ -12,6 +12,7 @@ from collections.abc import Callable
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, to_text
+from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.writer import write_rdb
@@ -318,7 +319,7 @@ class PrimarySide:
             version=versions.by_name("compatible"),
             compress=self.config.flag("rdbcompression"),
             checksum=self.config.flag("rdbchecksum"),
-            now_ms=now,
+            now_ms=before_first_expiry(self.engine.keyspace, now),
             aux=fields,
         )
 
@@ -413,6 +414,16 @@ class PrimarySide:
         """End a running snapshot."""
         if self.sync is not None:
             self.sync.cancel()
+
+
+def before_first_expiry(keyspace: Keyspace, now: int) -> int:
+    """Return a time, at most now, at which no key had expired: a snapshot of that time has all keys.
+
+    Keys that have expired and are not deleted yet belong to the data at an offset: their DEL follows later.
+    A replica without them, once promoted, would not send it, and replicas that have them would differ.
+    """
+    times = [at for database in keyspace.databases for at in database.expiry_times.times.values()]
+    return min(now, min(times, default=now + 1) - 1)
 
 
 def name_of(replica: Replica) -> str:

@@ -292,7 +292,7 @@ class ServerReplication(ReplicationInterface):
         if self.following is not None:
             return self.replica_side.role()
         rows = [
-            [r.host.encode(), b"%d" % r.port, b"%d" % r.acknowledged]
+            [r.host.encode(), b"%d" % r.port, b"%d" % max(r.acknowledged, 0)]
             for r in self.primary.replicas
             if r.state == ONLINE
         ]
@@ -309,7 +309,8 @@ class ServerReplication(ReplicationInterface):
             fields.append(("min_slaves_good_slaves", self._good_replicas(now)))
         for number, r in enumerate(self.primary.replicas):
             lag = max(now - r.acknowledged_ms, 0) // 1000 if r.state == ONLINE else 0
-            row = f"ip={r.host},port={r.port},state={r.state},offset={r.acknowledged},lag={lag}"
+            offset = max(r.acknowledged, 0)
+            row = f"ip={r.host},port={r.port},state={r.state},offset={offset},lag={lag}"
             fields.append((f"slave{number}", row))
         return fields + self._history_fields()
 
