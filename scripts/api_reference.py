@@ -22,7 +22,13 @@ WIDTH = 100
 
 # The chapters of the page, in order: (title, [(module, names)]).
 CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
-    ("Opening", [("headrace.api.database", ["open", "connect", "Database", "DatabaseInfo"])]),
+    (
+        "Opening",
+        [
+            ("headrace.api.database", ["open", "connect", "Database", "DatabaseInfo"]),
+            ("headrace.api.local.replica", ["Replica", "ReplicaStatus"]),
+        ],
+    ),
     (
         "Streams",
         [

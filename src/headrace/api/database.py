@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import redis
     import redis.asyncio
 
+    from headrace.api.local.replica import Replica
+
 T = TypeVar("T")
 FieldValue = bytes | str | int | float
 
@@ -61,9 +63,10 @@ class DatabaseInfo:
 class Database:
     """Streams by name. It is thread-safe. Close it with close() or a `with` statement."""
 
-    def __init__(self, backend: Backend, path: str | None = None) -> None:
+    def __init__(self, backend: Backend, path: str | None = None, replica: Replica | None = None) -> None:
         self.backend = backend
         self.path = path
+        self.replica = replica  # of a copy of a server: open(replica_of=…); else None
 
     @overload
     def stream(self, name: str | bytes, codec: None = None) -> Stream[RawFields]: ...
@@ -228,6 +231,8 @@ class Database:
         Raises:
             NotOnDisk: if the disk rejected the last changes.
         """
+        if self.replica is not None:
+            self.replica.stop()
         try:
             self.backend.close()
         finally:
@@ -262,6 +267,8 @@ def open(
     *,
     fsync: Literal["always", "everysec", "no"] = "always",
     clock: Clock | None = None,
+    replica_of: str | None = None,
+    skip_foreign_types: bool = False,
     **settings: int,
 ) -> Database:
     """Open a database in this process.
@@ -275,6 +282,11 @@ def open(
             the same time share a sync), one or two seconds later (`"everysec"`), or when the operating system
             writes it (`"no"`). A crash of the process alone loses nothing.
         clock: the clock of IDs, expiry and waits; for tests, see `headrace.testing`.
+        replica_of: the URL of a server (`redis://`, `rediss://`, `unix://`, `sentinel://`) whose data this
+            database copies and follows. It is read-only, and has all data once `db.replica.wait()` returns;
+            `db.replica.status()` tells how far it is. Opened again, it copies all data again.
+        skip_foreign_types: of a server whose keys have other types than streams and strings, too: skip those
+            keys. Otherwise such a server is not copied.
         settings: `stream_node_max_bytes`, `stream_node_max_entries`, `stream_idmp_duration` (seconds) and
             `stream_idmp_maxsize` (requests per producer).
 
@@ -285,7 +297,24 @@ def open(
     if fsync not in POLICIES:
         raise UsageError(f"fsync={fsync!r}: must be one of {', '.join(map(repr, POLICIES))}")
     storage = None if path is None else Storage(open_directory(path), fsync)
-    return build_database(storage, clock if clock is not None else SystemClock(), stream_settings(settings))
+    database = build_database(
+        storage, clock if clock is not None else SystemClock(), stream_settings(settings)
+    )
+    if replica_of is not None:
+        follow(database, replica_of, skip_foreign_types)
+    return database
+
+
+def follow(database: Database, url: str, skip_foreign_types: bool) -> None:
+    """Let a database of this process follow a server. Raises UsageError if the URL is invalid."""
+    from headrace.api.local.replica import Replica
+
+    try:
+        database.replica = Replica(database._local_engine("replica_of"), url, skip_foreign_types)
+    except BaseException:
+        database.close()
+        raise
+    database.replica.start()
 
 
 def build_database(storage: Storage | None, clock: Clock, settings: Settings) -> Database:

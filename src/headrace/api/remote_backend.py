@@ -75,7 +75,7 @@ class RemoteBackend:
         reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart or a failover.
             The first connection is not retried.
         replica_wait: what add() and add_many() wait for after each call; None: nothing.
-        read_from: "replica": `reader` is a backend on a replica.
+        read_from: "replica": `entry_reader` is a backend on a replica.
 
     Raises UsageError if the server is not a URL, or has no form for replicas.
     """
@@ -98,7 +98,7 @@ class RemoteBackend:
         )
         self._was_connected = False  # the server has replied before
         self._closed = False
-        self.reader: RemoteBackend = self if read_from == "primary" else self._replica_reader()
+        self.entry_reader: RemoteBackend = self if read_from == "primary" else self._replica_reader()
 
     def _replica_reader(self) -> RemoteBackend:
         """Return a backend for requests that only read, on a replica."""
@@ -106,7 +106,7 @@ class RemoteBackend:
             raise UsageError("read_from='replica' needs the server's URL: connect() was given a client")
         reader = copy.copy(self)
         reader.topology = ReadReplica(parse_server_url(self.server), without_password(self.server))
-        reader.reader = reader
+        reader.entry_reader = reader
         return reader
 
     @property
@@ -231,8 +231,8 @@ class RemoteBackend:
         """Close all connections. Waiting threads get DatabaseClosed."""
         self._closed = True
         self.topology.close()
-        if self.reader is not self:
-            self.reader.close()
+        if self.entry_reader is not self:
+            self.entry_reader.close()
 
     # Sending requests.
 

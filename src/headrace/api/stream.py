@@ -68,7 +68,9 @@ class Stream(Generic[T]):
 
     def __init__(self, backend: Backend, name: str | bytes, codec: Any = None) -> None:
         self.backend = backend
-        self.reader: Backend = getattr(backend, "reader", backend)  # executes what only reads entries
+        self.entry_reader: Backend = getattr(
+            backend, "entry_reader", backend
+        )  # executes what only reads entries
         self.key = encode_name(name)
         self.codec = codec_for(codec)
 
@@ -356,7 +358,7 @@ class Stream(Generic[T]):
         last = StreamID.MAX if command == b"XRANGE" else StreamID.MIN
         while left > 0:
             asked = int(min(page, left))
-            reply = self.reader.request(command, self.key, at, to, b"COUNT", b"%d" % asked)
+            reply = self.entry_reader.request(command, self.key, at, to, b"COUNT", b"%d" % asked)
             entries = entries_from_reply(reply, self.codec)
             yield from entries
             if len(entries) < asked or entries[-1].id == last:
@@ -407,7 +409,7 @@ class Stream(Generic[T]):
 
     def __len__(self) -> int:
         """The number of entries."""
-        length: int = self.reader.request(b"XLEN", self.key)
+        length: int = self.entry_reader.request(b"XLEN", self.key)
         return length
 
     def __bool__(self) -> bool:
@@ -467,9 +469,9 @@ class Stream(Generic[T]):
             words += [b"COUNT", count_argument(count)]
         words += [b"STREAMS", self.key, bytes(to_stream_id(after))]
         if block is None:
-            reply = self.reader.request(*words)
+            reply = self.entry_reader.request(*words)
         elif block >= 0:
-            reply = self.reader.wait(words, None if math.isinf(block) else block, stop)
+            reply = self.entry_reader.wait(words, None if math.isinf(block) else block, stop)
         else:
             raise UsageError(f"block={block}: must be seconds of at least 0, None not to wait, or math.inf")
         return entries_from_reply(reply[0][1], self.codec) if reply else []

@@ -23,10 +23,9 @@ from headrace.commands.server_interface import Section
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
-from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import DataDirectory, File
-from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
+from headrace.persistence.rdb.reader import LoadedSnapshot
 from headrace.replication.replica_link import (
     CAPABILITIES,
     CAPABILITIES_OF_REDIS,
@@ -35,6 +34,7 @@ from headrace.replication.replica_link import (
     LinkSettings,
     ReplicaLink,
 )
+from headrace.replication.snapshot_loading import is_of_redis_7, load_snapshot, selected_database
 from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApplier
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -52,8 +52,6 @@ SOON_MS = 50  # with unsent bytes, or while the primary waits for a sync of the 
 KEEPALIVE_S = 1.0
 TURN_S = 0.02  # between two turns of the event loop during a load
 POSITIONS_MAX = 1000  # of the log that are remembered until it is synced there
-STREAM_DATABASE = b"repl-stream-db"
-VERSION = b"redis-ver"
 
 
 @dataclass(frozen=True)
@@ -384,9 +382,8 @@ class ReplicaSide:
         assert link is not None
         self._load_due = False
         self._loading = True
-        keyspace = Keyspace(settings_for_loading(self.engine.keyspace.settings))
         try:
-            loaded = self._read(keyspace, now)
+            keyspace, loaded = self._read(now)
         except _Interrupted:
             self._load_due = self.link is link  # unless the server ends, the load begins again
             return
@@ -397,16 +394,15 @@ class ReplicaSide:
             self._loading = False
         self._replace(link, keyspace, loaded)
 
-    def _read(self, keyspace: Keyspace, now: int) -> LoadedSnapshot:
+    def _read(self, now: int) -> tuple[Keyspace, LoadedSnapshot]:
         self._last_turn_s = self._last_keepalive_s = time.monotonic()
         with closing(self.files.source(file_name())) as source:
-            return read_rdb(
+            return load_snapshot(
                 source,
-                keyspace,
+                self.engine.keyspace.settings,
                 now_ms=now,
-                keep_expired=True,
                 skip_foreign_types=self.applier.skip_foreign,
-                foreign_advice=SET_WHAT,
+                advice=SET_WHAT,
                 progress=self._on_progress,
             )
 
@@ -434,7 +430,7 @@ class ReplicaSide:
         self._positions.clear()
         self._synced = -1
         self.applier.is_torn = False
-        self.applier.counts_deliveries = loaded.aux.get(VERSION, b"").startswith(b"7.")
+        self.applier.counts_deliveries = is_of_redis_7(loaded)
         LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
         self.skipped_keys = loaded.skipped
         for name, number in loaded.skipped.items():
@@ -534,23 +530,6 @@ def tls_of(config: Config) -> ClientTls | None:
     return ClientTls(config)
 
 
-def selected_database(loaded: LoadedSnapshot) -> int:
-    """Return the database that the stream after the snapshot begins in."""
-    text = loaded.aux.get(STREAM_DATABASE, b"0")
-    return int(text) if text.isdigit() else 0
-
-
 def file_name() -> str:
     """Return the name of the file that a snapshot is received into."""
     return f"temp-{os.getpid()}-sync.rdb"
-
-
-def settings_for_loading(settings: Settings) -> Settings:
-    """Return the settings of the keyspace that a snapshot is loaded into: read_rdb() changes them."""
-    made = Settings()
-    made.databases = settings.databases
-    made.stream_idmp_duration = settings.stream_idmp_duration
-    made.stream_idmp_maxsize = settings.stream_idmp_maxsize
-    made.stream_node_max_bytes = settings.stream_node_max_bytes
-    made.stream_node_max_entries = settings.stream_node_max_entries
-    return made

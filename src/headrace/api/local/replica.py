@@ -1,0 +1,289 @@
+"""A database in this process that follows a server: a local, read-only copy of its streams.
+
+    connect ─▶ handshake ─┬─────────────────────────────────────────────▶ stream ─▶ (lost) ─▶ connect
+       ▲                  └▶ snapshot into a file ─▶ load ─▶ replace ────┘
+       └── after a pause, which grows while the attempts fail
+
+One thread does all of it. It holds the engine's lock only while it applies a piece of the stream, and while a
+loaded snapshot replaces the old data, which are served until then. The database's own log is rewritten after
+that, before the first change of the stream: so it always describes one state of the primary.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import redis
+
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.topology import topology_of_url
+from headrace.client.url import parse_server_url, without_password
+from headrace.errors import DatabaseClosed, HeadraceError, NotOnDisk, UsageError
+from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
+from headrace.replication.snapshot_loading import is_of_redis_7, load_snapshot, selected_database
+from headrace.replication.stream_applier import StreamApplier
+
+if TYPE_CHECKING:
+    from headrace.api.local.local_engine import LocalEngine
+
+LOG = logging.getLogger("headrace")
+POLL_S = 0.2  # how long stop() waits at most for a silent connection
+KEEPALIVE_S = 1.0
+RETRY_S, RETRY_MAX_S = 0.2, 30.0
+RECEIVE_BYTES = 64 * 1024  # applied with the lock held once
+CONNECT = "connect"
+SET_WHAT = "open it with skip_foreign_types=True to skip keys of other types"
+
+
+@dataclass(frozen=True)
+class ReplicaStatus:
+    """How a copy follows its server.
+
+    Attributes:
+        primary: the URL of the server, without its password.
+        state: `"connect"`, `"handshake"`, `"sync"` (a snapshot is received or loaded) or `"connected"`.
+        offset: the position of the data in the primary's stream of changes, in bytes.
+        received_offset: up to where it was received.
+        snapshot_bytes: of the snapshot that is received; 0 if unknown.
+        snapshot_received: bytes of it that have arrived.
+        skipped_keys: keys of the last snapshot that Headrace has no type for, by the name of their type.
+        skipped_commands: commands for such keys, and how often they came, by name.
+        failed_commands: commands that failed here, and how often, by name. It should be empty.
+        error: why the last connection was lost; empty while it is up.
+    """
+
+    primary: str
+    state: str
+    offset: int
+    received_offset: int
+    snapshot_bytes: int
+    snapshot_received: int
+    skipped_keys: dict[str, int]
+    skipped_commands: dict[str, int]
+    failed_commands: dict[str, int]
+    error: str
+
+
+class Replica:
+    """Follows a server for a database of this process, from start() to stop()."""
+
+    def __init__(self, local_engine: LocalEngine, url: str, skip_foreign_types: bool = False) -> None:
+        self.local_engine = local_engine
+        self.skip_foreign_types = skip_foreign_types
+        parsed, self.shown = parse_server_url(url), without_password(url)
+        if parsed.kind == "cluster":
+            raise UsageError(f"{self.shown}: a copy follows one server, not a cluster; name one of its nodes")
+        self._topology = topology_of_url(parsed, self.shown)
+        self._applier = StreamApplier(local_engine.engine, skip_foreign_types)
+        self._history: str | None = None  # of the data; None: a snapshot is needed
+        self._offset = 0
+        self._link: ReplicaLink | None = None
+        self._error = ""
+        self._skipped_keys: dict[str, int] = {}
+        self._file: IO[bytes] | None = None
+        self._coming: tuple[str, int] = ("", 0)  # history and offset of the snapshot that is received
+        self._stopped = threading.Event()
+        self._online = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-replica", daemon=True)
+
+    def start(self) -> None:
+        """Reject writes from now on, and follow the server."""
+        engine = self.local_engine.engine
+
+        def prepare() -> None:
+            engine.write_gate.set_read_only(True)
+            engine.keyspace.hide_expired = True
+
+        self.local_engine.run_locked(prepare)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following; the data stay. A second call does nothing."""
+        self._stopped.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def promote(self) -> None:
+        """Stop following, and accept writes: the database goes on with the data that it has."""
+        self.stop()
+        engine = self.local_engine.engine
+
+        def allow() -> None:
+            self._applier.discard_transaction()
+            engine.write_gate.set_read_only(False)
+            engine.keyspace.hide_expired = False
+
+        self.local_engine.run_locked(allow)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the copy is complete and follows the server. Returns False after `timeout` seconds."""
+        return self._online.wait(timeout)
+
+    def status(self) -> ReplicaStatus:
+        """Return the state of the connection, and what was skipped."""
+        link = self._link
+        return ReplicaStatus(
+            self.shown,
+            CONNECT if link is None else link.state,
+            self._offset,
+            self._offset if link is None else max(link.received_offset, self._offset),
+            0 if link is None else link.snapshot_bytes,
+            0 if link is None else link.snapshot_received,
+            dict(self._skipped_keys),
+            dict(self._applier.skipped),
+            dict(self._applier.failed),
+            self._error,
+        )
+
+    # The thread.
+
+    def _run(self) -> None:
+        pause = RETRY_S
+        while not self._stopped.is_set():
+            try:
+                self._follow()
+            except DatabaseClosed:
+                return
+            except (HeadraceError, redis.RedisError, OSError, *CONNECTION_ERRORS) as error:
+                if str(error) != self._error:
+                    LOG.warning("no copy of %s at the moment: %s", self.shown, error)
+                self._error = str(error) or type(error).__name__
+            pause = RETRY_S if self._online.is_set() else min(2 * pause, RETRY_MAX_S)
+            self._online.clear()
+            self._link = None
+            self._applier.discard_transaction()
+            if self._applier.is_torn:
+                self._history = None
+            self._stopped.wait(pause)
+
+    def _follow(self) -> None:
+        """Follow the server over one connection. Raises what ends it."""
+        self._topology.refresh()
+        pool = self._topology.pool_for_key(None)
+        connection: Any = pool.get_connection()
+        try:
+            connection._sock.settimeout(POLL_S)
+            link = self._link = ReplicaLink(LinkSettings(0), self, self._history, self._offset, self._now())
+            while not self._stopped.is_set():
+                self._send(connection, link)
+                self._receive(connection, link)
+                if link.is_loading:
+                    self._load(connection, link)
+                if link.state == CONNECTED:
+                    self._apply(link)
+                    if not self._online.is_set():
+                        self._error = ""
+                        self._online.set()
+                link.tick(self._now())
+        finally:
+            self._close_file()
+            connection.disconnect()
+            pool.release(connection)
+
+    def _send(self, connection: Any, link: ReplicaLink) -> None:
+        if link.outgoing:
+            connection._sock.sendall(link.outgoing)
+            link.outgoing.clear()
+
+    def _receive(self, connection: Any, link: ReplicaLink) -> None:
+        try:
+            data = connection._sock.recv(RECEIVE_BYTES)
+        except TimeoutError:
+            return
+        if not data:
+            raise LinkError("the server closed the connection")
+        link.receive(data, self._now())
+
+    def _apply(self, link: ReplicaLink) -> None:
+        """Apply the complete commands that were received."""
+
+        def apply() -> int:
+            try:
+                self._applier.apply(link.commands(), self._now())
+            finally:
+                self._offset = link.offset
+            return self.local_engine.engine.effects.offset
+
+        batch = self.local_engine.run_locked(apply)
+        link.take_raw()
+        with suppress(NotOnDisk):  # it is retried, and reported where the database is used
+            self.local_engine.commit_and_wake(batch)
+
+    def _now(self) -> int:
+        return self.local_engine.now()
+
+    # What the link tells.
+
+    def on_continue(self, history: str) -> None:
+        """Note the history of the data."""
+        self._history = history
+
+    def on_snapshot_begins(self, history: str, offset: int) -> None:
+        """Open a file for the snapshot."""
+        LOG.info("receiving a snapshot of %s", self.shown)
+        self._coming = history, offset
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def on_snapshot_bytes(self, data: bytes) -> None:
+        """Write a piece of the snapshot."""
+        assert self._file is not None
+        self._file.write(data)
+
+    def on_snapshot_complete(self) -> None:
+        """Leave the work to _load()."""
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # Loading.
+
+    def _load(self, connection: Any, link: ReplicaLink) -> None:
+        """Load the snapshot, and let it replace the data."""
+        assert self._file is not None
+        self._file.seek(0)
+        last = time.monotonic()
+
+        def show_progress(done: int) -> None:
+            nonlocal last
+            if self._stopped.is_set():
+                raise DatabaseClosed("the copy was stopped")
+            if time.monotonic() - last >= KEEPALIVE_S:
+                last = time.monotonic()
+                link.keepalive()
+                self._send(connection, link)
+
+        engine = self.local_engine.engine
+        keyspace, loaded = load_snapshot(
+            self._file,
+            engine.keyspace.settings,
+            now_ms=self._now(),
+            skip_foreign_types=self.skip_foreign_types,
+            advice=SET_WHAT,
+            progress=show_progress,
+        )
+
+        def replace() -> None:
+            engine.keyspace.replace_databases(keyspace)
+            self._history, self._offset = self._coming[0] or None, self._coming[1]
+            self._applier.is_torn = False
+            self._applier.counts_deliveries = is_of_redis_7(loaded)
+            self._applier.select(selected_database(loaded))
+            engine.after_replay()
+
+        self._close_file()
+        self.local_engine.run_locked(replace)
+        with suppress(NotOnDisk):
+            self.local_engine.commit_and_wake(-1)
+        if self.local_engine.storage is not None:
+            self.local_engine.storage.compact()
+        self._skipped_keys = dict(loaded.skipped)
+        LOG.info("loaded %d keys of %s", loaded.keys, self.shown)
+        link.loaded(self._now())

@@ -1,0 +1,68 @@
+"""Load the snapshot of a primary into a keyspace of its own, which then replaces the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.settings import Settings
+from headrace.persistence.rdb.reader import ByteReader, LoadedSnapshot, read_rdb
+
+STREAM_DATABASE = b"repl-stream-db"
+VERSION = b"redis-ver"
+
+
+def load_snapshot(
+    source: ByteReader,
+    settings: Settings,
+    *,
+    now_ms: int,
+    skip_foreign_types: bool,
+    advice: str,
+    progress: Callable[[int], None],
+) -> tuple[Keyspace, LoadedSnapshot]:
+    """Return the data of a snapshot, and what else it says.
+
+    Args:
+        settings: those of the keyspace whose data will be replaced.
+        now_ms: Unix milliseconds. Expired keys stay: only the primary deletes them.
+        skip_foreign_types: skip and count keys of types that Headrace does not have.
+        advice: what the error about other types says that is to be set.
+        progress: called about every MiB with the bytes read.
+
+    Raises:
+        Damaged: if the snapshot is damaged, or has other types that are not skipped.
+    """
+    keyspace = Keyspace(settings_for_loading(settings))
+    loaded = read_rdb(
+        source,
+        keyspace,
+        now_ms=now_ms,
+        keep_expired=True,
+        skip_foreign_types=skip_foreign_types,
+        foreign_advice=advice,
+        progress=progress,
+    )
+    return keyspace, loaded
+
+
+def is_of_redis_7(loaded: LoadedSnapshot) -> bool:
+    """Return whether a Redis 7 has made the snapshot."""
+    return loaded.aux.get(VERSION, b"").startswith(b"7.")
+
+
+def selected_database(loaded: LoadedSnapshot) -> int:
+    """Return the database that the stream after the snapshot begins in."""
+    text = loaded.aux.get(STREAM_DATABASE, b"0")
+    return int(text) if text.isdigit() else 0
+
+
+def settings_for_loading(settings: Settings) -> Settings:
+    """Return the settings of the keyspace that a snapshot is loaded into: read_rdb() changes them."""
+    made = Settings()
+    made.databases = settings.databases
+    made.stream_idmp_duration = settings.stream_idmp_duration
+    made.stream_idmp_maxsize = settings.stream_idmp_maxsize
+    made.stream_node_max_bytes = settings.stream_node_max_bytes
+    made.stream_node_max_entries = settings.stream_node_max_entries
+    return made
