@@ -14,7 +14,6 @@ from failovers import FailoverRun
 from world import Wrong
 
 from headrace.replication.primary import Primary
-from headrace.replication.replica_link import ReplicaLink
 
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 SAMPLE = 40
@@ -65,9 +64,6 @@ def test_a_seed_is_the_same_run_again() -> None:
     assert told(3) == told(3)
 
 
-# The simulation finds faults.
-
-
 def finds(what: str, waits: bool, seeds: int = 40) -> bool:
     """Return whether one of the first seeds fails with this text."""
     for seed in range(1, seeds):
@@ -82,16 +78,6 @@ def finds(what: str, waits: bool, seeds: int = 40) -> bool:
 def test_a_wait_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Primary, "acknowledged_by", lambda self, offset: len(self.replicas))
     assert finds("is only at", waits=True)
-
-
-def test_half_a_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that asks for the stream from within a transaction."""
-
-    def advance(self: ReplicaLink, end: int) -> None:
-        self.offset = end
-
-    monkeypatch.setattr(ReplicaLink, "_advance", advance)
-    assert finds("", waits=False)
 
 
 # Defects that the simulation has found.

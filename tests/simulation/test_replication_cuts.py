@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 from cluster import Cluster, Node, PrefixCheck
 
+from headrace.replication.replica_link import ReplicaLink
+
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 STEPS = [31, pytest.param(1, marks=pytest.mark.slow)]  # bytes from one cut to the next
 ROUNDS_MAX = 60
@@ -128,3 +130,9 @@ def test_a_full_synchronisation_may_be_cut_at_every_byte(step: int, diskless: st
             was_cut = cluster.network.connections - connections > 1
             connections = cluster.network.connections
         assert cut_after > 800 and side.full_syncs > full_syncs
+
+
+def test_a_link_that_continues_within_a_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReplicaLink, "_advance", lambda self, end: setattr(self, "offset", end))
+    with pytest.raises(AssertionError, match=r"^offset \d+: "):
+        test_a_stream_may_be_cut_at_every_byte(31)
