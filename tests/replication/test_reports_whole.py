@@ -16,6 +16,10 @@ import redis
 from nodes import Node, Raw, nodes
 from writing import fill
 
+from headrace.cli.top import request_sender
+from headrace.console.exposition import exposition
+from headrace.console.replication_picture import replication_lines
+from headrace.console.server_stats import ServerStats, collect_stats
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
@@ -189,3 +193,38 @@ def test_writes_wait_for_the_answer_of_a_slow_replica(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert found == [2] * 80
+
+
+def test_top_and_metrics_show_the_link(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace", "redis") as (primary, replica):
+        assert picture(primary) == []
+        for first, second in ((primary, replica), (replica, primary)):
+            first.promote()
+            second.follow(first.port)
+            second.wait_for(first)
+            first.client.xadd("s", {"a": 1})
+            assert first.client.wait(1, 60_000) == 1
+            wait_until(lambda first=first: first.replication()["slave0"]["lag"] == 0)
+            assert picture(first)[0].startswith(f"replica 127.0.0.1:{second.port}   online   ")
+            assert picture(second)[0].startswith(f"replica of 127.0.0.1:{first.port}   connected   last data")
+            labels = f'slave_ip="127.0.0.1",slave_port="{second.port}",slave_state="online"'
+            assert f"redis_connected_slave_lag_seconds{{{labels}}} 0" in metrics(first)
+            labels = f'master_host="127.0.0.1",master_port="{first.port}"'
+            assert f"redis_master_link_up{{{labels}}} 1" in metrics(second)
+        replica.kill()
+        wait_until(lambda: primary.replication()["master_link_status"] == "down")
+        assert "no link" in picture(primary)[0]
+
+
+def stats_of(node: Node) -> ServerStats:
+    with request_sender(f"redis://127.0.0.1:{node.port}") as send:
+        return collect_stats(send)
+
+
+def picture(node: Node) -> list[str]:
+    """The lines of `headrace top` about replication."""
+    return [line.plain for line in replication_lines(stats_of(node).info)]
+
+
+def metrics(node: Node) -> str:
+    return exposition(stats_of(node))

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
 from headrace.cli.option_types import check_finite
@@ -17,7 +17,7 @@ from headrace.client.connection_errors import explain_connection_errors
 from headrace.client.servers import Servers
 from headrace.client.url import parse_server_url, without_password
 from headrace.console.server_stats import Request, SendPipeline, collect_stats
-from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
+from headrace.console.top_picture import ORDERS, History, head_lines, top_picture
 from headrace.errors import UsageError
 
 MEMORY_EVERY = 10  # frames: a server reads all nodes of a stream to compute its memory
@@ -81,7 +81,7 @@ def command(url: str, every: float, order: str, once: bool) -> None:
 def lines_for_streams(console: Console, history: History, address: str) -> int:
     """Return the number of lines for streams; a narrow screen wraps the lines about the server."""
     assert history.now is not None
-    head = console.render_lines(server_lines(history, history.now, address), pad=False)
+    head = console.render_lines(Group(*head_lines(history, history.now, address)), pad=False)
     return max(console.height - len(head) - TABLE_LINES, 1)
 
 

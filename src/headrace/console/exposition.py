@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.console.replication_stats import primary_of, replicas_of
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -118,6 +119,19 @@ GROUP_HELP = {
     "stream_group_entries_read": "Entries read by the group; absent when unknown.",
     "stream_group_lag": "Entries not delivered yet; absent when unknown.",
 }
+PRIMARY_HELP = {
+    "master_link_up": "1 if the link to the primary is up.",
+    "slave_repl_offset": "Replication offset of this replica in bytes.",
+    "master_last_io_seconds_ago": "Seconds since the primary last sent something.",
+    "master_sync_in_progress": "1 while a snapshot of the primary is received or loaded.",
+    "master_sync_read_bytes": "Bytes of that snapshot received.",
+    "master_sync_total_bytes": "Bytes of that snapshot; 0 if unknown.",
+}
+REPLICA_HELP = {
+    "connected_slave_offset_bytes": "Offset that the replica has acknowledged.",
+    "connected_slave_lag_seconds": "Seconds since the replica last acknowledged.",
+    "connected_slave_behind_bytes": "Bytes of the stream that the replica has not acknowledged.",
+}
 CONSUMER_HELP = {
     "stream_group_consumer_messages_pending": "Entries that the consumer has not acknowledged.",
     "stream_group_consumer_idle_seconds": "Seconds since the consumer was last active.",
@@ -161,6 +175,7 @@ def exposition(stats: ServerStats) -> str:
     _server(out, stats)
     _commands(out, stats.info)
     _databases(out, stats.info)
+    _replication(out, stats.info)
     for stream in stats.streams:
         _stream(out, stream)
     about = "Streams beyond the limit, which have no metrics."
@@ -201,6 +216,31 @@ def _commands(out: Exposition, info: dict[str, str]) -> None:
             for percent, value in pairs(text).items():
                 labels = {"cmd": field.removeprefix(LATENCY), "quantile": percent.removeprefix("p")}
                 out.add(f"redis_{LATENCY[:-1]}", SUMMARY, "Microseconds per call.", value, labels)
+
+
+def _replication(out: Exposition, info: dict[str, str]) -> None:
+    primary = primary_of(info)
+    if primary is not None:
+        host, _, port = primary.address.rpartition(":")
+        labels = {"master_host": host, "master_port": port}
+        values: Iterable[Value] = (
+            int(primary.is_up),
+            info.get("slave_repl_offset"),
+            primary.silent_s,
+            info.get("master_sync_in_progress"),
+            primary.synced_bytes,
+            primary.total_bytes,
+        )
+        for (name, about), value in zip(PRIMARY_HELP.items(), values, strict=True):
+            out.add(f"redis_{name}", GAUGE, about, value, labels)
+    for row in replicas_of(info):
+        host, _, port = row.address.rpartition(":")
+        labels = {"slave_ip": host, "slave_port": port, "slave_state": row.state}
+        offset = pairs(info[row.name]).get("offset")
+        for (name, about), value in zip(
+            REPLICA_HELP.items(), (offset, row.lag_s, row.behind_bytes), strict=True
+        ):
+            out.add(f"redis_{name}", GAUGE, about, value, labels)
 
 
 def _databases(out: Exposition, info: dict[str, str]) -> None:

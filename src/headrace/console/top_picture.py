@@ -1,4 +1,4 @@
-"""Draw a frame of `headrace top`: the server in two lines, then each stream with its groups.
+"""Draw a frame of `headrace top`: the server and its replication, then each stream with its groups.
 
     stream / group     entries    per s                  memory  lag  pending  oldest
     orders             471,210   12,410 ▁▂▅▇▇▇▆▇       13.1 MiB
@@ -20,6 +20,7 @@ from rich.text import Text
 from headrace.console import styles
 from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import printable
+from headrace.console.replication_picture import replication_lines
 from headrace.console.rich_text import line
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats
 from headrace.plurals import plural
@@ -107,9 +108,10 @@ def top_picture(history: History, address: str, order: str, lines: int | None) -
         rows.append(stream_row(history, stream))
         rows += [group_row(history, stream, group) for group in stream.groups]
         left -= 1
-    parts: list[RenderableType] = [server_lines(history, stats, address), Text(), TopTable(rows)]
+    head = [*head_lines(history, stats, address), Text()]
+    parts: list[RenderableType] = [*head, TopTable(rows)]
     if not stats.streams:
-        parts = [*parts[:2], Text("There are no streams.", styles.GREY)]
+        parts = [*head, Text("There are no streams.", styles.GREY)]
     if left:
         parts.append(Text(f"… {plural(left, 'stream')} more", styles.GREY))
     return Group(*parts)
@@ -154,6 +156,11 @@ def sort_key(history: History, stream: StreamStats, order: str) -> tuple[float, 
         "name": 0,
     }
     return -values[order], stream.database, stream.key
+
+
+def head_lines(history: History, stats: ServerStats, address: str) -> list[Text]:
+    """Return the lines about the whole server and its replication."""
+    return [server_lines(history, stats, address), *replication_lines(stats.info)]
 
 
 def server_lines(history: History, stats: ServerStats, address: str) -> Text:
