@@ -93,6 +93,10 @@ class Server:
         self._process.wait(20)
         self._dir.cleanup()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """Return the user and system time of all threads so far, in seconds."""
         clock = ~self._process.pid << 3 | 2  # Linux's number of a process's CPU clock: clock_getcpuclockid(3)
