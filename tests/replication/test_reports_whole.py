@@ -122,8 +122,10 @@ def test_two_servers_that_follow_each_other_still_answer(four: list[Node]) -> No
 
 
 def test_redis_cli_shows_the_stream_of_a_primary(four: list[Node]) -> None:
-    primary = four[0]
+    primary, other = four[:2]
+    other.promote()
     primary.promote()
+    wait_until(lambda: not primary.client.role()[2])
     fill(primary)
     command = ["redis-cli", "-p", str(primary.port), "--replica"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as cli:
