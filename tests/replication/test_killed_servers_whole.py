@@ -12,6 +12,8 @@ import pytest
 import redis
 from history_checker import FAIL, OK, Append, Entry, OperationHistory
 from nodes import Node, nodes
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from waiting import wait_until
 
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.whole
 WRITERS = 3
 KILLS = ("primary", "replica", "primary")
 WAIT_MS = 2000
+NO_RETRY = Retry(NoBackoff(), 0)
 
 
 def parse_id(text: bytes) -> tuple[int, int]:
@@ -42,7 +45,8 @@ class Load:
         while not self.ended.is_set():
             with (
                 contextlib.suppress(redis.ConnectionError, redis.TimeoutError),
-                redis.Redis(port=self.primary.port, single_connection_client=True) as client,
+                # A request that is sent again could be executed twice, or rejected after it was executed.
+                redis.Redis(port=self.primary.port, single_connection_client=True, retry=NO_RETRY) as client,
             ):
                 while not self.ended.is_set():
                     count += 1
