@@ -1,6 +1,6 @@
 """Seeded failovers: what WAIT has confirmed survives, and nothing else goes wrong; see failovers.py.
 
-HEADRACE_FAILOVERS=n runs n seeds of each kind; `make test-all` runs 300.
+HEADRACE_FAILOVERS=n runs n seeds of each kind; `make test-all` runs 200.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.replication.primary import Primary
 
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 SAMPLE = 40
-ALL = int(os.environ.get("HEADRACE_FAILOVERS", "300"))
+ALL = int(os.environ.get("HEADRACE_FAILOVERS", "200"))
 COMPARED = 10  # every tenth run compares the states of replicas, too
 
 

@@ -1,7 +1,11 @@
-"""Links that are cut at every byte: a replica has a state of its primary at each moment, and catches up."""
+"""Links that are cut at every byte: a replica has a state of its primary at each moment, and catches up.
+
+With HEADRACE_LONG=1 it is every byte, otherwise every fifth, and in `make test` every 31st.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +14,8 @@ from cluster import Cluster, Node, PrefixCheck
 from headrace.replication.replica_link import ReplicaLink
 
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
-STEPS = [31, pytest.param(1, marks=pytest.mark.slow)]  # bytes from one cut to the next
+EVERY = 1 if "HEADRACE_LONG" in os.environ else 5
+STEPS = [31, pytest.param(EVERY, marks=pytest.mark.slow)]  # bytes from one cut to the next
 ROUNDS_MAX = 60
 
 # Requests whose effects are several records, transactions, and everything else that a group has.
