@@ -60,7 +60,7 @@ def test_reports_have_the_form_of_redis(four: list[Node]) -> None:
     assert role[2][0][:2] == [b"127.0.0.1", b"%d" % replica.port]
     row = primary.replication()["slave0"]
     assert row["port"] == replica.port and row["state"] == "online"
-    assert row["offset"] == primary.replication()["master_repl_offset"]
+    wait_until(lambda: has_acknowledged_all(primary.replication()))
     for second, port in ((replica, 1), (redis_replica, 1)):
         second.follow(port)
         wait_until(lambda second=second: second.client.role()[3] in (b"connect", b"connecting"))
@@ -70,6 +70,12 @@ def test_reports_have_the_form_of_redis(four: list[Node]) -> None:
     assert all_reports(replica) == all_reports(redis_replica)
 
 
+def has_acknowledged_all(info: dict[str, Any]) -> bool:
+    """Whether the replica has acknowledged the stream to its end; WAIT itself adds a request to it."""
+    offset: int = info["slave0"]["offset"]
+    return offset == info["master_repl_offset"]
+
+
 def all_reports(node: Node) -> Any:
     """Return the form of INFO replication, ROLE and CLIENT LIST TYPE replica."""
     flags = [row["flags"] for row in node.client.client_list(_type="replica")]
@@ -77,6 +83,56 @@ def all_reports(node: Node) -> Any:
     shown = {name: shape(value) for name, value in node.replication().items()}
     shown.pop("master_link_down_since_seconds", None)  # Redis: not before the first connection
     return shown, role[0], shape(role[:1] + role[2:] if role[0] == b"master" else role[:3]), flags
+
+
+def test_the_link_to_a_primary_is_a_client_of_the_kind_master(four: list[Node]) -> None:
+    for primary, replica in (four[:2], four[2:]):
+        primary.promote()
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        partial = primary.syncs()[1]
+        client = replica.client
+        for condition in ({"_type": "master"}, {"addr": f"127.0.0.1:{primary.port}"}):
+            (row,) = client.client_list(_type="master")
+            shown = [row[name] for name in ("addr", "flags", "user", "cmd", "resp")]
+            assert shown == [f"127.0.0.1:{primary.port}", "M", "(superuser)", "NULL", "2"]
+            assert [other["addr"] for other in client.client_list(client_id=[row["id"]])] == [row["addr"]]
+            assert row["id"] not in [other["id"] for other in client.client_list(_type="normal")]
+            assert client.client_kill_filter(**condition) == 1
+            assert client.client_list(_type="master") == []
+            replica.wait_for(primary)
+        assert primary.syncs()[1] == partial + 2
+        replica.promote()
+        assert client.client_list(_type="master") == []
+
+
+def test_settings_apply_from_the_next_request_on(four: list[Node]) -> None:
+    requests = [
+        "REPLICAOF NO ONE",
+        "CONFIG SET min-replicas-to-write 1",
+        "SET a 1",
+        "CONFIG SET min-replicas-to-write 0",
+        "SET a 1",
+        "CONFIG SET replica-serve-stale-data no",
+        "REPLICAOF 127.0.0.1 1",
+        "GET a",
+        "PING",
+        "CONFIG SET replica-serve-stale-data yes",
+        "GET a",
+        "SET a 2",
+        "CONFIG SET replica-read-only no",
+        "SET a 2",
+        "CONFIG SET replica-read-only yes",
+        "SET a 3",
+        "REPLICAOF NO ONE",
+        "SET a 4",
+    ]
+    found = []
+    for node in (four[0], four[2]):
+        with Raw(node.port) as client:
+            found.append([(request, str(client.request(*request.split()))) for request in requests])
+    assert found[0] == found[1]
+    assert len({reply for _, reply in found[0]}) > 4
 
 
 def test_servers_that_are_no_primary_do_no_harm(four: list[Node]) -> None:

@@ -70,6 +70,9 @@ class ReplicationInterface:
     def promote(self) -> None:
         """Become a primary; no-op if it is one. Replicas continue with partial resynchronisation."""
 
+    def close_link(self) -> None:
+        """Close a replica's link to its primary; it connects again."""
+
     # A replica that is connected to this server.
 
     def configure(self, session: Session, option: bytes, value: bytes) -> None:

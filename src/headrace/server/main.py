@@ -319,6 +319,7 @@ class Server:
         apply_log(config)
         self.durability.apply_config()
         self.saving.update_write_gate()
+        self.replication.update_write_gate()
         if self.loop.commit is not None and self.log_enabled != config.flag("appendonly"):
             self._switch_log(config.flag("appendonly"))
         if tls is not None and context is not None:

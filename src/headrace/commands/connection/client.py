@@ -14,7 +14,7 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSubcommand, to_text
 
-# The kinds of clients that Redis distinguishes. The link to a primary is no session: none is a `master`.
+# The kinds of clients that Redis distinguishes.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
 
 NO_BUFFERS = (0, 0)  # of a session without a connection
@@ -65,6 +65,8 @@ def check_type(word: bytes) -> bytes:
 
 def kind_of(session: Session) -> bytes:
     """Return the session's kind, one of CLIENT_TYPES."""
+    if session.replayed:
+        return b"master"
     if session.is_replica and not session.monitoring:
         return b"replica"
     return b"pubsub" if session.subscription_count else b"normal"
@@ -154,6 +156,7 @@ def list_flags(session: Session) -> bytes:
     watch = session.watch
     marks = (
         (b"S", session.is_replica and not session.monitoring),
+        (b"M", session.replayed),
         (b"O", session.monitoring),
         (b"P", session.subscription_count > 0),
         (b"x", session.queue is not None),
@@ -222,6 +225,8 @@ def _kill(call: Call, found: list[Session]) -> None:
     for session in found:
         if session is call.session:
             session.closing = True
+        elif session.replayed:
+            call.server.replication.close_link()
         else:
             call.engine.kill(session)
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.server.loop.event_loop import EventLoop
+from headrace.server.loop.listeners import format_address
 
 if TYPE_CHECKING:
     from headrace.server.loop.tls import ClientTls
@@ -60,6 +61,7 @@ class PrimaryConnection:
         if tls is not None:
             self.would_block += tls.would_block
         self.socket: socket.socket | None = None
+        self.address = self.local_address = b""  # of the primary's end and of this one
         self.closed = False
         self._reading = False
         self._lock = threading.Lock()  # of `closed` and `_result`, between the thread and the event loop
@@ -92,6 +94,8 @@ class PrimaryConnection:
             if self.tls is not None:
                 opened = self.tls.context.wrap_socket(opened, server_hostname=host)
             opened.setblocking(False)
+            self.address = format_address(opened.getpeername()).encode()
+            self.local_address = format_address(opened.getsockname()).encode()
         except BaseException:
             opened.close()
             raise

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.commands.server_interface import Section
+from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("headrace")
 CONNECT, CONNECTING = "connect", "connecting"
+LINK_USER = b"(superuser)"  # as Redis shows it
 RETRY_MS = 1000
 RETRY_MAX_MS = 60_000
 TICK_MS = 1000
@@ -119,6 +121,7 @@ class ReplicaSide:
         self.history: str | None = None  # of the data
         self.connection: PrimaryConnection | None = None
         self.link: ReplicaLink | None = None
+        self.session: Session | None = None  # stands for the link among the clients while it is online
         self.full_syncs = 0
         self.skipped_keys: dict[str, int] = {}  # of the last snapshot, by the name of their type
         self._offset = 0
@@ -169,9 +172,16 @@ class ReplicaSide:
         if self.connection is not None:
             self.connection.close()
         self.connection = self.link = None
+        if self.session is not None:
+            self.engine.close(self.session)
+            self.session = None
         self._load_due = False
         self.applier.discard_transaction()
         self._remove_file()
+
+    def close_link(self) -> None:
+        """Close the connection because a client requests it; another one is made."""
+        self._lose("a client has closed it (CLIENT KILL)", repeats=False)
 
     def follow_as_redis(self) -> None:
         """Ask the primary for commands of Redis 7.0 only, for replicas of this one that are not Headrace."""
@@ -289,6 +299,8 @@ class ReplicaSide:
         if link is None:
             return
         now = self.loop.clock.now_ms()
+        if self.session is not None:
+            self.session.active_ms = now
         try:
             link.receive(data, now)
             self._apply(link, now)
@@ -347,6 +359,13 @@ class ReplicaSide:
     def _come_online(self) -> None:
         self._last_error = ""
         self._down_since_ms = 0
+        connection = self.connection
+        assert connection is not None and connection.socket is not None
+        now = self.loop.clock.now_ms()
+        session = self.session = self.engine.session(connection.address, connection.local_address, now)
+        session.user = LINK_USER
+        session.file_number = connection.socket.fileno()
+        session.replayed = True
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
         """Prepare the file for a snapshot."""

@@ -80,12 +80,11 @@ class ServerReplication(ReplicationInterface):
         self.config.values["replicaof"] = f"{host} {port}"
         self.replicas.generates = False
         self.replicas.stop_feeding()
-        self.engine.write_gate.set_read_only(self.config.flag("replica-read-only"))
         self.engine.keyspace.hide_expired = True
         if was_primary:
             self.engine.unblock_all(CommandError(ROLE_CHANGED))
-        self.engine.write_gate.set_ignores_memory(self.config.flag("replica-ignore-maxmemory"))
         self.replica_side.start(host, port, history or None, self.primary.end, failover)
+        self.update_write_gate()
         LOG.log(NOTICE, "this server is a replica of %s:%d now", host, port)
 
     def promote(self) -> None:
@@ -109,11 +108,13 @@ class ServerReplication(ReplicationInterface):
         if primary.backlog is not None:
             self.replicas.start_feeding()
         self.replicas.disconnect_replicas()
-        self.engine.write_gate.set_read_only(False)
-        self.engine.write_gate.set_stale(False)
-        self.engine.write_gate.set_ignores_memory(False)
+        self.update_write_gate()
         self.engine.keyspace.hide_expired = False
         LOG.log(NOTICE, "this server is a primary now")
+
+    def close_link(self) -> None:
+        """Close the link to the primary; it is made again."""
+        self.replica_side.close_link()
 
     def begin(self, fields: dict[bytes, bytes]) -> None:
         """Take up the role that is configured, after the data were loaded.
@@ -264,18 +265,20 @@ class ServerReplication(ReplicationInterface):
                 self.failover.succeeded()
             elif self.replica_side.failure:
                 self.failover.lost(self.replica_side.failure, self.replica_side.may_have_taken_over)
-        self._update_gate(now)
+        self.update_write_gate()
         return min((wait for wait in waits if wait >= 0), default=-1)
 
-    def _update_gate(self, now: int) -> None:
-        """Reject what must not run in this role and state."""
+    def update_write_gate(self) -> None:
+        """Reject what must not run in this role and state, with these settings."""
         config, gate, replica = self.config, self.engine.write_gate, self.following is not None
         needed = config.number("min-replicas-to-write")
         gate.set_read_only(replica and config.flag("replica-read-only"))
         gate.set_stale(
             replica and not self.replica_side.is_online and not config.flag("replica-serve-stale-data")
         )
-        gate.set_too_few_replicas(not replica and 0 < needed > self._good_replicas(now))
+        gate.set_ignores_memory(replica and config.flag("replica-ignore-maxmemory"))
+        good = self._good_replicas(self.replicas.loop.clock.now_ms()) if needed else 0
+        gate.set_too_few_replicas(not replica and good < needed)
 
     def _good_replicas(self, now: int) -> int:
         return self.primary.good_replicas(now, self.config.number("min-replicas-max-lag"))
