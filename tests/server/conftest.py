@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Event as EventOfProcesses
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ class FlakyDisk(DiskDirectory):
     """The real directory, with a disk that fails when it is told to."""
 
     full = False  # nothing can be written
+    full_for = "/"  # no file with this in its name can be written
     broken = False  # nothing can be synced
-    slow: threading.Event | None = None  # syncs wait for it
+    slow: threading.Event | EventOfProcesses | None = None  # syncs wait for it
     writes = 0
     syncs = 0
 
@@ -50,7 +52,7 @@ class FlakyFile:
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         self.disk.writes += 1
-        if self.disk.full:
+        if self.disk.full or self.disk.full_for in Path(self.name).name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return self.file.write(data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import socket
@@ -238,6 +239,25 @@ def test_a_log_is_begun_where_there_was_none(start):
     client.request("XADD", "s", "2-1", "f", "v")
     running.stop()
     assert start("--appendonly", "yes").connect().request("XLEN", "s") == 2
+
+
+def test_a_new_log_that_cannot_be_continued_after_its_base_stops_writes(start_logging):
+    running, disk = start_logging()
+    client = running.connect()
+    client.request("CONFIG", "SET", "appendonly", "no")
+    disk.full_for = ".incr."
+    base_is_due = multiprocessing.Event()
+    disk.slow = base_is_due
+    assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
+    wait_until(lambda: running.server.saving.child is not None)
+    assert client.request("SET", "a", "1") == "OK"  # nothing is promised yet
+    base_is_due.set()
+    wait_until(lambda: client.info()["aof_last_write_status"] == "err")
+    assert str(client.request("SET", "a", "2")) == FULL
+    disk.full_for = "/"
+    wait_until(lambda: client.info()["aof_last_write_status"] == "ok")
+    assert client.request("SET", "b", "3") == "OK"
+    assert restarted(running, start_logging).request("MGET", "a", "b") == [b"1", b"3"]
 
 
 def test_what_died_of_age_while_the_disk_was_full_stalls_nobody(start_logging):

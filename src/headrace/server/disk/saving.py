@@ -275,6 +275,8 @@ class SaveManager:
         log = self.durability.log
         assert rewrite is not None and log is not None
         done = log.finish_rewrite(rewrite, True)
+        if done:  # the log counts from now on, also if what follows its base cannot be written
+            self.durability.first_base_pending = False
         self.durability.tick(now)
         if not done:
             raise HeadraceError(rewrite.failure)

@@ -39,7 +39,7 @@ from headrace.replication.snapshot_loading import is_of_redis_7, load_snapshot, 
 from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApplier
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.replication.link_socket import PrimaryConnection
+from headrace.server.replication.link_socket import PrimaryConnection, describe_error
 
 if TYPE_CHECKING:
     from headrace.server.loop.tls import ClientTls
@@ -304,8 +304,11 @@ class ReplicaSide:
         try:
             link.receive(data, now)
             self._apply(link, now)
-        except (LinkError, CannotApply, OSError) as error:
-            self._lose(str(error), repeats=not isinstance(error, LinkError))
+        except OSError as error:
+            self._lose(f"its snapshot cannot be stored: {describe_error(error)}", repeats=True)
+            return
+        except (LinkError, CannotApply) as error:
+            self._lose(str(error), repeats=isinstance(error, CannotApply))
             return
         self._send()
 
