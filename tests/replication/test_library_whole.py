@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,22 @@ def test_a_write_waits_for_replicas(pair: tuple[Node, Node]) -> None:
         assert replica.client.xlen("orders") == len(orders)
         with pytest.raises(NotReplicated, match="1 of 2"):
             orders.add({"n": 11}, wait_replicas=2, timeout=0.1)
+
+
+def test_a_lost_server_is_waited_for_if_each_call_says_how_many_replicas(tmp_path: Path) -> None:
+    with (
+        nodes(tmp_path, "headrace", "headrace") as (primary, replica),
+        headrace.connect(url_of(primary)) as db,
+        ThreadPoolExecutor() as threads,
+    ):
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        db.stream("s").add({"n": 0}, wait_replicas=1, timeout=20)
+        primary.kill()
+        adding = threads.submit(db.stream("s").add, {"n": 1}, wait_replicas=1, timeout=20)
+        primary.start()
+        adding.result()
+        assert replica.client.xlen("s") == 2
 
 
 def test_wrong_numbers_of_replicas(tmp_path: Path) -> None:

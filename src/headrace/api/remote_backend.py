@@ -96,7 +96,6 @@ class RemoteBackend:
         self.reconnect_timeout = (
             self.topology.reconnect_timeout if reconnect_timeout is None else reconnect_timeout
         )
-        self._was_connected = False  # the server has replied before
         self._closed = False
         self.entry_reader: RemoteBackend = self if read_from == "primary" else self._replica_reader()
 
@@ -253,7 +252,7 @@ class RemoteBackend:
         self, key: bytes | None, requests: Sequence[Sequence[bytes]], repeatable: bool
     ) -> list[Any]:
         """Return the replies, including errors as CommandErrors. Retries where that is safe."""
-        delay = ReconnectDelay(self.reconnect_timeout if self._was_connected else 0)
+        delay = ReconnectDelay(self.reconnect_timeout if self.topology.was_connected else 0)
         asked: tuple[str, int] | None = None
         maybe_executed = False
         while True:
@@ -265,8 +264,8 @@ class RemoteBackend:
                     raise self._lost(requests, lost.cause, maybe_executed) from lost.cause
                 failure = lost.cause
             else:
-                if not self._was_connected:
-                    self._was_connected = True
+                if not self.topology.was_connected:
+                    self.topology.was_connected = True
                     delay = ReconnectDelay(self.reconnect_timeout)
                 moved = next((reply for reply in replies if isinstance(reply, UNAVAILABLE_ERRORS)), None)
                 if moved is None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from headrace.client.connection_errors import ERROR_REPLIES
+from headrace.client.connection_errors import ERROR_REPLIES, as_command_error, reply_text
+from headrace.client.stream_names import stream_key
 
 if TYPE_CHECKING:
     from headrace.client.servers import Servers
@@ -69,6 +70,16 @@ class RawConnection:
         if not self._asking:
             return exchange(self._connection, requests)
         return exchange(self._connection, [words for each in requests for words in (ASKING, each)])[1::2]
+
+    def last_generated_id(self) -> str | None:
+        """Return the last ID of the stream; None if it does not exist. Raises ServerUnavailable."""
+        (reply,) = self.exchange([(b"XINFO", b"STREAM", stream_key(self._stream))])
+        if isinstance(reply, list):
+            return str(dict(zip(reply[::2], reply[1::2], strict=True))[b"last-generated-id"], "ascii")
+        if "no such key" in str(reply).lower():
+            return None
+        self.raise_if_unavailable(reply_text(reply))
+        raise as_command_error(reply)
 
     def send(self, *words: bytes | int) -> None:
         """Send one command; its reply is read with receive()."""

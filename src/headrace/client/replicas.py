@@ -3,23 +3,25 @@
     redis://…        the server itself if it is a replica, else one of those that its ROLE lists
     sentinel://…     one of those that the Sentinels know
 
-Only a replica whose link to its primary is up is used, and always the same one until it is lost. It may be
-behind its primary: see Servers.wait_for_replica().
+Only a replica whose link to its primary is up is used, and always the same one until it is lost. Replicas
+that have XARROW are preferred. A replica may be behind its primary, or behind the one that was used before:
+require_positions() tells that from data that the primary lacks, too.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import redis
 from redis.connection import ConnectionPool, SSLConnection
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 from redis.sentinel import Sentinel
 
 from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
+from headrace.client.stream_names import stream_key
 from headrace.client.topology import (
     CONNECTION_SETTINGS,
     FAILOVER_TIMEOUT_S,
@@ -27,7 +29,9 @@ from headrace.client.topology import (
     RESTART_TIMEOUT_S,
     TIMEOUTS,
     Standalone,
+    require_master,
     settings_for_sentinels,
+    topology_of_url,
 )
 from headrace.client.url import ServerUrl
 from headrace.errors import UsageError
@@ -74,18 +78,55 @@ class ReadReplica(Standalone):
         """Close the connections."""
         self.refresh()
 
+    def require_positions(self, last_ids: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+        """Raise ServerUnavailable if a stream at the replica ends before an ID that its primary has.
+
+        An ID that the primary lacks, too, is not required: the stream was deleted, or a failover took
+        entries back. The primary is only asked if the replica lacks an ID.
+
+        Args:
+            last_ids: the last ID of each stream at the replica; without those that do not exist there.
+            wanted: the ID of each stream that was there before.
+        """
+        lacking = [s for s in wanted if _id_numbers(last_ids.get(s)) < _id_numbers(wanted[s])]
+        if not lacking:
+            return
+        with self._primary_client() as primary:
+            for stream in lacking:
+                if _id_numbers(_last_id_at(primary, stream)) >= _id_numbers(wanted[stream]):
+                    raise ServerUnavailable(
+                        f"the replica has the stream {stream!r} up to {last_ids.get(stream, '0-0')}, not yet "
+                        f"up to {wanted[stream]}: it is behind its primary"
+                    )
+
+    def _primary_client(self) -> Any:
+        """Return a client of the primary; if the URL is that of a replica, of the server that it follows."""
+        client = topology_of_url(self._url, self._shown).client()
+        role = client.execute_command("ROLE")
+        if role[0] == b"master":
+            return client
+        client.close()
+        settings = self._settings_at(role[1].decode(), int(role[2])) | {"redis_connect_func": require_master}
+        return redis.Redis.from_pool(ConnectionPool(**settings))
+
     def _choose(self) -> redis.Redis:
+        """Return a client of a replica that is connected to its primary, preferably one with XARROW."""
         candidates = list(self._candidates())
         random.shuffle(candidates)
+        second_best = None
         for settings in candidates:
             client = redis.Redis.from_pool(ConnectionPool(**settings))
             try:
                 client.ping()
+                if len(candidates) == 1 or _has_arrow(client):
+                    return client
             except CONNECTION_ERRORS:
                 client.close()
-                continue
-            return client
-        raise ServerUnavailable(f"{self._shown} has no replica that is connected to it")
+            else:
+                second_best = second_best or client
+        if second_best is None:
+            raise ServerUnavailable(f"{self._shown} has no replica that is connected to it")
+        return second_best
 
     def _candidates(self) -> Iterable[dict[str, Any]]:
         """Return the connection settings of every replica."""
@@ -117,3 +158,25 @@ def require_replica(connection: Any) -> None:
         return
     if role[0] != b"slave" or role[3] != b"connected":
         raise ServerUnavailable("the server is not a replica that is connected to its primary")
+
+
+def _has_arrow(client: Any) -> bool:
+    try:
+        return client.execute_command("COMMAND INFO", "XARROW")[0] is not None
+    except (ResponseError, IndexError):  # for example, no permission for COMMAND
+        return False
+
+
+def _last_id_at(client: Any, stream: str) -> str:
+    try:
+        last: bytes = client.xinfo_stream(stream_key(stream))["last-generated-id"]
+    except ResponseError as error:
+        if "no such key" in str(error).lower():
+            return "0-0"
+        raise
+    return last.decode()
+
+
+def _id_numbers(entry_id: str | None) -> tuple[int, int]:
+    ms, _, seq = (entry_id or "0-0").partition("-")
+    return int(ms), int(seq)

@@ -43,11 +43,6 @@ POLL_S = 0.1  # between checks of streams that no single XREAD can wait for
 T = TypeVar("T")
 
 
-def _id_numbers(entry_id: str) -> tuple[int, int]:
-    ms, _, seq = entry_id.partition("-")
-    return int(ms), int(seq)
-
-
 def redispy_retry() -> Retry:
     """Return how redis-py repeats requests when a connection is lost.
 
@@ -136,16 +131,23 @@ class Servers:
         return retry_while_lost(self.reconnect_timeout, attempt)
 
     def request_many(
-        self, streams: Iterable[str], enqueue: Callable[[Any, str], object]
+        self,
+        streams: Iterable[str],
+        enqueue: Callable[[Any, str], object],
+        reached: Mapping[str, str] | None = None,
     ) -> dict[str, list[Any]]:
         """Return the replies about many streams, errors among them, after one round trip a shard.
 
-        enqueue(pipe, stream) queues read-only commands on a redis-py pipeline; they may be sent twice.
+        Args:
+            enqueue: called with a redis-py pipeline and a stream, queues read-only commands; they may be sent
+                twice.
+            reached: IDs that a replica must have. Then the last command about each stream is XINFO STREAM. A
+                replica that is behind is waited for; see ReadReplica.require_positions().
         """
         streams = tuple(streams)
         counts: dict[str, int] = {}
 
-        def work() -> list[Any]:
+        def work() -> dict[str, list[Any]]:
             pipe = self.client().pipeline(transaction=False)
             for stream in streams:
                 before = len(pipe)
@@ -155,36 +157,29 @@ class Servers:
             for reply in replies:
                 if isinstance(reply, (AskError, *CONNECTION_ERRORS)):  # MovedError is an AskError
                     raise reply
-            return replies
+            each = iter(replies)
+            found = {stream: [next(each) for _ in range(n)] for stream, n in counts.items()}
+            if reached and isinstance(self._topology, ReadReplica):
+                infos = {stream: found[stream][-1] for stream in reached if stream in found}
+                self._topology.require_positions(
+                    {s: i["last-generated-id"].decode() for s, i in infos.items() if isinstance(i, dict)},
+                    {stream: reached[stream] for stream in infos},
+                )
+            return found
 
-        replies = iter(self.with_retries(work))
-        return {stream: [next(replies) for _ in range(n)] for stream, n in counts.items()}
+        return self.with_retries(work)
 
     def request(self, streams: Iterable[str], enqueue: Callable[[Any, str], object]) -> dict[str, Any]:
         """Return the reply, or error, for each stream; enqueue() queues one command. See request_many()."""
         return {stream: replies[0] for stream, replies in self.request_many(streams, enqueue).items()}
 
-    def wait_for_replica(self, positions: Mapping[str, str]) -> None:
-        """Wait until the replica has these IDs of the streams; they exist at the primary.
+    def wait_for_replica(self, reached: Mapping[str, str]) -> None:
+        """Wait until the replica has these IDs of streams, as far as its primary has them.
 
         Does nothing if the primary is read. Raises ServerUnavailable after `reconnect_timeout` seconds.
         """
-        if not self.reads_replica or not positions:
-            return
-
-        def check() -> None:
-            for stream, reply in self.request(
-                positions, lambda pipe, s: pipe.xinfo_stream(stream_key(s))
-            ).items():
-                last = b"0-0" if isinstance(reply, Exception) else reply["last-generated-id"]
-                if _id_numbers(last.decode()) < _id_numbers(positions[stream]):
-                    raise ServerUnavailable(
-                        f"the replica has the stream {stream!r} up to {last.decode()}, not yet up to "
-                        f"{positions[stream]}: it is behind, or the stream was deleted and recreated; "
-                        "read from the primary (readFrom) to continue"
-                    )
-
-        self.with_retries(check)
+        if self.reads_replica and reached:
+            self.request_many(reached, lambda pipe, s: pipe.xinfo_stream(stream_key(s)), reached)
 
     def iter_streams(self) -> Iterator[str]:
         """Yield the names of all streams as the servers list them; a name may come twice."""
@@ -215,9 +210,25 @@ class Servers:
         """Return the name of the node that owns the stream; streams of one owner may share a connection."""
         return self.with_retries(lambda: self._topology.owner_of(stream_key(stream)))
 
-    def open_raw(self, stream: str) -> RawConnection:
-        """Open a connection to the server that owns the stream; wait while none does."""
-        return self.with_retries(lambda: RawConnection(self, stream))
+    def open_raw(self, stream: str, reached: str | None = None) -> RawConnection:
+        """Open a connection to the server that owns the stream; wait while none does.
+
+        reached: an ID of the stream that a replica must have, as in request_many().
+        """
+
+        def work() -> RawConnection:
+            connection = RawConnection(self, stream)
+            if reached is not None and isinstance(self._topology, ReadReplica):
+                try:
+                    last_id = connection.last_generated_id()
+                    found = {} if last_id is None else {stream: last_id}
+                    self._topology.require_positions(found, {stream: reached})
+                except BaseException:
+                    connection.close()
+                    raise
+            return connection
+
+        return self.with_retries(work)
 
     def open_connection(self, stream: str) -> tuple[redis.Connection, bool]:
         """Open a connection to the owner of the stream; return whether each request needs ASKING, too."""

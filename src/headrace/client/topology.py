@@ -44,6 +44,7 @@ class Standalone:
     """One server: a single pool of connections."""
 
     reconnect_timeout = RESTART_TIMEOUT_S
+    was_connected = False  # the server has replied before, to any backend that shares this
 
     def __init__(self, client: redis.Redis, shown: str) -> None:
         self._client = client
@@ -97,6 +98,7 @@ class Cluster:
     """A cluster: each key has an owner."""
 
     reconnect_timeout = FAILOVER_TIMEOUT_S
+    was_connected = False
 
     def __init__(self, nodes: list[tuple[str, int]], settings: dict[str, Any], shown: str) -> None:
         self._nodes = nodes
@@ -203,7 +205,7 @@ def topology_of_url(url: ServerUrl, shown: str, retry: Retry | None = NO_RETRY) 
         return Standalone(redis_client(url, **settings), shown)
     # A Sentinel that does not reply is not retried: the next one is asked.
     sentinels = settings_for_sentinels(url)
-    settings["redis_connect_func"] = _require_master
+    settings["redis_connect_func"] = require_master
     return Sentinel(redis_client(replace(url, sentinel_settings=sentinels), **settings), shown)
 
 
@@ -212,7 +214,7 @@ def settings_for_sentinels(url: ServerUrl) -> dict[str, Any]:
     return TIMEOUTS | CONNECTION_SETTINGS | {"retry": NO_RETRY} | url.sentinel_settings
 
 
-def _require_master(connection: Any) -> None:
+def require_master(connection: Any) -> None:
     """Log in, and check the role: what a Sentinel says may be older than a failover."""
     connection.on_connect()
     connection.send_command("ROLE")

@@ -231,9 +231,9 @@ OPTIONS = (
         "primary",
         READ_SCOPES,
         "`replica`: read from a replica, which takes the load off the primary. It is the server itself if "
-        "that is a replica, else one of those that the server or the Sentinels name. It may be behind: "
-        "what it has not received yet is read later. Progress of a group (`groupId`) is still written to "
-        "the primary. Not for clusters.",
+        "that is a replica, else one of those that the server or the Sentinels name, preferably Headrace. "
+        "It may be behind: what it has not received yet is read later. Progress of a group (`groupId`) is "
+        "still written to the primary: name that in the URL. Not for clusters.",
         option_values.parse_one_of("primary", "replica"),
     ),
     Option(

@@ -26,7 +26,7 @@ import redis
 from headrace.arrow import column_types
 from headrace.arrow.malformed import MalformedEntry
 from headrace.client.connection import RawConnection
-from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
 from headrace.client.retry import ReconnectDelay
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
@@ -212,8 +212,7 @@ class ArrowRangeReader:
         while True:
             try:
                 if self._connection is None:
-                    self._servers.wait_for_replica({self._part.stream: self._part.upto})
-                    self._connection = self._servers.open_raw(self._part.stream)
+                    self._connection = self._servers.open_raw(self._part.stream, self._part.upto)
                     self._request_after(self._connection, self._after, self._anchored)
                 reply = self._receive_reply(self._connection)
                 self._retry_timer.reset()
@@ -259,6 +258,11 @@ class ArrowRangeReader:
         except CommandError as error:
             connection.raise_if_unavailable(error)
             text = str(error)
+            if text.startswith("ERR unknown command") and self._servers.reads_replica:
+                # This replica replaced one that had XARROW. Choose again; a new task may do without.
+                supports_arrow.cache_clear()
+                self._servers.close()
+                raise ServerUnavailable(f"the replica has no {COMMAND}") from None
             if text.startswith(MALFORMED):
                 raise MalformedEntry(text.removeprefix(MALFORMED)) from None
             raise CommandError(f"{text} (reading the stream {self._part.stream!r})") from None

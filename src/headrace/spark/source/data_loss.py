@@ -140,4 +140,9 @@ class LossDetector:
     def _observe(self) -> StreamObservation | None:
         """Return the stream as it is now; None if it does not exist."""
         stream, expected = self._part.stream, self._part.expected_position
-        return observe_streams(self._servers, [stream], {stream: expected} if expected else {}).get(stream)
+        return observe_streams(
+            self._servers,
+            [stream],
+            {stream: expected} if expected else {},
+            reached={stream: self._part.upto},
+        ).get(stream)

@@ -27,7 +27,7 @@ from headrace.client.stream_names import stream_key
 from headrace.spark.errors import StreamReadError
 from headrace.spark.options import Options
 from headrace.spark.source.offsets import START, is_timestamp_offset, parse_id
-from headrace.spark.source.positions import Position, Positions, entry_fingerprint
+from headrace.spark.source.positions import Position, Positions, entry_fingerprint, reached_ids
 from headrace.spark.source.stream_state import StreamState, parse_stream_state
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,17 @@ class StreamObservation:
 
 
 def observe_streams(
-    servers: Servers, streams: Iterable[str], positions: Mapping[str, Position] | None = None
+    servers: Servers,
+    streams: Iterable[str],
+    positions: Mapping[str, Position] | None = None,
+    reached: Mapping[str, str] | None = None,
 ) -> dict[str, StreamObservation]:
     """Observe the streams that exist: one round trip a shard.
 
     The entry at a position is read first: if it is missing, the state, read later, shows its deletion.
+
+    Args:
+        reached: IDs that a replica must have; those of the positions that the query has read by default.
 
     Raises:
         StreamReadError: if a key is not a stream, or the server rejects the request.
@@ -59,7 +65,8 @@ def observe_streams(
         pipe.xinfo_stream(stream_key(stream))
 
     found = {}
-    for stream, replies in servers.request_many(streams, enqueue).items():
+    reached = reached_ids(positions or {}) if reached is None else reached
+    for stream, replies in servers.request_many(streams, enqueue, reached).items():
         if (observation := _parse_observation(stream, replies)) is not None:
             found[stream] = observation
     return found

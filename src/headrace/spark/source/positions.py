@@ -79,6 +79,11 @@ def position_ids(positions: Mapping[str, Position]) -> dict[str, str]:
     return {stream: positions[stream].id for stream in sorted(positions)}
 
 
+def reached_ids(positions: Mapping[str, Position]) -> dict[str, str]:
+    """Return the IDs of the positions that the query has reached: those that were not chosen by an option."""
+    return {stream: each.id for stream, each in positions.items() if each.has_identity}
+
+
 def entry_fingerprint(fields: Mapping[Any, Any]) -> str:
     """Return a short hash of an entry's fields in their order, the same for bytes and for str."""
     found = hashlib.blake2b(digest_size=FINGERPRINT_BYTES)

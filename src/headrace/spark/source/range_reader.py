@@ -98,8 +98,7 @@ class RangeReader:
         scanner = self._scanner
         try:
             if self._connection is None:
-                self._servers.wait_for_replica({self._part.stream: self._part.upto})
-                self._connection = self._servers.open_raw(self._part.stream)
+                self._connection = self._servers.open_raw(self._part.stream, self._part.upto)
                 self._resume_after_loss()
                 self._request_page(self._connection)
             n = scanner.receive(self._connection.receive, RECEIVE_BYTES)

@@ -25,7 +25,13 @@ from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
 from headrace.spark.source.history import RecreationDetector
 from headrace.spark.source.offsets import START, Offsets, advance_offsets, cap_offsets, sorted_offsets
-from headrace.spark.source.positions import Position, Positions, parse_positions, position_ids
+from headrace.spark.source.positions import (
+    Position,
+    Positions,
+    parse_positions,
+    position_ids,
+    reached_ids,
+)
 from headrace.spark.source.reader import BaseReader
 from headrace.spark.source.start_offsets import resolve_offsets, start_offsets
 from headrace.spark.source.stream_state import StreamState
@@ -184,7 +190,6 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             DataLoss: if a stream was recreated since the end was chosen, and failOnDataLoss is true.
         """
         begin, goal = parse_positions(start), parse_positions(end)
-        self._servers.wait_for_replica(reached_ids(goal))
         good, losses = self._recreations.check_batch(begin, goal, self._start_offsets())
         for loss in losses:
             report_loss(self._options, loss)
@@ -202,11 +207,6 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         """Close the connections. Spark does not always call this."""
         self._servers.close()
         self._group.close()
-
-
-def reached_ids(positions: Positions) -> Offsets:
-    """Return the IDs of the positions that the query has reached: those that were not chosen by an option."""
-    return {stream: each.id for stream, each in positions.items() if each.has_identity}
 
 
 def is_same_generation(position: Position, other: Position | None) -> bool:
