@@ -42,7 +42,8 @@ class Node:
         self.directory = directory
         self.port = free_port()
         self.options = ["--repl-diskless-sync-delay", "0", "--hz", "100", *options]
-        self.client = redis.Redis(port=self.port, socket_timeout=60)
+        self.password = options[options.index("--requirepass") + 1] if "--requirepass" in options else None
+        self.client = redis.Redis(port=self.port, password=self.password, socket_timeout=60)
         self.start()
 
     def start(self) -> None:
@@ -109,7 +110,7 @@ class Node:
         """
         found: dict[tuple[int, bytes], Any] = {}
         for database in range(3):
-            with redis.Redis(port=self.port, db=database) as client:
+            with redis.Redis(port=self.port, password=self.password, db=database) as client:
                 for key in client.scan_iter(count=1000):
                     value = client.dump(key) if exact else self._value(client, key, busy_only)
                     found[database, key] = (client.pexpiretime(key), value)
@@ -119,7 +120,7 @@ class Node:
         kind = client.type(key)
         if kind != b"stream":
             return client.get(key) if kind == b"string" else None
-        with Raw(self.port, client.connection_pool.connection_kwargs["db"]) as raw:
+        with Raw(self.port, client.connection_pool.connection_kwargs["db"], self.password) as raw:
             rows = raw.request("XINFO", "STREAM", key, "FULL", "COUNT", 0)
         info = pairs(rows)
         names = (b"length", b"last-generated-id", b"max-deleted-entry-id", b"entries-added", b"entries")
@@ -131,8 +132,10 @@ class Node:
 class Raw(contextlib.AbstractContextManager["Raw"]):
     """A connection whose replies are not interpreted; errors are returned."""
 
-    def __init__(self, port: int, database: int = 0) -> None:
-        self._connection = redis.Connection(port=port, protocol=2, db=database, socket_timeout=60)
+    def __init__(self, port: int, database: int = 0, password: str | None = None) -> None:
+        self._connection = redis.Connection(
+            port=port, protocol=2, db=database, password=password, socket_timeout=60
+        )
 
     def request(self, *words: Any) -> Any:
         self._connection.send_command(*words)

@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import redis
 from nodes import Node, nodes
 from redis.sentinel import Sentinel
+from sentinel_group import sentinels, url_of_sentinels
 
 import headrace
-from redis_server import free_port
-from waiting import answers, wait_until
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
-
-CONFIGURATION = """\
-port {port}
-dir {directory}
-sentinel monitor orders 127.0.0.1 {primary} 2
-sentinel down-after-milliseconds orders 3000
-sentinel failover-timeout orders 20000
-"""
-
-
-@contextlib.contextmanager
-def sentinels(directory: Path, primary: int) -> Iterator[list[int]]:
-    """Three processes of redis-server as Sentinels of the primary: their ports."""
-    ports, processes = [], []
-    try:
-        for number in range(3):
-            port = free_port()
-            place = directory / f"sentinel-{number}"
-            place.mkdir()
-            file = place / "sentinel.conf"
-            file.write_text(CONFIGURATION.format(port=port, directory=place, primary=primary))
-            with (place / "log").open("wb") as log:
-                command = ["redis-server", str(file), "--sentinel"]
-                processes.append(subprocess.Popen(command, stdout=log, stderr=log))
-            client = redis.Redis(port=port)
-            wait_until(lambda client=client: answers(client))  # type: ignore[misc]
-            ports.append(port)
-        yield ports
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def add_until_accepted(sentinel: Sentinel, number: int) -> bool:
@@ -80,8 +45,7 @@ def test_a_killed_primary_is_replaced_and_comes_back_as_a_replica(tmp_path: Path
             wait_until(
                 lambda: knows("orders")["num-slaves"] == 2 and knows("orders")["num-other-sentinels"] == 2
             )
-            url = "sentinel://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/orders"
-            with headrace.connect(url) as database:
+            with headrace.connect(url_of_sentinels(ports)) as database:
                 stream = database.stream("by headrace")
                 stream.add({"n": 0})
                 confirmed = [n for n in range(20) if add_until_accepted(sentinel, n)]
