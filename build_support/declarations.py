@@ -18,6 +18,7 @@ module's C classes and to let other compiled modules call its functions in C. It
         @cython.cfunc @cython.inline def ...     cdef inline ...
     @cython.exceptval(-1, check=False)       except -1
     @cython.exceptval(check=False)           noexcept
+    @cython.nogil                            nogil
 
 Python sees a field unless its name begins with an underscore. Python never sees a pointer or a bytearray:
 a compiled class may hold a pointer into its bytearray, which dangles after a resize.
@@ -321,7 +322,8 @@ class Declaration:
             kind += " inline"  # of a method, Cython heeds the declaration only
         head = f"{kind} {join_type(self._type(node.returns), node.name)}"
         static_line = "@staticmethod\n    " if static else ""
-        return f"{static_line}{head}({', '.join(declared)}){self._exception_clause(node)}"
+        nogil = " nogil" if has_decorator(node, "nogil") else ""
+        return f"{static_line}{head}({', '.join(declared)}){self._exception_clause(node)}{nogil}"
 
     def _exception_clause(self, node: ast.FunctionDef) -> str:
         """Return the exception clause that @cython.exceptval stands for; "" for Cython's default."""

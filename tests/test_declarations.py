@@ -79,6 +79,13 @@ class Tail:
         return 0
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def skip(p: cython.p_const_uchar, at: cython.int) -> cython.int:
+    return at
+
+
 @cython.ccall
 def parse(text: bytes, item: Item) -> Node:
     return Node(alone.plain_function(other.hidden(item)))
@@ -109,6 +116,7 @@ cdef class Node(Item):
     cpdef (long long, int) both(self, Tail tail) except? -2
 cdef class Tail:
     cdef inline int end(self)
+cdef int skip(const unsigned char *p, int at) noexcept nogil
 cpdef Node parse(bytes text, Item item)
 """
 OTHER = """

@@ -277,6 +277,10 @@ cdef inline const unsigned char *borrow(object owner, Py_ssize_t n) except? NULL
     return p
 
 
+cdef inline const unsigned char *tail(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
+    return buf + at
+
+
 cdef inline double f64le(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
     cdef unsigned long long bits = u64le(buf, at)
     cdef double v

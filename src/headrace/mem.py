@@ -216,6 +216,11 @@ def borrow(owner: object, n: int) -> bytes | bytearray:
     return view[:n]  # type: ignore[return-value]
 
 
+def tail(buf: bytes | bytearray, at: int) -> bytes | bytearray:
+    """Return the bytes from `at` on, without a copy. They are valid as long as buf is."""
+    return memoryview(buf)[at:]  # type: ignore[return-value]
+
+
 def f64le(buf: bytes | bytearray, at: int) -> float:
     """Return the little-endian IEEE double at `at`."""
     number: float = struct.unpack_from("<d", buf, at)[0]

@@ -1,4 +1,5 @@
-# The system's clocks in C; system.py has the same functions for the interpreter.
+# The system's clocks, scheduler and files in C; system.py has the same functions for the interpreter.
+from libc.errno cimport EINTR, errno
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 
@@ -14,3 +15,22 @@ cdef inline long long monotonic_ns() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
     return <long long> now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+
+cdef extern from "unistd.h" nogil:
+    ssize_t pread(int descriptor, void *target, size_t n, long long offset)
+
+
+cdef inline void yield_core() noexcept nogil:
+    sched_yield()
+
+
+cdef inline Py_ssize_t read_at(int descriptor, unsigned char *buf, Py_ssize_t n, long long offset) noexcept nogil:
+    cdef Py_ssize_t found = pread(descriptor, buf, n, offset)
+    while found < 0 and errno == EINTR:
+        found = pread(descriptor, buf, n, offset)
+    return -errno if found < 0 else found

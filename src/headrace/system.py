@@ -1,10 +1,11 @@
-"""The system's clocks for the interpreter; system.pxd has the same functions in C.
+"""The system's clocks, scheduler and files for the interpreter; system.pxd has the same functions in C.
 
 This module is never compiled.
 """
 
 from __future__ import annotations
 
+import os
 import time
 
 
@@ -20,3 +21,16 @@ def now_ms() -> int:
 def monotonic_ns() -> int:
     """Return nanoseconds since an unspecified moment, for differences; never set back."""
     return time.monotonic_ns()
+
+
+def yield_core() -> None:
+    """Let another thread that waits for this core run."""
+    os.sched_yield()
+
+
+def read_at(descriptor: int, buf: bytearray, n: int, offset: int) -> int:
+    """Read up to n bytes at `offset` of a file into buf; return how many, or minus the error number."""
+    try:
+        return os.preadv(descriptor, [memoryview(buf)[:n]], offset)
+    except OSError as error:
+        return -(error.errno or 1)

@@ -55,8 +55,7 @@ def _build_advanced_bits() -> bytes:
     return b"".join(reversed(words))
 
 
-TABLE = cython.declare(bytes, _build_table())
-ADVANCED_BITS = cython.declare(bytes, _build_advanced_bits())
+TABLES = cython.declare(bytes, _build_table() + _build_advanced_bits())
 
 
 @cython.cfunc
@@ -65,7 +64,21 @@ def update(
     crc: cython.ulonglong, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 ) -> cython.ulonglong:
     """Continue crc with the n bytes at `at` of p."""
-    table: cython.p_const_uchar = TABLE
+    tables: cython.p_const_uchar = TABLES
+    return update_from(tables, crc, p, at, n)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def update_from(
+    tables: cython.p_const_uchar,
+    crc: cython.ulonglong,
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    n: cython.Py_ssize_t,
+) -> cython.ulonglong:
+    """Do the same as update(), with a pointer to TABLES: without the GIL it cannot be borrowed."""
     end: cython.Py_ssize_t = at + n
     lane: cython.Py_ssize_t = LANE
     lane_end: cython.Py_ssize_t
@@ -75,22 +88,23 @@ def update(
         second = third = 0
         lane_end = at + lane
         while at < lane_end:
-            crc = _next(table, crc ^ mem.u64le(p, at))
-            second = _next(table, second ^ mem.u64le(p, at + lane))
-            third = _next(table, third ^ mem.u64le(p, at + 2 * lane))
+            crc = _next(tables, crc ^ mem.u64le(p, at))
+            second = _next(tables, second ^ mem.u64le(p, at + lane))
+            third = _next(tables, third ^ mem.u64le(p, at + 2 * lane))
             at += 8
-        crc = _advance(_advance(crc) ^ second) ^ third
+        crc = _advance(tables, _advance(tables, crc) ^ second) ^ third
         at += 2 * lane
     while end - at >= 8:
-        crc = _next(table, crc ^ mem.u64le(p, at))
+        crc = _next(tables, crc ^ mem.u64le(p, at))
         at += 8
     while at < end:
-        crc = mem.u64le(table, 8 * ((crc ^ p[at]) & 0xFF)) ^ crc >> 8
+        crc = mem.u64le(tables, 8 * ((crc ^ p[at]) & 0xFF)) ^ crc >> 8
         at += 1
     return crc
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def _next(table: cython.p_const_uchar, word: cython.ulonglong) -> cython.ulonglong:
@@ -108,14 +122,14 @@ def _next(table: cython.p_const_uchar, word: cython.ulonglong) -> cython.ulonglo
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
-def _advance(crc: cython.ulonglong) -> cython.ulonglong:
+def _advance(tables: cython.p_const_uchar, crc: cython.ulonglong) -> cython.ulonglong:
     """Return the CRC after a lane of zeros."""
-    words: cython.p_const_uchar = ADVANCED_BITS
     advanced: cython.ulonglong = 0
     bit: cython.Py_ssize_t
     for bit in range(64):
-        advanced ^= mem.u64le(words, 8 * bit) * (crc >> bit & 1)
+        advanced ^= mem.u64le(tables, (8 << 11) + 8 * bit) * (crc >> bit & 1)
     return advanced
 
 

@@ -53,23 +53,31 @@ class LzfCompressor:
     @cython.cfunc
     def compress(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Compress the first n bytes of source into `out`; return the size, 0 if that saves too little."""
-        self.used = 0
-        if n <= GAIN_MIN or n > INPUT_MAX:
-            return 0
-        if n + ITEM_BYTES_MAX > self.cap or self.cap > CAP_KEPT_MAX:
+        self.reserve(n)
+        self.used = compress_into(source, n, self.p, self.table)
+        return self.used
+
+    @cython.cfunc
+    def reserve(self, n: cython.Py_ssize_t) -> cython.void:
+        """Make `out` large enough for compress_into() of n bytes."""
+        if n <= INPUT_MAX and (n + ITEM_BYTES_MAX > self.cap or self.cap > CAP_KEPT_MAX):
             mem.resize(self.out, n + ITEM_BYTES_MAX)
             self.p = self.out
             self.cap = n + ITEM_BYTES_MAX
-        self.used = _compress(source, n, self.p, self.table)
-        return self.used
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
-def _compress(
+def compress_into(
     source: cython.p_const_uchar, n: cython.Py_ssize_t, out: cython.p_uchar, table: cython.p_uchar
 ) -> cython.Py_ssize_t:
-    """Compress n >= 5 bytes into out, which has space for n and an item; return 0 if it saves too little."""
+    """Compress n bytes into out (n bytes and an item); return the size, 0 if it saves too little.
+
+    table: that of an LzfCompressor.
+    """
+    if n <= GAIN_MIN or n > INPUT_MAX:
+        return 0
     room: cython.Py_ssize_t = n - GAIN_MIN
     distance_max: cython.ulonglong = DISTANCE_MAX
     run_max: cython.Py_ssize_t = RUN_MAX
@@ -133,6 +141,7 @@ def _compress(
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def _put_rest(
     source: cython.p_const_uchar,
@@ -155,6 +164,7 @@ def _put_rest(
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def _table_offset(window: cython.uint) -> cython.Py_ssize_t:
@@ -165,6 +175,7 @@ def _table_offset(window: cython.uint) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def _end_run(out: cython.p_uchar, used: cython.Py_ssize_t, run: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -176,6 +187,7 @@ def _end_run(out: cython.p_uchar, used: cython.Py_ssize_t, run: cython.Py_ssize_
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def _put_copy(
@@ -193,6 +205,7 @@ def _put_copy(
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def _match_length(

@@ -12,11 +12,21 @@
     time     i64, little-endian, milliseconds
 
 Every value has one form: the shortest integer; LZF if it saves four bytes; else the bytes.
+
+RdbOutput writes the bytes of the file. In deferred form it leaves the expensive part to an RdbEncoder, in
+another thread (encoder.py): it passes pieces on, in which the strings to compress are raw and marked.
+
+    0                               size            marks_at               end
+    +-------------------------------+---------------+--------+--------+------+
+    | bytes, and strings for LZF    | free          | mark n | mark 2 | mark 1
+    +-------------------------------+---------------+--------+--------+------+
+                                     mark: offset (u32 le), length (u32 le); no string overlaps another one
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import cython
 
@@ -26,6 +36,11 @@ from headrace.persistence.lzf import LzfCompressor
 from headrace.structures import listpack
 
 BUFFER_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)
+# Of the deferred form, marks included. The encoder's thread needs the GIL twice for each piece, and waits
+# 5 ms for it beside a thread that never releases it: with 256 KiB it was then three times slower.
+PIECE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 20)
+MARK_BYTES = cython.declare(cython.Py_ssize_t, 8)
+MARKED_MAX = cython.declare(cython.Py_ssize_t, (1 << 20) - 8)  # a longer string is a piece of its own
 LENGTH_BYTES_MAX = cython.declare(cython.Py_ssize_t, 9)
 RAW_ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
 INTEGER_TEXT_MAX = cython.declare(cython.Py_ssize_t, 11)  # "-2147483648"
@@ -38,6 +53,53 @@ LZF = cython.declare(cython.uchar, 0xC3)
 LENGTH14 = cython.declare(cython.uchar, 0x40)
 LENGTH32 = cython.declare(cython.uchar, 0x80)
 LENGTH64 = cython.declare(cython.uchar, 0x81)
+NO_TRAILER = cython.declare(cython.int, 0)
+ZEROS = cython.declare(cython.int, 1)
+CHECKSUM = cython.declare(cython.int, 2)
+
+
+@cython.final
+@cython.cclass
+class RdbPiece:
+    """A part of a file in deferred form. len() is the number of bytes without marks and trailer."""
+
+    _owner: bytes | bytearray
+    p: cython.p_const_uchar
+    size: cython.Py_ssize_t
+    marks_at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    whole: cython.bint  # all the bytes are one string to compress; there are no marks
+    trailer: cython.int  # what the file ends with after this piece
+    _spare: list[bytearray] | None  # gets the buffer when it is not needed any more
+
+    def __init__(
+        self,
+        owner: bytes | bytearray,
+        size: cython.Py_ssize_t,
+        marks_at: cython.Py_ssize_t,
+        whole: cython.bint = False,
+        trailer: cython.int = 0,
+        spare: list[bytearray] | None = None,
+    ) -> None:
+        """owner: it must not change before recycle(), which appends it to `spare`, if given."""
+        self._owner = owner
+        self._spare = spare
+        self.p = owner
+        self.size = size
+        self.marks_at = marks_at
+        self.end = len(owner)
+        self.whole = whole
+        self.trailer = trailer
+
+    def __len__(self) -> int:
+        return self.size
+
+    def recycle(self) -> None:
+        """Give the buffer back: the piece was encoded, and must not be used any more."""
+        if self._spare is not None and isinstance(self._owner, bytearray):
+            self._spare.append(self._owner)
+            self._spare = None
+            self.size = 0
 
 
 @cython.final
@@ -45,34 +107,48 @@ LENGTH64 = cython.declare(cython.uchar, 0x81)
 class RdbOutput:
     """Writes primitives through a buffer to sink(bytes); without a sink all stays in memory until take().
 
-    crc() covers all that was written, including what is still in the buffer.
+    crc() covers all that was written, including what is still in the buffer. In deferred form sink gets each
+    RdbPiece; then offset() counts strings uncompressed, and only the encoder knows the CRC.
     """
 
-    sink: Callable[[bytes], object] | None
-    compressor: LzfCompressor | None  # None: strings are not compressed
+    sink: Callable[[Any], object] | None
+    compressor: LzfCompressor | None  # None: strings are not compressed here
+    deferred: cython.bint
+    marks_strings: cython.bint  # strings are compressed by the encoder
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t
     flushed: cython.longlong  # bytes passed to the sink
+    spare: list[bytearray]  # buffers of pieces that were encoded
     _crc: cython.ulonglong  # of the flushed bytes
 
     def __init__(
         self,
-        sink: Callable[[bytes], object] | None = None,
+        sink: Callable[[Any], object] | None = None,
         compress: cython.bint = True,
         compressor: LzfCompressor | None = None,
+        deferred: cython.bint = False,
     ) -> None:
-        """compressor: a compressor to reuse; for a short output, creating one would be most of the cost."""
+        """Create an empty output.
+
+        Args:
+            compressor: a compressor to reuse; for a short output, creating one would be most of the cost.
+            deferred: pass pieces for an RdbEncoder to sink, which must not be None.
+        """
+        assert sink is not None or not deferred, "the deferred form needs a sink"
         self.sink = sink
+        self.deferred = deferred
+        self.marks_strings = deferred and compress
         self.compressor = None
-        if compress:
+        if compress and not deferred:
             self.compressor = LzfCompressor() if compressor is None else compressor
-        self.cap = BUFFER_BYTES if sink is not None else 256
+        self.cap = PIECE_BYTES if deferred else BUFFER_BYTES if sink is not None else 256
         self.buf = bytearray(self.cap)
         self.p = self.buf
         self.used = 0
         self.flushed = 0
+        self.spare = []
         self._crc = 0
 
     # ---- primitives
@@ -90,29 +166,17 @@ class RdbOutput:
         """Write a length, or any unsigned number."""
         if self.used + LENGTH_BYTES_MAX > self.cap:
             self._make_room(LENGTH_BYTES_MAX)
-        p: cython.p_uchar = self.p
-        at: cython.Py_ssize_t = self.used
-        if n <= 0x3F:
-            p[at] = n
-            self.used = at + 1
-        elif n <= 0x3FFF:
-            p[at] = LENGTH14 | n >> 8
-            p[at + 1] = n & 0xFF
-            self.used = at + 2
-        elif n <= 0xFFFFFFFF:
-            mem.put_u64be(p, at + 1, n << 32)  # the upper half of n; the lower half is overwritten
-            p[at] = LENGTH32
-            self.used = at + 5
-        else:
-            p[at] = LENGTH64
-            mem.put_u64be(p, at + 1, n)
-            self.used = at + 9
+        self.used = put_length(self.p, self.used, n)
 
     @cython.ccall
     def string(self, value: bytes | bytearray) -> cython.void:
         """Write a string in its one form."""
+        n: cython.Py_ssize_t = len(value)
         source: cython.p_const_uchar = value
-        self.string_from(source, len(value))
+        if n > MARKED_MAX and self.deferred and isinstance(value, bytes):
+            self._pass_string(value)  # without a copy
+            return
+        self.string_from(source, n)
 
     @cython.cfunc
     def string_from(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
@@ -121,13 +185,17 @@ class RdbOutput:
         compressor: LzfCompressor | None = self.compressor
         if n <= INTEGER_TEXT_MAX and self._integer(source, n):
             return
-        if compressor is not None and n >= COMPRESSED_MIN:
-            packed = compressor.compress(source, n)
-            if packed > 0:
-                self.byte(LZF)
-                self.length(packed)
-                self.length(n)
-                self.raw_from(compressor.p, packed)
+        if n >= COMPRESSED_MIN:
+            if compressor is not None:
+                packed = compressor.compress(source, n)
+                if packed > 0:
+                    self.byte(LZF)
+                    self.length(packed)
+                    self.length(n)
+                    self.raw_from(compressor.p, packed)
+                    return
+            elif self.marks_strings:
+                self._mark(source, n)
                 return
         self.length(n)
         self.raw_from(source, n)
@@ -190,22 +258,35 @@ class RdbOutput:
 
     @cython.ccall
     def offset(self) -> cython.longlong:
-        """Return the number of bytes written."""
+        """Return the number of bytes written; in deferred form they count before compression."""
         return self.flushed + self.used
 
     @cython.ccall
     def crc(self) -> cython.ulonglong:
-        """Return the CRC-64 of all bytes written."""
+        """Return the CRC-64 of all bytes written; not in deferred form."""
+        assert not self.deferred, "the encoder computes the CRC"
         return crc64.update(self._crc, self.p, 0, self.used)
 
     @cython.ccall
     def flush(self) -> cython.void:
         """Pass the buffered bytes to the sink. Raises what the sink raises."""
-        if self.sink is not None and self.used > 0:
+        if self.deferred:
+            if self.used > 0:
+                self._pass_buffer(NO_TRAILER)
+        elif self.sink is not None and self.used > 0:
             self._crc = self.crc()
             self.sink(mem.to_bytes(self.p, 0, self.used))
             self.flushed += self.used
             self.used = 0
+
+    @cython.ccall
+    def end(self, checksum: cython.bint) -> cython.void:
+        """Write the last 8 bytes of a file, the CRC-64 or zeros, and flush. Raises what the sink raises."""
+        if self.deferred:
+            self._pass_buffer(CHECKSUM if checksum else ZEROS)
+        else:
+            self.u64le(self.crc() if checksum else 0)
+            self.flush()
 
     @cython.ccall
     def take(self) -> bytes:
@@ -225,6 +306,54 @@ class RdbOutput:
         mem.resize(self.buf, cap)
         self.p = self.buf
         self.cap = cap
+
+    @cython.cfunc
+    def _mark(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+        """Write a string that the encoder compresses."""
+        if n > MARKED_MAX:
+            self._pass_string(mem.to_bytes(source, 0, n))
+            return
+        if self.used + n + MARK_BYTES > self.cap:
+            self._make_room(n)
+        self.cap -= MARK_BYTES
+        mem.put_u32le(self.p, self.cap, self.used)
+        mem.put_u32le(self.p, self.cap + 4, n)
+        mem.copy(self.p, self.used, source, 0, n)
+        self.used += n
+
+    @cython.cfunc
+    def _pass_string(self, value: bytes) -> cython.void:
+        """Pass a long string to the sink as a piece of its own."""
+        n: cython.Py_ssize_t = len(value)
+        if not self.marks_strings:
+            self.length(n)
+        self.flush()
+        self._pass(RdbPiece(value, n, n, self.marks_strings))
+        self.flushed += n
+
+    @cython.cfunc
+    def _pass_buffer(self, trailer: cython.int) -> cython.void:
+        """Pass the buffer to the sink, and take another one: the encoder needs this one for some time.
+
+        Buffers are recycled. Freeing one would stop both threads, because their table of pages changes.
+        """
+        buf: bytearray
+        if self.spare:
+            buf = self.spare.pop()
+        else:
+            buf = bytearray()
+            mem.resize(buf, PIECE_BYTES)
+        self._pass(RdbPiece(self.buf, self.used, self.cap, False, trailer, self.spare))
+        self.flushed += self.used
+        self.buf = buf
+        self.p = buf
+        self.cap = PIECE_BYTES
+        self.used = 0
+
+    @cython.cfunc
+    def _pass(self, piece: RdbPiece) -> cython.void:
+        assert self.sink is not None
+        self.sink(piece)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -250,3 +379,24 @@ class RdbOutput:
             self.p[self.used] = INT32
             self.used += 5
         return True
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def put_length(p: cython.p_uchar, at: cython.Py_ssize_t, n: cython.ulonglong) -> cython.Py_ssize_t:
+    """Write a length at `at`, where LENGTH_BYTES_MAX bytes are free; return its end."""
+    if n <= 0x3F:
+        p[at] = n
+        return at + 1
+    if n <= 0x3FFF:
+        p[at] = LENGTH14 | n >> 8
+        p[at + 1] = n & 0xFF
+        return at + 2
+    if n >> 32 == 0:
+        mem.put_u64be(p, at + 1, n << 32)  # the upper half of n; the lower half is overwritten
+        p[at] = LENGTH32
+        return at + 5
+    p[at] = LENGTH64
+    mem.put_u64be(p, at + 1, n)
+    return at + 9

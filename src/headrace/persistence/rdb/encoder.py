@@ -1,0 +1,128 @@
+"""Encode the pieces of RdbOutput's deferred form: compress their marked strings, compute the CRC-64.
+
+    piece      bytes | string          | bytes | string         | bytes
+    encoded    bytes | C3 length length | bytes | length         | bytes | CRC-64, if it is the last piece
+                     | compressed       |       | string         |
+
+The encoded pieces, one after the other, are equal to what the direct form writes. The work is done without
+the GIL, so that other threads run Python meanwhile.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem, system
+from headrace.persistence import crc64, lzf
+from headrace.persistence.lzf import LzfCompressor
+from headrace.persistence.rdb import output
+from headrace.persistence.rdb.output import RdbPiece
+
+CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 1 << 21)  # a larger buffer is kept until the next piece
+# Between two moments at which a thread that waits for this core can run: it would wait for milliseconds until
+# the scheduler's next tick, even if it has a higher priority.
+YIELD_BYTES = cython.declare(cython.Py_ssize_t, 1 << 14)
+TRAILER_BYTES = cython.declare(cython.Py_ssize_t, 8)
+
+
+@cython.final
+@cython.cclass
+class RdbEncoder:
+    """Encodes the pieces of one file, in their order. Use it in one thread at a time."""
+
+    size: cython.longlong  # bytes encoded so far
+    crc: cython.ulonglong  # their CRC-64, without the trailer
+    compressor: LzfCompressor
+    out: bytearray
+    p: cython.p_uchar
+    cap: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.crc = 0
+        self.compressor = LzfCompressor()
+        self.cap = 0
+        self.out = bytearray()
+        self.p = self.out
+
+    @cython.ccall
+    def encode(self, piece: RdbPiece) -> memoryview:
+        """Return the encoded piece; the next call overwrites it."""
+        compressor: LzfCompressor = self.compressor
+        compressor.reserve(piece.size if piece.whole else min(piece.size, output.MARKED_MAX))
+        self._reserve(piece)
+        source: cython.p_const_uchar = piece.p
+        size: cython.Py_ssize_t = piece.size
+        mark: cython.Py_ssize_t = piece.end
+        marks_at: cython.Py_ssize_t = piece.marks_at
+        whole: cython.bint = piece.whole
+        trailer: cython.int = piece.trailer
+        out: cython.p_uchar = self.p
+        packed: cython.p_uchar = compressor.p
+        table: cython.p_uchar = compressor.table
+        tables: cython.p_const_uchar = crc64.TABLES
+        crc: cython.ulonglong = self.crc
+        done: cython.Py_ssize_t = 0  # bytes of source
+        used: cython.Py_ssize_t = 0  # bytes of out
+        yield_at: cython.Py_ssize_t = YIELD_BYTES
+        at: cython.Py_ssize_t
+        n: cython.Py_ssize_t
+        with cython.nogil:
+            if whole:
+                used = _put_string(source, 0, size, out, 0, packed, table)
+                done = size
+            while mark > marks_at:
+                if used >= yield_at:
+                    system.yield_core()
+                    yield_at = used + YIELD_BYTES
+                mark -= output.MARK_BYTES
+                at = mem.u32le(source, mark)
+                n = mem.u32le(source, mark + 4)
+                mem.copy(out, used, source, done, at - done)
+                used = _put_string(source, at, n, out, used + at - done, packed, table)
+                done = at + n
+            mem.copy(out, used, source, done, size - done)
+            used += size - done
+            crc = crc64.update_from(tables, crc, out, 0, used)
+            if trailer != output.NO_TRAILER:
+                mem.put_u64le(out, used, crc if trailer == output.CHECKSUM else 0)
+                used += TRAILER_BYTES
+        self.crc = crc
+        self.size += used
+        return memoryview(self.out)[:used]
+
+    @cython.cfunc
+    def _reserve(self, piece: RdbPiece) -> cython.void:
+        """Make `out` large enough: each string grows by its length at most. A view keeps the old buffer."""
+        strings: cython.Py_ssize_t = (piece.end - piece.marks_at) // output.MARK_BYTES + 1
+        need: cython.Py_ssize_t = piece.size + strings * output.LENGTH_BYTES_MAX + TRAILER_BYTES
+        if need > self.cap or self.cap > CAP_KEPT_MAX:
+            self.out = bytearray()
+            mem.resize(self.out, need)
+            self.p = self.out
+            self.cap = need
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_string(
+    source: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    n: cython.Py_ssize_t,
+    out: cython.p_uchar,
+    used: cython.Py_ssize_t,
+    packed: cython.p_uchar,
+    table: cython.p_uchar,
+) -> cython.Py_ssize_t:
+    """Write the string of n bytes at `at` of source to out; return its end. packed is for LZF."""
+    size: cython.Py_ssize_t = lzf.compress_into(mem.tail(source, at), n, packed, table)
+    if size == 0:
+        used = output.put_length(out, used, n)
+        mem.copy(out, used, source, at, n)
+        return used + n
+    out[used] = output.LZF
+    used = output.put_length(out, used + 1, size)
+    used = output.put_length(out, used, n)
+    mem.copy(out, used, packed, 0, size)
+    return used + size

@@ -1,0 +1,231 @@
+"""Encode and write a snapshot in a thread of its own.
+
+    engine's thread                     encoder's thread
+    put(piece)   -> queue of pieces ->  encode -> write
+    finish(done) -> end of the queue -> done(), for example fsync and rename -> DONE
+
+The thread holds the GIL only for moments: neither encoding nor writing needs it. It never removes a file:
+after a failure or cancel(), the caller removes what was written so far.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from headrace.errors import HeadraceError
+from headrace.persistence.rdb.encoder import RdbEncoder
+from headrace.persistence.rdb.output import RdbPiece
+
+QUEUE_BYTES = 4 << 20
+NICENESS = 10  # added to that of the process
+
+
+class EncoderState(enum.Enum):
+    """What the thread does. DONE and FAILED are final."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class EncoderCancelled(HeadraceError):
+    """The snapshot was cancelled."""
+
+
+class EncoderThread:
+    """Encodes pieces and passes them to write(), in a daemon thread that starts at once.
+
+    Only one thread may call put(), wait_for_room() and finish(). In a forked child the thread does not exist:
+    there the state is FAILED, and cancel() does nothing.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[memoryview | bytes], object],
+        *,
+        unblock: Callable[[], object] | None = None,
+        close: Callable[[], object] | None = None,
+        on_progress: Callable[[], object] | None = None,
+        queue_bytes: int = QUEUE_BYTES,
+        name: str = "headrace-encoder",
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            write: writes all of its argument, which is valid during the call. Runs in the thread.
+            unblock: makes a write() that waits raise an error; called by cancel(). Not needed for files;
+                for a pipe or socket see DescriptorWriter.
+            close: runs in the thread at its end, also after a failure; for example closes the file.
+            on_progress: called in the thread after each piece and at the end. Must neither wait nor raise.
+            queue_bytes: has_room() is False from here on.
+
+        Raises:
+            RuntimeError: if the process cannot start another thread.
+        """
+        self.written = 0  # bytes passed to write()
+        self.encoder = RdbEncoder()
+        self._write = write
+        self._unblock = unblock
+        self._close = close
+        self._on_progress = on_progress
+        self._queue_bytes = queue_bytes
+        self._queue: SimpleQueue[RdbPiece | bytes | None] = SimpleQueue()  # None: finished or cancelled
+        self._put_bytes = 0  # set by the caller only
+        self._taken_bytes = 0  # set by the thread only
+        self._progress = threading.Condition()  # only waiting callers use it: put() shares no lock
+        self._at_end: Callable[[], object] | None = None
+        self._cancelled = False
+        self._state = EncoderState.RUNNING
+        self._error: BaseException | None = None
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    # ---- called by the thread that walks the data
+
+    @property
+    def state(self) -> EncoderState:
+        """The state; FAILED in a forked child."""
+        return EncoderState.FAILED if self._is_forked() else self._state
+
+    def taken_bytes(self) -> int:
+        """Return the bytes of the pieces that were encoded and written, before they were encoded."""
+        return self._taken_bytes
+
+    def has_room(self) -> bool:
+        """Return whether to put the next piece. True after a failure: put() raises it."""
+        return self._put_bytes - self._taken_bytes < self._queue_bytes or self.state is EncoderState.FAILED
+
+    def wait_for_room(self, timeout: float | None = None) -> bool:
+        """Wait until has_room() is True, at most timeout seconds; return has_room()."""
+        if self.has_room():
+            return True
+        with self._progress:
+            return self._progress.wait_for(self.has_room, timeout)
+
+    def put(self, piece: RdbPiece | bytes) -> None:
+        """Append a piece to the queue. Never waits; ask has_room() before.
+
+        Args:
+            piece: bytes are written as they are, and count neither for the CRC nor for the size.
+
+        Raises:
+            Exception: what the thread failed with.
+        """
+        self._check()
+        self._put_bytes += len(piece)
+        self._queue.put(piece)
+
+    def finish(self, at_end: Callable[[], object] | None = None) -> None:
+        """Declare that no more pieces follow; does not wait.
+
+        Args:
+            at_end: runs in the thread when all is written, for example fsync and rename. If it raises, the
+                state is FAILED.
+
+        Raises:
+            Exception: what the thread failed with; then at_end does not run.
+        """
+        self._check()
+        self._at_end = at_end
+        self._queue.put(None)
+
+    def cancel(self) -> None:
+        """Let the thread end soon, in state FAILED; does not wait.
+
+        If at_end has begun, it is not interrupted, and the state may become DONE: wait() before you look.
+        """
+        if not self._is_forked() and self._state is EncoderState.RUNNING:
+            self._cancelled = True
+            self._queue.put(None)
+            if self._unblock is not None:
+                self._unblock()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the thread has ended, at most timeout seconds; return whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def size(self) -> int:
+        """Return the size of the encoded pieces; after the end, that of the whole file.
+
+        Raises:
+            Exception: what the thread failed with.
+        """
+        self._check()
+        return self.encoder.size
+
+    def crc(self) -> int:
+        """Return the CRC-64 of the encoded pieces, without the trailer.
+
+        Raises:
+            Exception: what the thread failed with.
+        """
+        self._check()
+        return self.encoder.crc
+
+    def _check(self) -> None:
+        if self._is_forked():
+            raise EncoderCancelled("the encoder's thread runs in the parent process")
+        if self._error is not None:
+            raise self._error
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        _lower_priority()
+        try:
+            try:
+                self._work()
+            finally:
+                if self._close is not None:
+                    self._close()
+            self._state = EncoderState.DONE
+        except BaseException as error:
+            self._error = EncoderCancelled("the snapshot was cancelled") if self._cancelled else error
+            self._state = EncoderState.FAILED
+        self._queue = SimpleQueue()  # drops the pieces that are left after a failure
+        self._tell()
+
+    def _work(self) -> None:
+        """Write what comes out of the queue until its end."""
+        while (piece := self._queue.get()) is not None and not self._cancelled:
+            size = len(piece)
+            if isinstance(piece, bytes):
+                data: bytes | memoryview = piece
+            else:
+                data = self.encoder.encode(piece)
+                piece.recycle()
+            self._write(data)
+            self.written += len(data)
+            self._taken_bytes += size
+            self._tell()
+        if self._cancelled:
+            raise EncoderCancelled
+        if self._at_end is not None:
+            self._at_end()
+
+    def _tell(self) -> None:
+        """Wake up threads that wait for room, and report progress."""
+        with self._progress:
+            self._progress.notify_all()
+        if self._on_progress is not None:
+            self._on_progress()
+
+
+def _lower_priority() -> None:
+    """Let all other threads run first, where a thread can have a priority of its own."""
+    if sys.platform == "linux":
+        try:
+            niceness = os.getpriority(os.PRIO_PROCESS, 0) + NICENESS  # 0: the calling thread
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(niceness, 19))
+        except OSError:
+            pass  # a sandbox may forbid it; then the thread competes with the others
