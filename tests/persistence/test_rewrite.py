@@ -1,12 +1,13 @@
 """A keyspace that is written as commands and replayed is the same keyspace."""
 
 import os
+import random
 
 import pytest
 
 from all_commands import START_MS, Follower, History
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.rewrite import commands_of, write_commands
+from headrace.persistence.aof.rewrite import command_steps, commands_of, write_commands
 from headrace.resp.parser import RequestParser
 from portrait import alive, differences, portrait
 
@@ -25,6 +26,35 @@ def test_the_commands_restore_the_keyspace(seed):
         again = Follower(history.now + 10_000_000)
         again.repeat(commands_of(history.engine.keyspace, history.now))
         assert differences(look(history.engine, history.now), look(again.engine, history.now)) == []
+
+
+def replay(records: bytes, again: Follower) -> None:
+    parser = RequestParser()
+    parser.feed(records)
+    while (words := parser.next()) is not None:
+        assert not again.say(words).startswith(b"-")
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_commands_of_one_moment_are_written_while_others_are_executed(seed):
+    history = History(seed)
+    chance = random.Random(seed)
+    history.run(chance.randrange(400))
+    keyspace = history.engine.keyspace
+    steps = 0
+    for _ in range(4):
+        then, now = look(history.engine, history.now), history.now
+        image = keyspace.freeze(now, step_bytes=1)
+        pieces: list[bytes] = []
+        turns = chance.choice([0, 1, 3, 30])
+        for _ in command_steps(image, lambda piece, to=pieces: to.append(bytes(piece))):
+            history.run(turns)
+            steps += 1
+        keyspace.release(image)
+        again = Follower(now + 10_000_000)
+        replay(b"".join(pieces), again)
+        assert differences(then, look(again.engine, now)) == []
+    assert steps > 4
 
 
 def told(*lines, now=START_MS):
@@ -125,9 +155,6 @@ def test_records_are_written_piece_by_piece():
     assert progress == sorted(progress) and progress[-1] <= size and 1 <= len(progress) <= size >> 20
     stamp, _, records = whole.partition(b"\r\n")
     assert stamp == b"#TS:%d" % (history.now // 1000)
-    parser = RequestParser()
-    parser.feed(records)
     again = Follower(history.now)
-    while (words := parser.next()) is not None:
-        assert not again.say(words).startswith(b"-")
+    replay(records, again)
     assert differences(look(history.engine, history.now), look(again.engine, history.now)) == []

@@ -85,7 +85,10 @@ class Eviction:
     def _evict_first_node(self, stream: Stream) -> int:
         """Drop the first node; return how many entries it held."""
         node = stream.first_node()
-        assert node is not None
+        key = stream.memory.key
+        assert node is not None and key is not None
+        if self.keyspace.image is not None:
+            self._database_of(stream, key).before_change(key)
         evicted_entries = node.live
         stream.drop_node(node)
         return evicted_entries

@@ -14,7 +14,9 @@ from heapq import heapify, heappop, heappush
 import cython
 
 from headrace import limits
+from headrace.keyspace.image import DatabaseImage
 from headrace.streams.memory_account import MemoryAccount
+from headrace.visibility import Public
 
 TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES)  # memory of one expiry time
 # With fewer items, cleaning the heap is not worth the cost.
@@ -30,9 +32,11 @@ class Expiry:
     heap: list[tuple[int, bytes]]
     total: int  # the sum of all times, for the average; a Python int, because it may exceed 64 bits
     memory: MemoryAccount  # memory account of the keyspace
+    image: Public[DatabaseImage | None]  # for the snapshot that is being written
 
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory = memory
+        self.image = None
         self.times = {}
         self.heap = []
         self.total = 0
@@ -45,6 +49,8 @@ class Expiry:
         """Set or replace the key's expiry time."""
         moment: int = at_ms  # the same object in all three places
         before = self.times.get(key)
+        if self.image is not None:
+            self.image.before_time(key, -1 if before is None else before)
         if before is None:
             self.memory.add(TIME_BYTES)
         else:
@@ -60,6 +66,8 @@ class Expiry:
         before = self.times.pop(key, None)
         if before is None:
             return False
+        if self.image is not None:
+            self.image.before_time(key, before)
         self.memory.add(-TIME_BYTES)
         self.total -= before
         self._compact_heap()
@@ -70,6 +78,7 @@ class Expiry:
         """Remove all expiry times."""
         self.memory.add(-TIME_BYTES * len(self.times))
         self.times = {}
+        self.image = None
         self.heap = []
         self.total = 0
 
@@ -94,6 +103,14 @@ class Expiry:
             return False
         moment: cython.longlong = at
         return moment <= now
+
+    @cython.ccall
+    def count_due(self, now: cython.longlong) -> cython.Py_ssize_t:
+        """Return how many keys have expired."""
+        next_expiry: cython.longlong = self.next_expiry()
+        if next_expiry < 0 or next_expiry > now:
+            return 0
+        return sum([at <= now for at in self.times.values()])
 
     @cython.ccall
     def next_due_key(self, now: cython.longlong) -> bytes | None:

@@ -22,9 +22,11 @@ import cython
 
 from headrace import limits
 from headrace.errors import WrongType
+from headrace.keyspace import image as image_module
 from headrace.keyspace.blocking import Blocking
 from headrace.keyspace.events import Events
 from headrace.keyspace.expiry import Expiry
+from headrace.keyspace.image import DatabaseImage, KeyspaceImage
 from headrace.keyspace.scan import ScanOrder
 from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, WatchedKeys
@@ -85,6 +87,8 @@ class Keyspace:
     memory: MemoryAccount  # memory account of all keys and values
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
     random: Public[Random]
+    epoch: cython.uint  # how many images were made, plus one; see image.py
+    image: KeyspaceImage | None  # the present one
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else Settings()
@@ -106,6 +110,8 @@ class Keyspace:
         self.expired = 0
         self.on_expired = None
         self.random = Random()
+        self.epoch = 1
+        self.image = None
         self.databases = [Database(self, index) for index in range(self.settings.databases)]
 
     @cython.ccall
@@ -127,6 +133,7 @@ class Keyspace:
         a.values, b.values = b.values, a.values
         a.expiry_times, b.expiry_times = b.expiry_times, a.expiry_times
         a.scan_order, b.scan_order = b.scan_order, a.scan_order
+        a.image, b.image = b.image, a.image
         a.invalidate_existing()
         b.invalidate_existing()
         self.changes += 1
@@ -161,6 +168,63 @@ class Keyspace:
         self.idempotency_sweeper = other.idempotency_sweeper
         self.compaction = other.compaction
         self.has_ttls = other.has_ttls
+
+    def freeze(
+        self, now_ms: cython.longlong, step_bytes: cython.longlong = image_module.STEP_BYTES
+    ) -> KeyspaceImage:
+        """Return an image of all data as they are now, which stays so until release().
+
+        Keys that have expired at now_ms (Unix milliseconds) are not part of it. There may be one image at a
+        time. Until release(), nodes are not compacted and old idempotency records are not removed.
+        step_bytes: about how much a walk over the image writes between two steps.
+        """
+        database: Database
+        assert self.image is None, "there is an image already"
+        self.epoch += 1
+        self.image = self._make_image(self.epoch, now_ms, step_bytes)
+        self.compaction.paused = True
+        self.idempotency_sweeper.paused = True
+        for database in self.databases:
+            database.image = self.image.databases[database.index]
+            database.expiry_times.image = database.image
+        return self.image
+
+    def view(self, now_ms: cython.longlong) -> KeyspaceImage:
+        """Return an image that shares everything with the keyspace. It is valid until the next change."""
+        return self._make_image(0, now_ms, image_module.STEP_BYTES)
+
+    @cython.cfunc
+    def _make_image(
+        self, epoch: cython.uint, now_ms: cython.longlong, step_bytes: cython.longlong
+    ) -> KeyspaceImage:
+        database: Database
+        images: list[DatabaseImage] = []
+        for database in self.databases:
+            images.append(
+                DatabaseImage(
+                    database.index,
+                    epoch,
+                    step_bytes,
+                    database.values,
+                    database.expiry_times.times,
+                    database.expiry_times.count_due(now_ms),
+                )
+            )
+        return KeyspaceImage(images, self.settings, now_ms, step_bytes)
+
+    def release(self, image: KeyspaceImage) -> None:
+        """Free an image of freeze(), which must not be used any more."""
+        database: Database
+        one: DatabaseImage
+        if image is not self.image:
+            return
+        self.image = None
+        self.compaction.paused = False
+        self.idempotency_sweeper.paused = False
+        for database in self.databases:
+            database.image = database.expiry_times.image = None
+        for one in image.databases:
+            one.close()
 
     @cython.ccall
     def sweep(self) -> cython.bint:
@@ -212,6 +276,7 @@ class Database:
     expiry_times: Expiry
     watched_keys: WatchedKeys
     scan_order: ScanOrder | None  # the keys in order of arrival; created by the first SCAN
+    image: DatabaseImage | None  # for the snapshot that is being written
 
     def __init__(self, keyspace: Keyspace, index: cython.Py_ssize_t) -> None:
         self.keyspace = keyspace
@@ -220,6 +285,7 @@ class Database:
         self.expiry_times = Expiry(keyspace.memory)
         self.watched_keys = WatchedKeys()
         self.scan_order = None
+        self.image = None
 
     # Reading.
 
@@ -236,6 +302,8 @@ class Database:
                     self.keyspace.events.notify("m", b"keymiss", key, self.index)
             else:
                 self.keyspace.hits += 1
+        elif self.image is not None:
+            self.image.before_change(key, value)
         return value
 
     @cython.ccall
@@ -376,6 +444,7 @@ class Database:
         for key, value in self.values.items():
             self._release_memory(key, value)
         self.values = {}
+        self.image = None  # its values are not reachable any more, so they stay as they are
         self.expiry_times.clear()
         if self.scan_order is not None:
             self.scan_order.empty()
@@ -391,17 +460,27 @@ class Database:
         self.invalidate_existing()
         self.keyspace.changes += len(self.values) + len(other.values)
         self.values = other.values
+        self.image = None  # its values are not reachable any more, so they stay as they are
         self.expiry_times = other.expiry_times
         self.expiry_times.memory = self.keyspace.memory
         for value in self.values.values():
             if isinstance(value, Stream):
                 stream = value
                 stream.memory.parent = self.keyspace.memory
+                stream.epoch = self.keyspace.epoch
         if self.scan_order is not None:
             self.scan_order.replace(self.values)
         self.invalidate_existing()
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
+
+    # Snapshots.
+
+    @cython.ccall
+    def before_change(self, key: bytes) -> cython.void:
+        """Prepare a change of the key's value that is not preceded by a lookup."""
+        if self.image is not None:
+            self.image.before_change(key, self.values.get(key))
 
     # Memory accounting.
 
@@ -412,6 +491,8 @@ class Database:
         memory: MemoryAccount = self.keyspace.memory
         before: object = self.values.get(key)
         if before is not None:
+            if self.image is not None:
+                self.image.before_removal(key, before)
             self._release_memory(key, before)
         self.values[key] = value
         memory.total += KEY_OVERHEAD_BYTES + string_bytes(len(key))
@@ -419,6 +500,8 @@ class Database:
             stream = value
             stream.memory.key = key
             stream.memory.attach(memory)
+            if stream.epoch == 0:
+                stream.epoch = self.keyspace.epoch
             if stream.live_counts is not None:
                 stream.memory.mark_evictable(stream)
         else:
@@ -427,7 +510,10 @@ class Database:
     @cython.cfunc
     def _delete(self, key: bytes) -> cython.void:
         """Delete an existing key."""
-        self._release_memory(key, self.values.pop(key))
+        value = self.values.pop(key)
+        if self.image is not None:
+            self.image.before_removal(key, value)
+        self._release_memory(key, value)
 
     @cython.cfunc
     def _release_memory(self, key: bytes, value: object) -> cython.void:

@@ -26,6 +26,7 @@ from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
+from headrace.visibility import Public
 
 # Small steps, 0.1 ms in each millisecond: in fewer, larger ones requests would wait longer.
 STEP_INTERVAL_MS = cython.declare(cython.longlong, 1)
@@ -155,10 +156,12 @@ class Compaction:
 
     queue: OrderedDict[weakref.ref[SparseNodes], None]
     due_ms: cython.longlong
+    paused: Public[cython.bint]  # a snapshot is being written, for which rewritten nodes would be copied
 
     def __init__(self) -> None:
         self.queue = OrderedDict()
         self.due_ms = 0
+        self.paused = False
 
     @cython.ccall
     def enqueue(self, sparse_nodes: SparseNodes) -> cython.void:
@@ -175,7 +178,7 @@ class Compaction:
     @cython.ccall
     def next_step_ms(self) -> cython.longlong:
         """Return when step() has work, in Unix milliseconds; -1 for never."""
-        return self.due_ms if self.queue else -1
+        return self.due_ms if self.queue and not self.paused else -1
 
     @cython.ccall
     def step(self, now_ms: cython.longlong) -> cython.void:
@@ -185,7 +188,7 @@ class Compaction:
         """
         left: cython.longlong = STEP_BYTES
         sparse_nodes: SparseNodes | None
-        if 0 < self.due_ms - now_ms <= STEP_INTERVAL_MS:
+        if self.paused or 0 < self.due_ms - now_ms <= STEP_INTERVAL_MS:
             return
         self.due_ms = now_ms + STEP_INTERVAL_MS
         while left > 0 and self.queue:

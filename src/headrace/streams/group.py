@@ -78,8 +78,17 @@ class Group:
     @cython.ccall
     def copy(self) -> Group:
         """Return a copy with the same position, consumers and pending entries."""
+        return self._twin(self.pending.copy())
+
+    @cython.ccall
+    def freeze(self) -> Group:
+        """Return a copy that must not be changed. It shares memory with this group, which may change."""
+        return self._twin(self.pending.freeze())
+
+    @cython.cfunc
+    def _twin(self, pending: PendingEntries) -> Group:
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
-        other._set_pending(self.pending.copy())
+        other._set_pending(pending)
         consumer: Consumer
         for consumer in other.pending.consumers():
             other.consumers_by_name[consumer.name] = consumer

@@ -42,6 +42,7 @@ class IdempotencyStore:
     by_producer: OrderedDict[bytes, OrderedDict[bytes, StreamId]]  # by pid and iid, oldest first
     sweeper: IdempotencySweeper
     queued: cython.bint  # this is in the queue of the sweeper
+    shared: set[bytes]  # pids whose iids a frozen copy has, too: they are copied before they change
     memory: MemoryAccount
     __weakref__: object
 
@@ -52,6 +53,7 @@ class IdempotencyStore:
         self.by_producer = OrderedDict()
         self.sweeper = sweeper
         self.queued = False
+        self.shared = set()
         self.memory = MemoryAccount(PRODUCER_BYTES)
 
     @cython.ccall
@@ -68,7 +70,7 @@ class IdempotencyStore:
         self, pid: bytes, iid: bytes, ms: cython.ulonglong, seq: cython.ulonglong, maxsize: cython.longlong
     ) -> cython.void:
         """Remember the request as the newest of its producer; remove the oldest one beyond maxsize."""
-        iids: OrderedDict[bytes, StreamId] | None = self.by_producer.get(pid)
+        iids: OrderedDict[bytes, StreamId] | None = self._iids_to_change(pid)
         if iids is None:
             iids = OrderedDict()
             self.by_producer[pid] = iids
@@ -81,6 +83,16 @@ class IdempotencyStore:
         if len(iids) > maxsize:
             self._forget_oldest(iids)
         self._queue()
+
+    @cython.cfunc
+    def _iids_to_change(self, pid: bytes) -> OrderedDict[bytes, StreamId] | None:
+        """Return the iids of a producer for a change: a copy of those that a frozen copy has."""
+        iids: OrderedDict[bytes, StreamId] | None = self.by_producer.get(pid)
+        if iids is not None and self.shared and pid in self.shared:
+            self.shared.discard(pid)
+            iids = iids.copy()
+            self.by_producer[pid] = iids
+        return iids
 
     @cython.cfunc
     def _forget_oldest(self, iids: OrderedDict[bytes, StreamId]) -> cython.void:
@@ -107,7 +119,7 @@ class IdempotencyStore:
         _: cython.Py_ssize_t
         for _ in range(min(steps, len(self.by_producer))):
             pid = next(iter(self.by_producer))
-            iids: OrderedDict[bytes, StreamId] = self.by_producer[pid]
+            iids: OrderedDict[bytes, StreamId] = self._iids_to_change(pid)  # type: ignore[assignment]
             taken += 1
             while iids:
                 oldest = next(iter(iids.values()))
@@ -155,6 +167,16 @@ class IdempotencyStore:
         return other
 
     @cython.ccall
+    def freeze(self) -> IdempotencyStore:
+        """Return a copy that must not be changed. It shares iids with this store, which may change."""
+        other: IdempotencyStore = IdempotencyStore(self.duration_s, self.sweeper)
+        other.added = self.added
+        other.duplicates = self.duplicates
+        other.by_producer = self.by_producer.copy()
+        self.shared = set(self.by_producer)
+        return other
+
+    @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes of memory, approximately."""
         return self.memory.total
@@ -173,10 +195,12 @@ class IdempotencySweeper:
 
     queue: deque[weakref.ref[IdempotencyStore]]
     due_ms: cython.longlong
+    paused: Public[cython.bint]  # a snapshot is being written, which must have the records of its start
 
     def __init__(self) -> None:
         self.queue = deque()
         self.due_ms = 0
+        self.paused = False
 
     @cython.ccall
     def enqueue(self, store: IdempotencyStore) -> cython.void:
@@ -196,12 +220,14 @@ class IdempotencySweeper:
     @cython.ccall
     def next_sweep_ms(self) -> cython.longlong:
         """Return when sweep() has work, in Unix milliseconds; -1 for never."""
-        return self.due_ms if self.queue else -1
+        return self.due_ms if self.queue and not self.paused else -1
 
     @cython.ccall
     def sweep(self, now_ms: cython.longlong) -> cython.void:
         """Expire iids of all stores, or as many as fit into one sweep; at most once a second."""
-        if 0 < self.due_ms - now_ms <= SWEEP_INTERVAL_MS:  # farther in the future: the clock was set back
+        if (
+            self.paused or 0 < self.due_ms - now_ms <= SWEEP_INTERVAL_MS
+        ):  # farther in the future: the clock was set back
             return
         steps: cython.Py_ssize_t = SWEEP_STEPS_MAX
         left: cython.Py_ssize_t = len(self.queue)

@@ -58,13 +58,14 @@ class Node:
     reclaimed: cython.uint  # tombstones reclaimed by compaction.py
     reclaimed_bytes: cython.uint  # the bytes they took
     awaits_rewrite: cython.bint  # it is queued for rewriting
+    image: cython.uint  # the last image that needs nothing from it any more, see stream_image.py
 
     def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong, pack: Listpack) -> None:
         """Wrap a listpack that begins with a master entry."""
         self.pack = pack
         self.ms = ms
         self.seq = seq
-        self.serial = self.reclaimed = self.reclaimed_bytes = 0
+        self.serial = self.reclaimed = self.reclaimed_bytes = self.image = 0
         self.awaits_rewrite = False
         p: cython.p_uchar = pack.p
         at: cython.Py_ssize_t = LIVE_AT

@@ -254,12 +254,24 @@ class PendingEntries:
     @cython.ccall
     def copy(self) -> PendingEntries:
         """Return a copy with the same entries at the same slots, owned by copies of the consumers."""
+        return self._twin(False)
+
+    @cython.ccall
+    def freeze(self) -> PendingEntries:
+        """Return a copy that must not be changed. It shares memory with these entries, which may change.
+
+        The cost grows with the consumers and with the blocks of memory, not with the entries.
+        """
+        return self._twin(True)
+
+    @cython.cfunc
+    def _twin(self, frozen: cython.bint) -> PendingEntries:
         other: PendingEntries = PendingEntries()
         consumer: Consumer | None
         twin: Consumer
-        other.arena = self.arena.copy()
+        other.arena = self.arena.freeze() if frozen else self.arena.copy()
         other.memory = other.arena.memory
-        other.by_id = self.by_id.copy(other.arena)
+        other.by_id = self.by_id.freeze(other.arena) if frozen else self.by_id.copy(other.arena)
         other.count = self.count
         other.unowned = self.unowned
         other.head = self.head
@@ -274,7 +286,7 @@ class PendingEntries:
             twin = Consumer(consumer.name, consumer.number, consumer.seen_ms, other.arena)
             twin.active_ms = consumer.active_ms
             twin.pending_count = consumer.pending_count
-            twin.owned = consumer.owned.copy(other.arena)
+            twin.owned = consumer.owned.freeze(other.arena) if frozen else consumer.owned.copy(other.arena)
             other.memory.add(memory_account.CONSUMER_BYTES + len(twin.name))
             other.owners.append(twin)
         return other

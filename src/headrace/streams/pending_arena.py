@@ -19,6 +19,9 @@
 All numbers are little-endian. A chunk becomes wide, for good, when a value does not fit. next and previous
 are a slot plus one, so that 0 is none. In free records of a chunk next links the free list, as an index in
 the chunk plus one. A chunk without records frees its memory.
+
+A frozen copy (freeze) shares the bytes of the chunks. A chunk that is shared copies its bytes before it
+changes them, so the frozen copy stays as it is.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ class ArenaChunk:
     live: cython.Py_ssize_t
     free: cython.Py_ssize_t  # the index of the first free record below used, plus one; 0: none
     width: cython.Py_ssize_t
+    shared: cython.bint  # a frozen copy has the same buf
     memory: MemoryAccount  # of the arena
     accounted_bytes: cython.Py_ssize_t  # the bytes of this chunk in it
 
@@ -74,8 +78,17 @@ class ArenaChunk:
         self.p = self.buf
         self.cap = CHUNK_FIRST
         self.width = NARROW
+        self.shared = False
         self.used = self.live = self.free = 0
         self.update_account()
+
+    @cython.cfunc
+    def unshare(self) -> cython.void:
+        """Copy the bytes if a frozen copy has them, too. Must be called before they change."""
+        if self.shared:
+            self.buf = bytearray(self.buf)
+            self.p = self.buf
+            self.shared = False
 
     @cython.cfunc
     def update_account(self) -> cython.void:
@@ -88,6 +101,7 @@ class ArenaChunk:
     def allocate(self) -> cython.Py_ssize_t:
         """Allocate a record and return its index; the chunk must not be full."""
         index: cython.Py_ssize_t = self.free - 1
+        self.unshare()
         if index >= 0:
             self.free = mem.u32le(self.p, index * self.width)
         else:
@@ -106,6 +120,7 @@ class ArenaChunk:
         """Free a record."""
         self.live -= 1
         if self.live > 0:
+            self.unshare()
             mem.put_u32le(self.p, index * self.width, self.free)
             self.free = index + 1
         elif self.cap > CHUNK_FIRST:
@@ -133,6 +148,7 @@ class ArenaChunk:
             mem.put_u64le(target, to + 36, mem.u16le(source, at + 24))
         self.buf = wide
         self.p = self.buf
+        self.shared = False
         self.width = WIDE
         self.update_account()
 
@@ -148,6 +164,7 @@ class ArenaChunk:
         """Write owner, time and count into the record at offset at; they must fit."""
         whose: cython.uint = owner
         times: cython.uint
+        self.unshare()
         if self.width == NARROW:
             times = count
             _put_u48(self.p, at + 18, mem.as_unsigned(time_ms))
@@ -161,15 +178,28 @@ class ArenaChunk:
     @cython.cfunc
     def copy(self, memory: MemoryAccount) -> ArenaChunk:
         """Return a copy with the same records at the same indexes."""
-        other: ArenaChunk = ArenaChunk(self.number, memory)
-        other.buf = bytearray(self.buf)
+        shared: cython.bint = self.shared
+        other: ArenaChunk = self.freeze(memory)
+        other.unshare()
+        self.shared = shared
+        memory.add(other.accounted_bytes)
+        return other
+
+    @cython.cfunc
+    def freeze(self, memory: MemoryAccount) -> ArenaChunk:
+        """Return a copy that shares the bytes, and is not accounted for."""
+        other: ArenaChunk = ArenaChunk.__new__(ArenaChunk)
+        other.number = self.number
+        other.memory = memory
+        other.accounted_bytes = self.accounted_bytes
+        other.buf = self.buf
         other.p = other.buf
         other.cap = self.cap
         other.used = self.used
         other.live = self.live
         other.free = self.free
         other.width = self.width
-        other.update_account()
+        other.shared = self.shared = True
         return other
 
     @cython.cfunc
@@ -348,9 +378,11 @@ class PendingArena:
         chunk: ArenaChunk
         if slot >= 0:
             chunk = self._chunk(slot)
+            chunk.unshare()
             mem.put_u32le(chunk.p, (slot & INDEX_MASK) * chunk.width + NEXT, follower + 1)
         if follower >= 0:
             chunk = self._chunk(follower)
+            chunk.unshare()
             mem.put_u32le(chunk.p, (follower & INDEX_MASK) * chunk.width + PREVIOUS, slot + 1)
 
     # ---- all records
@@ -358,11 +390,20 @@ class PendingArena:
     @cython.ccall
     def copy(self) -> PendingArena:
         """Return a copy with the same records at the same slots."""
+        return self._twin(False)
+
+    @cython.ccall
+    def freeze(self) -> PendingArena:
+        """Return a copy that must not be changed. It shares memory with this arena, which may change."""
+        return self._twin(True)
+
+    @cython.cfunc
+    def _twin(self, frozen: cython.bint) -> PendingArena:
         other: PendingArena = PendingArena()
         chunk: ArenaChunk
         twin: ArenaChunk
         for chunk in self.chunks:
-            twin = chunk.copy(other.memory)
+            twin = chunk.freeze(other.memory) if frozen else chunk.copy(other.memory)
             other.chunks.append(twin)
         for chunk in self.open_chunks:
             other.open_chunks.append(other.chunks[chunk.number])

@@ -8,7 +8,7 @@
 low is not after the first ID of its block, and after the last ID of the block before; that of the first block
 is not used. Blocks are found by bisection over low, slots by bisection within a block: O(log n). Insertion in
 order of IDs fills the blocks completely. Small neighbours are merged. Only an index without slots may have an
-empty block, and only one.
+empty block, and only one. A frozen copy (freeze) shares the bytes of the blocks, as that of an arena does.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class IndexBlock:
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     count: cython.Py_ssize_t
+    shared: cython.bint  # a frozen copy has the same buf
     low_ms: cython.ulonglong
     low_seq: cython.ulonglong
 
@@ -46,6 +47,7 @@ class IndexBlock:
         self.buf = bytearray(self.cap * SLOT)
         self.p = self.buf
         self.count = 0
+        self.shared = False
         self.low_ms = ms
         self.low_seq = seq
 
@@ -57,6 +59,7 @@ class IndexBlock:
     @cython.cfunc
     def insert(self, position: cython.Py_ssize_t, slot: cython.Py_ssize_t) -> cython.void:
         """Insert slot at position."""
+        self.unshare()
         if self.count == self.cap:
             self.resize(2 * self.cap)
         mem.move(self.p, (position + 1) * SLOT, position * SLOT, (self.count - position) * SLOT)
@@ -66,6 +69,7 @@ class IndexBlock:
     @cython.cfunc
     def delete(self, position: cython.Py_ssize_t) -> cython.void:
         """Remove the slot at position."""
+        self.unshare()
         self.count -= 1
         mem.move(self.p, position * SLOT, (position + 1) * SLOT, (self.count - position) * SLOT)
         if self.cap > BLOCK_FIRST and self.count * 4 <= self.cap:
@@ -76,6 +80,7 @@ class IndexBlock:
         """Append the slots of other from position on."""
         n: cython.Py_ssize_t = other.count - position
         cap: cython.Py_ssize_t = self.cap
+        self.unshare()
         while cap < self.count + n:
             cap *= 2
         if cap > self.cap:
@@ -91,13 +96,33 @@ class IndexBlock:
         self.cap = cap
 
     @cython.cfunc
+    def unshare(self) -> cython.void:
+        """Copy the bytes if a frozen copy has them, too. Must be called before they change."""
+        if self.shared:
+            self.buf = bytearray(self.buf)
+            self.p = self.buf
+            self.shared = False
+
+    @cython.cfunc
     def copy(self) -> IndexBlock:
         """Return a copy of the block."""
-        other: IndexBlock = IndexBlock(self.low_ms, self.low_seq)
-        other.buf = bytearray(self.buf)
+        shared: cython.bint = self.shared
+        other: IndexBlock = self.freeze()
+        other.unshare()
+        self.shared = shared
+        return other
+
+    @cython.cfunc
+    def freeze(self) -> IndexBlock:
+        """Return a copy that shares the bytes."""
+        other: IndexBlock = IndexBlock.__new__(IndexBlock)
+        other.buf = self.buf
         other.p = other.buf
         other.cap = self.cap
         other.count = self.count
+        other.low_ms = self.low_ms
+        other.low_seq = self.low_seq
+        other.shared = self.shared = True
         return other
 
 
@@ -181,6 +206,7 @@ class PendingIndex:
             if block.count == block.cap:
                 self._append(slot, ms, seq)
                 return
+            block.unshare()
             mem.put_u32le(block.p, block.count * SLOT, slot)
             block.count += 1
             self.count += 1
@@ -222,11 +248,20 @@ class PendingIndex:
     @cython.ccall
     def copy(self, arena: PendingArena) -> PendingIndex:
         """Return a copy with the same slots, of another arena."""
+        return self._twin(arena, False)
+
+    @cython.ccall
+    def freeze(self, arena: PendingArena) -> PendingIndex:
+        """Return a copy that must not be changed, of the frozen arena. It shares memory with this index."""
+        return self._twin(arena, True)
+
+    @cython.cfunc
+    def _twin(self, arena: PendingArena, frozen: cython.bint) -> PendingIndex:
         other: PendingIndex = PendingIndex(arena)
         block: IndexBlock
         twin: IndexBlock
         for block in self.blocks:
-            twin = block.copy()
+            twin = block.freeze() if frozen else block.copy()
             other.blocks.append(twin)
         other.count = self.count
         return other

@@ -17,7 +17,7 @@ import cython
 from headrace import mem
 from headrace.errors import ElementsTooLarge
 from headrace.limits import ENTRY_BYTES_MAX
-from headrace.streams import memory_account
+from headrace.streams import memory_account, stream_image
 from headrace.streams import node as node_module
 from headrace.streams.compaction import Compaction
 from headrace.streams.group import Group
@@ -27,6 +27,7 @@ from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
+from headrace.streams.stream_image import StreamImage
 from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax import Rax
@@ -66,6 +67,8 @@ class Stream:
     idempotency: IdempotencyStore | None  # None until the first idempotent request
     idmp_duration_s: Public[cython.longlong]
     idmp_maxsize: Public[cython.longlong]
+    epoch: Public[cython.uint]  # of the last snapshot that needs nothing from it; 0: it is in no keyspace yet
+    image: StreamImage | None  # for the snapshot that is being written; None: none, or it has been written
 
     def __init__(self) -> None:
         self.memory = MemoryAccount(memory_account.STREAM_BYTES)
@@ -78,6 +81,8 @@ class Stream:
         self.group_count = 0
         self.idmp_duration_s = IDMP_DURATION_S
         self.idmp_maxsize = IDMP_MAXSIZE
+        self.epoch = 0
+        self.image = None
 
     # ---- adding
 
@@ -105,6 +110,8 @@ class Stream:
             self._open_node(ms, seq, words, start, raw)
         else:
             cap: cython.Py_ssize_t = tail.pack.cap
+            if self.image is not None:  # tested here, because most requests come this way
+                self.preserve(tail)
             tail.append(ms, seq, words, start, raw)
             if tail.pack.cap != cap:
                 self.memory.add(tail.pack.cap - cap)
@@ -157,6 +164,7 @@ class Stream:
             if was_first:
                 self.update_first_id()
         else:
+            self.preserve(node)
             node.mark_deleted(walk.at)
             if was_first:
                 self._advance_first_id(walk)
@@ -181,6 +189,7 @@ class Stream:
     def drop_node(self, node: Node) -> cython.void:
         """Remove node with all its entries. The caller must call update_first_id() if needed."""
         cursor: RaxCursor
+        self.preserve(node)
         self.nodes.remove(node.key())
         self.memory.add(-memory_account.NODE_BYTES - node.pack.cap)
         if self.live_counts is not None:
@@ -337,6 +346,53 @@ class Stream:
         self.idempotency = idempotency
         idempotency.memory.attach(self.memory)
 
+    # ---- snapshots
+
+    @cython.ccall
+    def freeze(self, number: cython.uint) -> StreamImage:
+        """Return an image of the stream as it is now, which stays so while the stream changes.
+
+        number: that of the snapshot; higher than in any image of this stream before. An earlier image must
+        be closed. The cost grows with the number of consumers and blocks of pending entries, not of entries.
+        """
+        image: StreamImage = self._image(number)
+        image.groups = [group.freeze() for group in self.groups()]
+        if self.idempotency is not None:
+            image.idempotency = self.idempotency.freeze()
+        self.image = image
+        return image
+
+    @cython.ccall
+    def view(self) -> StreamImage:
+        """Return an image that shares everything with the stream. It is valid until the next change."""
+        image: StreamImage = self._image(stream_image.VIEW)
+        image.groups = self.groups()
+        image.idempotency = self.idempotency
+        return image
+
+    @cython.ccall
+    def preserve(self, node: Node) -> cython.void:
+        """Let a snapshot keep the bytes of node; called before the node changes or is dropped."""
+        if self.image is not None:
+            self.image.preserve(node)
+            if self.image.closed:
+                self.image = None
+
+    @cython.cfunc
+    def _image(self, number: cython.uint) -> StreamImage:
+        image: StreamImage = StreamImage(self.nodes, number)
+        image.length = self.length
+        image.entries_added = self.entries_added
+        image.last_ms = self.last_ms
+        image.last_seq = self.last_seq
+        image.first_ms = self.first_ms
+        image.first_seq = self.first_seq
+        image.max_deleted_ms = self.max_deleted_ms
+        image.max_deleted_seq = self.max_deleted_seq
+        image.idmp_duration_s = self.idmp_duration_s
+        image.idmp_maxsize = self.idmp_maxsize
+        return image
+
     # ---- the whole stream
 
     @cython.ccall
@@ -454,6 +510,8 @@ class Stream:
             self.drop_node(self.tail)
         if self.tail is not None:
             self._close_node(self.tail)
+        if self.image is not None:
+            node.image = self.image.number
         self.nodes.insert(node.key(), node)
         self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
         self.tail = node

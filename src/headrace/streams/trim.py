@@ -128,6 +128,7 @@ def _trim_by_policy(
             elif mem.as_signed(stream.length - maxlen) == gone:
                 break
             if not walk.deleted and _release(stream, walk.ms, walk.seq, policy):
+                stream.preserve(node)
                 node.mark_deleted(walk.at)
                 gone += 1
         removed += _record_deletions(stream, node, gone)
@@ -158,6 +159,7 @@ def _delete_oldest(stream: Stream, node: Node, n: cython.longlong) -> cython.lon
     walk: EntryWalk = EntryWalk(node)
     while left > 0 and walk.next():
         if not walk.deleted:
+            stream.preserve(node)
             node.mark_deleted(walk.at)
             left -= 1
     return _record_deletions(stream, node, n - left)
@@ -172,6 +174,7 @@ def _delete_before(
     walk: EntryWalk = EntryWalk(node)
     while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):
         if not walk.deleted:
+            stream.preserve(node)
             node.mark_deleted(walk.at)
             n += 1
     return _record_deletions(stream, node, n)

@@ -12,7 +12,8 @@
 
 XCLAIM and XNACK need the entry, but a pending entry may be deleted. For a stream with such entries the groups
 come first: placeholder entries are added for all pending IDs, claimed, and trimmed, which keeps them pending.
-Then the last ID is set back to 0-0, and the real entries follow.
+Then the last ID is set back to 0-0, and the real entries follow. If the stream changes meanwhile, entries
+cannot be looked up: then every stream with pending entries is written in this form.
 
     XADD s 1-1 x y                                                  each ID that is pending in any group
     XGROUP CREATE s g 0-0 … XCLAIM … XGROUP CREATECONSUMER … XNACK …
@@ -28,23 +29,24 @@ store when consumers were last seen and active.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import merge
 
 import cython
 
 from headrace import mem
-from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.keyspace.image import DatabaseImage, KeyspaceImage
+from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
 from headrace.persistence.aof.log_buffer import LogBuffer
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
-from headrace.streams.iterator import StreamIterator
+from headrace.streams.node_walk import EntryWalk
 from headrace.streams.pending import PendingEntries
-from headrace.streams.stream import Stream
+from headrace.streams.stream_image import StreamImage
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
-U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 PIECE_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # per write
 PROGRESS_BYTES = cython.declare(cython.Py_ssize_t, 1024 * 1024)  # between two calls of progress
@@ -65,19 +67,43 @@ def write_commands(
         timestamps: begin with a line with the time.
         progress: called about every MiB with the bytes written so far.
     """
-    out: LogBuffer = LogBuffer()
     total: cython.Py_ssize_t = 0
     reported: cython.Py_ssize_t = 0
+    for total in command_steps(keyspace.view(now_ms), write, timestamps):
+        if progress is not None and total - reported >= PROGRESS_BYTES:
+            reported = total
+            progress(total)
+    return total
+
+
+def command_steps(
+    image: KeyspaceImage, write: Callable[[memoryview], object], timestamps: bool = False
+) -> Iterator[int]:
+    """Do the same as write_commands() in steps of image.step_bytes; yield the number of bytes so far.
+
+    It yields at least once, at the end. Other work can be done between two steps if the image is one of
+    Keyspace.freeze().
+    """
+    out: LogBuffer = LogBuffer()
+    total: cython.Py_ssize_t = 0
+    piece: cython.Py_ssize_t = min(PIECE_BYTES, image.step_bytes)
+    database: DatabaseImage
     if timestamps:
-        out.stamp(now_ms)
-    for index, words in commands_of(keyspace, now_ms):
-        out.put(index, words)
-        if out.size() >= PIECE_BYTES:
-            total += _flush(out, write)
-            if progress is not None and total - reported >= PROGRESS_BYTES:
-                reported = total
-                progress(total)
-    return total + _flush(out, write)
+        out.stamp(image.now_ms)
+    for database in image.databases:
+        for key in database.keys:
+            value = database.take(key)
+            valid = isinstance(value, StreamImage) and value.is_frozen()
+            for words in key_commands(key, value, database.expiry_of(key), image):
+                out.put(database.index, words)
+                if out.size() >= piece:
+                    total += _flush(out, write)
+                    if valid:
+                        yield total
+            if out.size() >= piece:
+                total += _flush(out, write)
+                yield total
+    yield total + _flush(out, write)
 
 
 @cython.cfunc
@@ -91,42 +117,46 @@ def _flush(out: LogBuffer, write: Callable[[memoryview], object]) -> cython.Py_s
 
 def commands_of(keyspace: Keyspace, now_ms: int) -> Iterator[tuple[int, list[bytes]]]:
     """Yield (database, words) of each command; keys that have expired at now_ms (Unix ms) are left out."""
-    database: Database
-    for database in keyspace.databases:
-        for key, value in database.values.items():
-            moment = database.expiry(key)
-            if 0 <= moment <= now_ms:
-                continue
-            if isinstance(value, Stream):
-                for words in stream_commands(key, value, keyspace.settings):
-                    yield database.index, words
-            elif isinstance(value, (bytes, bytearray)):
-                yield database.index, [b"SET", key, bytes(value)]
-            if moment >= 0:
-                yield database.index, [b"PEXPIREAT", key, b"%d" % moment]
+    image = keyspace.view(now_ms)
+    database: DatabaseImage
+    for database in image.databases:
+        for key in database.keys:
+            for words in key_commands(key, database.take(key), database.expiry_of(key), image):
+                yield database.index, words
 
 
-def stream_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[list[bytes]]:
+def key_commands(key: bytes, value: object, dies_at: int, image: KeyspaceImage) -> Iterator[list[bytes]]:
+    """Yield the commands that create the key; none if it has expired."""
+    if 0 <= dies_at <= image.now_ms:
+        return
+    if isinstance(value, StreamImage):
+        yield from stream_commands(key, value, image.settings)
+    elif isinstance(value, (bytes, bytearray)):
+        yield [b"SET", key, bytes(value)]
+    if dies_at >= 0:
+        yield [b"PEXPIREAT", key, b"%d" % dies_at]
+
+
+def stream_commands(key: bytes, stream: StreamImage, settings: Settings) -> Iterator[list[bytes]]:
     """Yield the commands that create the stream at key, which must not exist."""
     group: Group
-    held: list[bytes] | None = pending_ids(stream) if has_deleted_pending(stream) else None
-    if held is not None:
-        yield from [[b"XADD", key, word, b"x", b"y"] for word in held]
-        for group in stream.groups():
+    held: cython.bint = has_deleted_pending(stream)
+    if held:
+        for word in pending_ids(stream):
+            yield [b"XADD", key, word, b"x", b"y"]
+        for group in stream.groups:
             yield [b"XGROUP", b"CREATE", key, group.name, b"0-0"]
             yield from member_commands(key, group)
         yield [b"XTRIM", key, b"MAXLEN", b"0"]
         yield [b"XSETID", key, b"0-0"]
     elif stream.length == 0:
         yield [b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]
-    entry: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False)
-    while entry.next():
-        yield [b"XADD", key, stream_id.text_of(entry.ms, entry.seq), *entry.entry()]
+    yield from entry_commands(key, stream)
     yield set_id_command(key, stream)
-    for group in stream.groups():
+    for group in stream.groups:
         last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
         read: list[bytes] = [b"ENTRIESREAD", b"%d" % group.entries_read]
-        if held is not None:
+        if held:
             yield [b"XGROUP", b"SETID", key, group.name, last, *read]
         else:
             yield [b"XGROUP", b"CREATE", key, group.name, last, *read]
@@ -134,8 +164,21 @@ def stream_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[
     yield from producer_commands(key, stream, settings)
 
 
+def entry_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
+    """Yield an XADD for each live entry."""
+    walk: EntryWalk
+    while stream.next_node():
+        walk = EntryWalk(stream.copy_node())
+        while walk.next():
+            if not walk.deleted:
+                words: list[bytes] = [b"XADD", key, stream_id.text_of(walk.ms, walk.seq)]
+                while walk.next_piece():
+                    words.append(walk.piece())
+                yield words
+
+
 @cython.cfunc
-def set_id_command(key: bytes, stream: Stream) -> list[bytes]:
+def set_id_command(key: bytes, stream: StreamImage) -> list[bytes]:
     """Return the command that sets the last ID and the counters."""
     count: cython.longlong = mem.as_signed(stream.entries_added)
     added: bytes = stream_id.decimal(I64_MAX if count < 0 else count)
@@ -145,35 +188,36 @@ def set_id_command(key: bytes, stream: Stream) -> list[bytes]:
 
 
 @cython.cfunc
-def has_deleted_pending(stream: Stream) -> cython.bint:
-    """Return whether a pending entry of a group is deleted from the stream."""
+def has_deleted_pending(stream: StreamImage) -> cython.bint:
+    """Return whether a pending entry of a group is, or may be, deleted from the stream."""
+    group: Group
     pending: PendingEntries
     slot: cython.Py_ssize_t
-    group: Group
-    for group in stream.groups():
+    for group in stream.groups:
         pending = group.pending
         slot = pending.from_id(0, 0)
         while slot >= 0:
-            if not stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
+            if stream.is_frozen() or not stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
                 return True
             slot = pending.after(slot)
     return False
 
 
-@cython.cfunc
-def pending_ids(stream: Stream) -> list[bytes]:
-    """Return every ID that is pending in any group, in order."""
-    found: set[StreamId] = set()
-    pending: PendingEntries
-    slot: cython.Py_ssize_t
-    group: Group
-    for group in stream.groups():
-        pending = group.pending
-        slot = pending.from_id(0, 0)
-        while slot >= 0:
-            found.add(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
-            slot = pending.after(slot)
-    return [one.text() for one in sorted(found)]
+def pending_ids(stream: StreamImage) -> Iterator[bytes]:
+    """Yield every ID that is pending in any group, in order."""
+    previous: tuple[int, int] | None = None
+    for entry in merge(*[ids_of(group.pending) for group in stream.groups]):
+        if entry != previous:
+            yield stream_id.text_of(entry[0], entry[1])
+        previous = entry
+
+
+def ids_of(pending: PendingEntries) -> Iterator[tuple[int, int]]:
+    """Yield the IDs of the entries as (ms, seq), in order."""
+    slot: cython.Py_ssize_t = pending.from_id(0, 0)
+    while slot >= 0:
+        yield pending.ms_of(slot), pending.seq_of(slot)
+        slot = pending.after(slot)
 
 
 def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
@@ -214,7 +258,7 @@ def nack_commands(key: bytes, group: Group, unowned: list[list[bytes]]) -> Itera
             run = []
 
 
-def producer_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[list[bytes]]:
+def producer_commands(key: bytes, stream: StreamImage, settings: Settings) -> Iterator[list[bytes]]:
     """Yield the commands for the remembered idempotent requests and their settings.
 
     Redis rejects XIDMPRECORD of a deleted entry, and goes on loading. It also rejects the XCFGSET that sets

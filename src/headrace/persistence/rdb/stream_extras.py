@@ -23,7 +23,7 @@ or 'o', so that they equal those of a Redis server with the same history.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from io import BytesIO
 from typing import Any
 
@@ -41,10 +41,12 @@ from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
+from headrace.streams.stream_image import StreamImage
 
 AUX_NAME = b"headrace-kept"
 MAGIC = b"HRK1"
 UNOWNED, ACTIVE, ORDER, PRODUCERS = b"uaoi"
+STEP_SLOTS = cython.declare(cython.Py_ssize_t, 1024)
 
 
 def encode_extras(
@@ -59,18 +61,49 @@ def encode_extras(
 
     settings are those of the keyspace of the stream.
     """
+    return finish(extras_steps(stream.view(), version, now_ms, settings, for_dump=for_dump))
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def may_have_extras(image: StreamImage, settings: Settings) -> cython.bint:
+    """Return whether extras_steps() may return anything but None: most streams have no extras."""
+    return len(image.groups) > 0 or _has_producers(image, settings)
+
+
+def extras_steps(
+    image: StreamImage, version: RdbVersion, now_ms: int, settings: Settings, *, for_dump: bool = False
+) -> Generator[None, None, bytes | None]:
+    """Do the same as encode_extras(), in steps; yield after each."""
     out = RdbOutput(None, False)
-    groups = stream.groups()
+    groups = image.groups
     if version.stream_type < TYPE_UNOWNED:
         _put_groups(out, UNOWNED, [group for group in groups if group.pending.unowned], _put_unowned)
     if version.stream_type < TYPE_ACTIVE_TIMES and not for_dump:
         _put_groups(out, ACTIVE, [group for group in groups if _has_active_times(group)], _put_active)
     if not for_dump:
-        _put_groups(out, ORDER, [group for group in groups if unordered(group.pending)], _put_order)
-    if version.stream_type < TYPE_IDEMPOTENCY and _has_producers(stream, settings):
+        unordered: dict[Group, list[Any]] = {}
+        for group in groups:
+            slots = yield from _unordered_steps(group.pending)
+            if slots:
+                unordered[group] = slots
+        _put_groups(
+            out, ORDER, list(unordered), lambda out, group: _put_order(out, group.pending, unordered[group])
+        )
+    if version.stream_type < TYPE_IDEMPOTENCY and _has_producers(image, settings):
         out.byte(PRODUCERS)
-        write_producers(out, stream, now_ms)
+        write_producers(out, image, now_ms)
     return MAGIC + out.take() if out.offset() else None
+
+
+def finish(steps: Generator[None, None, bytes | None]) -> bytes | None:
+    """Run all steps; return the result of the last one."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            extras: bytes | None = end.value
+            return extras
 
 
 def _has_active_times(group: Group) -> bool:
@@ -78,11 +111,17 @@ def _has_active_times(group: Group) -> bool:
     return any(consumer.active_ms != consumer.seen_ms for consumer in group.consumers())
 
 
-def _has_producers(stream: Stream, settings: Settings) -> bool:
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _has_producers(image: StreamImage, settings: Settings) -> cython.bint:
     """Return whether the idempotency data differ from those of a new stream."""
-    own = (stream.idmp_duration_s, stream.idmp_maxsize)
-    news = [(one.stream_idmp_duration, one.stream_idmp_maxsize) for one in (settings, DEFAULT_SETTINGS)]
-    return stream.idempotency is not None or news != [own, own]
+    return (
+        image.idempotency is not None
+        or image.idmp_duration_s != settings.stream_idmp_duration
+        or image.idmp_maxsize != settings.stream_idmp_maxsize
+        or image.idmp_duration_s != DEFAULT_SETTINGS.stream_idmp_duration
+        or image.idmp_maxsize != DEFAULT_SETTINGS.stream_idmp_maxsize
+    )
 
 
 def _put_groups(
@@ -108,15 +147,13 @@ def _put_active(out: RdbOutput, group: Group) -> None:
         out.time(consumer.active_ms)
 
 
-def _put_order(out: RdbOutput, group: Group) -> None:
-    slots = unordered(group.pending)
+def _put_order(out: RdbOutput, pending: PendingEntries, slots: list[Any]) -> None:
     out.length(len(slots))
     for slot in slots:
-        out.raw_id(group.pending.ms_of(slot), group.pending.seq_of(slot))
+        out.raw_id(pending.ms_of(slot), pending.seq_of(slot))
 
 
-@cython.ccall
-def unordered(pending: PendingEntries) -> list[Any]:
+def _unordered_steps(pending: PendingEntries) -> Generator[None, None, list[Any]]:
     """Return the slots, in delivery order, of owned entries of equal time that do not rise by ID."""
     found: list[Any] = []
     run: list[Any] = []  # entries of one time
@@ -124,6 +161,7 @@ def unordered(pending: PendingEntries) -> list[Any]:
     time_ms: cython.longlong = 0
     ms: cython.ulonglong = 0
     seq: cython.ulonglong = 0
+    visited: cython.Py_ssize_t = 0
     slot: cython.Py_ssize_t = pending.oldest()
     while slot >= 0:
         if pending.owner_of(slot) is not None:
@@ -139,6 +177,9 @@ def unordered(pending: PendingEntries) -> list[Any]:
             seq = pending.seq_of(slot)
             run.append(slot)
         slot = pending.newer(slot)
+        visited += 1
+        if visited % STEP_SLOTS == 0:
+            yield
     if not rising:
         found.extend(run)
     return found

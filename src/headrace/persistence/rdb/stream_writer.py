@@ -1,7 +1,7 @@
 """Write the stream object of RDB files and DUMP payloads, types 19 to 27; stream_reader.py shows its bytes.
 
-Nodes are written as they are in memory. The stream is not changed, so a forked child may write it. Such a
-child touches only the objects around the packed bytes, so the pages of these bytes stay shared.
+Nodes are written as they are in memory. What is written is an image (stream_image.py), in steps, so that
+other work can be done in between.
 
 Types below 27 cannot store that a pending entry is unowned. There it is written with a placeholder consumer
 as its owner, so that it stays pending in other servers; stream_extras.py stores which consumer that is.
@@ -9,6 +9,7 @@ as its owner, so that it stays pending in other servers; stream_extras.py stores
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import cython
@@ -16,14 +17,12 @@ import cython
 from headrace import mem
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED
-from headrace.streams import node as node_module
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
-from headrace.streams.node import Node
 from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
-from headrace.structures.rax_walk import RaxCursor
+from headrace.streams.stream_image import StreamImage
 from headrace.structures.stream_id import StreamId
 
 WITH_ACTIVE_TIMES = cython.declare(cython.int, TYPE_ACTIVE_TIMES)
@@ -31,34 +30,54 @@ WITH_PRODUCERS = cython.declare(cython.int, TYPE_IDEMPOTENCY)
 WITH_UNOWNED = cython.declare(cython.int, TYPE_UNOWNED)
 NODE_KEY_BYTES = cython.declare(cython.uchar, 16)
 NEVER = cython.declare(cython.longlong, -1)
+STEP_BYTES = cython.declare(cython.longlong, 1 << 14)
 
 
-@cython.ccall
-def write_stream(
-    out: RdbOutput, stream: Stream, stream_type: cython.int, now_ms: cython.longlong
-) -> cython.void:
+def write_stream(out: RdbOutput, stream: Stream, stream_type: int, now_ms: int) -> None:
     """Write the stream as this type (19 or above), without the iids that have expired at now_ms."""
-    group: Group
-    groups: list[Group] = stream.groups()
-    _write_nodes(out, stream)
-    out.length(stream.length)
-    out.id(stream.last_ms, stream.last_seq)
-    out.id(stream.first_ms, stream.first_seq)
-    out.id(stream.max_deleted_ms, stream.max_deleted_seq)
-    out.length(stream.entries_added)
-    out.length(len(groups))
-    for group in groups:
-        _write_group(out, group, stream_type, now_ms)
-    if stream_type >= WITH_PRODUCERS:
-        write_producers(out, stream, now_ms)
+    write_image(out, stream.view(), stream_type, now_ms)
 
 
 @cython.ccall
-def write_producers(out: RdbOutput, stream: Stream, now_ms: cython.longlong) -> cython.void:
+def write_image(
+    out: RdbOutput, image: StreamImage, stream_type: cython.int, now_ms: cython.longlong
+) -> cython.void:
+    """Write the image as write_stream() does."""
+    group: Group
+    out.length(image.node_count)
+    while image.next_node():
+        _write_node(out, image)
+    _write_counters(out, image)
+    for group in image.groups:
+        for _ in _group_steps(out, group, stream_type, now_ms, STEP_BYTES):
+            pass
+    if stream_type >= WITH_PRODUCERS:
+        write_producers(out, image, now_ms)
+
+
+def stream_steps(
+    out: RdbOutput,
+    image: StreamImage,
+    stream_type: cython.int,
+    now_ms: cython.longlong,
+    step_bytes: cython.longlong,
+) -> Iterator[None]:
+    """Write the image as write_stream() does, in steps of about step_bytes; yield after each."""
+    group: Group
+    yield from _node_steps(out, image, step_bytes)
+    _write_counters(out, image)
+    for group in image.groups:
+        yield from _group_steps(out, group, stream_type, now_ms, step_bytes)
+    if stream_type >= WITH_PRODUCERS:
+        write_producers(out, image, now_ms)
+
+
+@cython.ccall
+def write_producers(out: RdbOutput, image: StreamImage, now_ms: cython.longlong) -> cython.void:
     """Write the idempotency settings and the requests that have not expired at now_ms."""
-    memory: IdempotencyStore | None = stream.idempotency
-    out.length(mem.as_unsigned(stream.idmp_duration_s))
-    out.length(mem.as_unsigned(stream.idmp_maxsize))
+    memory: IdempotencyStore | None = image.idempotency
+    out.length(mem.as_unsigned(image.idmp_duration_s))
+    out.length(mem.as_unsigned(image.idmp_maxsize))
     if memory is None:
         out.length(0)
         out.length(0)
@@ -90,51 +109,57 @@ def placeholder_consumer(group: Group) -> bytes:
     return name
 
 
-@cython.cfunc
-def _write_nodes(out: RdbOutput, stream: Stream) -> cython.void:
-    cursor: RaxCursor = RaxCursor(stream.nodes)
-    node: Node
-    more: cython.bint = cursor.seek("^")
-    out.length(stream.nodes.keys)
-    while more:
-        node = node_module.node_at(cursor)
-        out.byte(NODE_KEY_BYTES)
-        out.raw_id(node.ms, node.seq)
-        out.string_from(node.pack.p, node.pack.used + 1)
-        more = cursor.next()
+def _node_steps(out: RdbOutput, image: StreamImage, step_bytes: cython.longlong) -> Iterator[None]:
+    due: cython.longlong = out.offset() + step_bytes
+    out.length(image.node_count)
+    while image.next_node():
+        _write_node(out, image)
+        if out.offset() >= due:
+            yield
+            due = out.offset() + step_bytes
 
 
 @cython.cfunc
-def _write_group(
-    out: RdbOutput, group: Group, stream_type: cython.int, now_ms: cython.longlong
-) -> cython.void:
+def _write_node(out: RdbOutput, image: StreamImage) -> cython.void:
+    out.byte(NODE_KEY_BYTES)
+    out.raw_id(image.ms, image.seq)
+    out.string_from(image.data_p, image.size)
+
+
+@cython.cfunc
+def _write_counters(out: RdbOutput, image: StreamImage) -> cython.void:
+    """Write the counters, and the number of groups."""
+    out.length(image.length)
+    out.id(image.last_ms, image.last_seq)
+    out.id(image.first_ms, image.first_seq)
+    out.id(image.max_deleted_ms, image.max_deleted_seq)
+    out.length(image.entries_added)
+    out.length(len(image.groups))
+
+
+def _group_steps(
+    out: RdbOutput,
+    group: Group,
+    stream_type: cython.int,
+    now_ms: cython.longlong,
+    step_bytes: cython.longlong,
+) -> Iterator[None]:
     """Write one group with its pending entries and consumers."""
     pending: PendingEntries = group.pending
     consumer: Consumer
     consumers: list[Consumer] = group.consumers()
-    slot: cython.Py_ssize_t
     stands_in: cython.bint = stream_type < WITH_UNOWNED and pending.unowned > 0
     out.string(group.name)
     out.id(group.last_ms, group.last_seq)
     out.length(mem.as_unsigned(group.entries_read))
-    out.length(pending.count)
-    slot = pending.from_id(0, 0)
-    while slot >= 0:
-        _write_id(out, pending, slot)
-        out.time(pending.delivery_time_of(slot))
-        out.length(mem.as_unsigned(pending.delivery_count_of(slot)))
-        slot = pending.after(slot)
+    yield from _pending_steps(out, pending, step_bytes)
     out.length(len(consumers) + stands_in)
     for consumer in consumers:
         out.string(consumer.name)
         out.time(consumer.seen_ms)
         if stream_type >= WITH_ACTIVE_TIMES:
             out.time(consumer.active_ms)
-        out.length(consumer.pending_count)
-        slot = pending.of_consumer_from(consumer, 0, 0)
-        while slot >= 0:
-            _write_id(out, pending, slot)
-            slot = pending.of_consumer_after(consumer, slot)
+        yield from _owned_steps(out, pending, consumer, step_bytes)
     if stands_in:
         out.string(placeholder_consumer(group))
         out.time(now_ms)
@@ -142,6 +167,36 @@ def _write_group(
             out.time(NEVER)
     if stands_in or stream_type >= WITH_UNOWNED:
         write_unowned(out, pending)
+
+
+def _pending_steps(out: RdbOutput, pending: PendingEntries, step_bytes: cython.longlong) -> Iterator[None]:
+    """Write the pending entries of a group."""
+    due: cython.longlong = out.offset() + step_bytes
+    slot: cython.Py_ssize_t = pending.from_id(0, 0)
+    out.length(pending.count)
+    while slot >= 0:
+        _write_id(out, pending, slot)
+        out.time(pending.delivery_time_of(slot))
+        out.length(mem.as_unsigned(pending.delivery_count_of(slot)))
+        slot = pending.after(slot)
+        if out.offset() >= due:
+            yield
+            due = out.offset() + step_bytes
+
+
+def _owned_steps(
+    out: RdbOutput, pending: PendingEntries, consumer: Consumer, step_bytes: cython.longlong
+) -> Iterator[None]:
+    """Write the IDs of the entries of one consumer."""
+    due: cython.longlong = out.offset() + step_bytes
+    slot: cython.Py_ssize_t = pending.of_consumer_from(consumer, 0, 0)
+    out.length(consumer.pending_count)
+    while slot >= 0:
+        _write_id(out, pending, slot)
+        slot = pending.of_consumer_after(consumer, slot)
+        if out.offset() >= due:
+            yield
+            due = out.offset() + step_bytes
 
 
 @cython.ccall

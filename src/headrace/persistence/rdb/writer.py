@@ -6,18 +6,20 @@ Keys and iids that have expired at now_ms are left out. Data that only Headrace 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import cython
 
-from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.settings import Settings
+from headrace.keyspace.image import DatabaseImage, KeyspaceImage
+from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.output import RdbOutput
-from headrace.persistence.rdb.stream_writer import write_stream
+from headrace.persistence.rdb.stream_extras import extras_steps, finish, may_have_extras
+from headrace.persistence.rdb.stream_writer import stream_steps, write_image
 from headrace.persistence.rdb.versions import RdbVersion
-from headrace.streams.stream import Stream
+from headrace.streams.stream_image import StreamImage
 
 AUX = cython.declare(cython.uchar, 0xFA)
 SIZE_HINT = cython.declare(cython.uchar, 0xFB)
@@ -59,17 +61,38 @@ def write_rdb(
     Raises what sink raises.
     """
     out = RdbOutput(sink if progress is None else _progress_of(sink, progress), compress)
+    steps = rdb_steps(keyspace.view(now_ms), out, version=version, aof_base=aof_base, aux=aux)
+    keys = deque(steps, maxlen=1)[0]
+    out.end(checksum)
+    return SnapshotSize(out.offset(), keys)
+
+
+def rdb_steps(
+    image: KeyspaceImage,
+    out: RdbOutput,
+    *,
+    version: RdbVersion,
+    aof_base: bool = False,
+    aux: Mapping[bytes, bytes] | None = None,
+) -> Iterator[int]:
+    """Write the file in steps of image.step_bytes; yield the number of keys so far. Then call out.end().
+
+    It yields at least once, at the end. Other work can be done between two steps if the image is one of
+    Keyspace.freeze(). Arguments: see write_rdb().
+    """
     out.raw(b"REDIS%04d" % version.rdb_version)
     _write_aux(out, b"redis-bits", 64)
-    _write_aux(out, b"ctime", now_ms // 1000)
+    _write_aux(out, b"ctime", image.now_ms // 1000)
     _write_aux(out, b"aof-base", int(aof_base))
     for name, value in (aux or {}).items():
         _write_aux(out, name, value)
-    keys = sum(_write_database(out, database, version, now_ms) for database in keyspace.databases)
+    keys = 0
+    for database in image.databases:
+        for count in _database_steps(out, image, database, version):
+            yield keys + count
+        keys += count
     out.byte(END)
-    out.u64le(out.crc() if checksum else 0)
-    out.flush()
-    return SnapshotSize(out.offset(), keys)
+    yield keys
 
 
 def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
@@ -78,54 +101,86 @@ def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
     out.string(value if isinstance(value, bytes) else b"%d" % value)
 
 
-def _write_database(out: RdbOutput, database: Database, version: RdbVersion, now_ms: int) -> int:
-    """Write the database unless all its keys have expired; return the number of keys."""
-    settings = database.keyspace.settings
-    dies_at = database.expiry_times.times
-    dead = sum(at <= now_ms for at in dies_at.values())
-    keys = len(database.values) - dead
-    if keys == 0:
-        return 0
-    out.byte(DATABASE)
-    out.length(database.index)
-    out.byte(SIZE_HINT)
-    out.length(keys)
-    out.length(len(dies_at) - dead)
-    for key, value in database.values.items():
-        at = dies_at.get(key, IMMORTAL)
-        if at == IMMORTAL or at > now_ms:
-            _write_key(out, key, value, version, now_ms, at, settings)
-    return keys
+def _database_steps(
+    out: RdbOutput, image: KeyspaceImage, database: DatabaseImage, version: RdbVersion
+) -> Iterator[int]:
+    """Write the database unless all its keys have expired; yield the number of keys so far."""
+    key: bytes
+    dies_at: cython.longlong
+    due: cython.longlong = out.offset() + image.step_bytes
+    written: cython.Py_ssize_t = 0
+    if database.key_count > 0:
+        out.byte(DATABASE)
+        out.length(database.index)
+        out.byte(SIZE_HINT)
+        out.length(database.key_count)
+        out.length(database.expiring_count)
+    for key in database.keys:
+        dies_at = database.expiry_of(key)
+        value = database.take(key)
+        if dies_at == IMMORTAL or dies_at > image.now_ms:
+            if isinstance(value, StreamImage) and value.is_frozen():
+                for _ in _frozen_steps(out, image, key, value, version, dies_at):
+                    yield written
+            else:
+                _write_key(out, image, key, value, version, dies_at)
+            written += 1
+        if out.offset() >= due:
+            yield written
+            due = out.offset() + image.step_bytes
+    yield written
+
+
+def _frozen_steps(
+    out: RdbOutput,
+    image: KeyspaceImage,
+    key: bytes,
+    stream: StreamImage,
+    version: RdbVersion,
+    dies_at: cython.longlong,
+) -> Iterator[None]:
+    """Write a stream in steps."""
+    if may_have_extras(stream, image.settings):
+        part = yield from extras_steps(stream, version, image.now_ms, image.settings)
+        if part is not None:
+            _write_aux(out, stream_extras.AUX_NAME, part)
+    _write_head(out, key, version.stream_type, dies_at)
+    yield from stream_steps(out, stream, version.stream_type, image.now_ms, image.step_bytes)
 
 
 @cython.cfunc
 def _write_key(
     out: RdbOutput,
+    image: KeyspaceImage,
     key: bytes,
     value: object,
     version: RdbVersion,
-    now_ms: cython.longlong,
     dies_at: cython.longlong,
-    settings: Settings,
 ) -> cython.void:
-    stream: Stream | None = None
-    if isinstance(value, Stream):
+    """Write a key at once: a string, or the view of a stream, which is valid until the next change only."""
+    stream: StreamImage
+    if isinstance(value, StreamImage):
         stream = value
-        part = stream_extras.encode_extras(stream, version, now_ms, settings)
-        if part is not None:
-            _write_aux(out, stream_extras.AUX_NAME, part)
+        if may_have_extras(stream, image.settings):
+            part = finish(extras_steps(stream, version, image.now_ms, image.settings))
+            if part is not None:
+                _write_aux(out, stream_extras.AUX_NAME, part)
+        _write_head(out, key, version.stream_type, dies_at)
+        write_image(out, stream, version.stream_type, image.now_ms)
+    else:
+        assert isinstance(value, (bytes, bytearray)), f"a {type(value).__name__} has no form in RDB"
+        _write_head(out, key, STRING_TYPE, dies_at)
+        out.string(value)
+
+
+@cython.cfunc
+def _write_head(out: RdbOutput, key: bytes, kind: cython.int, dies_at: cython.longlong) -> cython.void:
+    """Write what comes before a value."""
     if dies_at != IMMORTAL:
         out.byte(EXPIRES_MS)
         out.time(dies_at)
-    if stream is not None:
-        out.byte(version.stream_type)
-        out.string(key)
-        write_stream(out, stream, version.stream_type, now_ms)
-    else:
-        assert isinstance(value, (bytes, bytearray)), f"a {type(value).__name__} has no form in RDB"
-        out.byte(STRING_TYPE)
-        out.string(key)
-        out.string(value)
+    out.byte(kind)
+    out.string(key)
 
 
 def _progress_of(

@@ -1,0 +1,182 @@
+"""The keyspace as it was at one moment, for a snapshot that is written while commands go on.
+
+    at the start     keys of each database                              list(values); the next epoch begins
+    until written    value of a key, before it is replaced or removed   _kept_values
+                     stream, before its first change                    _kept_values, as a StreamImage
+                     expiry time, before it changes                     _kept_times
+    the walk         for each key: what is kept, else the present value, which is still the old one
+
+A stream whose epoch is older than that of the image has not changed since the start, and has not been
+written. New keys are not among the keys. A flush or a replacement of all data leaves the old dictionaries to
+the image alone.
+
+A view shares everything with the keyspace: it is valid only until the next change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import cython
+
+from headrace.keyspace.settings import Settings
+from headrace.streams.stream import Stream
+from headrace.streams.stream_image import StreamImage
+
+STEP_BYTES = cython.declare(cython.longlong, 1 << 14)
+SMALL_STEPS = cython.declare(cython.longlong, 4)  # a stream of so many steps is written in one
+MISSING = cython.declare(object, object())
+NEVER = cython.declare(cython.longlong, -1)
+
+
+@cython.final
+@cython.cclass
+class DatabaseImage:
+    """The keys of one database, with their values and expiry times."""
+
+    index: cython.Py_ssize_t
+    epoch: cython.uint  # 0: this is a view
+    step_bytes: cython.longlong
+    keys: Collection[bytes]
+    key_count: cython.Py_ssize_t  # of keys that have not expired
+    expiring_count: cython.Py_ssize_t  # of those that will expire
+    _values: dict[bytes, object]
+    _times: dict[bytes, int]
+    _kept_values: dict[bytes, object]
+    _kept_times: dict[bytes, int]
+    _taken: StreamImage | None  # the last one that take() returned
+
+    def __init__(
+        self,
+        index: cython.Py_ssize_t,
+        epoch: cython.uint,
+        step_bytes: cython.longlong,
+        values: dict[bytes, object],
+        times: dict[bytes, int],
+        expired_count: cython.Py_ssize_t,
+    ) -> None:
+        self.index = index
+        self.epoch = epoch
+        self.step_bytes = step_bytes
+        self.keys = list(values) if epoch else values
+        self.key_count = len(values) - expired_count
+        self.expiring_count = len(times) - expired_count
+        self._values = values
+        self._times = times
+        self._kept_values = {}
+        self._kept_times = {}
+        self._taken = None
+
+    # ---- called before changes
+
+    @cython.ccall
+    def before_change(self, key: bytes, value: object) -> cython.void:
+        """Keep the value at key, which a command may change in place."""
+        stream: Stream
+        if isinstance(value, Stream):
+            stream = value
+            if stream.epoch < self.epoch:
+                stream.epoch = self.epoch
+                self._kept_values.setdefault(key, stream.freeze(self.epoch))
+        elif isinstance(value, bytearray):
+            self._kept_values.setdefault(key, bytes(value))
+
+    @cython.ccall
+    def before_removal(self, key: bytes, value: object) -> cython.void:
+        """Keep the value at key, which is about to be replaced or removed."""
+        stream: Stream
+        if isinstance(value, Stream):
+            stream = value
+            if stream.epoch >= self.epoch:  # new, kept or written
+                return
+        self._kept_values.setdefault(key, value)
+
+    @cython.ccall
+    def before_time(self, key: bytes, at_ms: cython.longlong) -> cython.void:
+        """Keep the expiry time of key, which is about to change; -1: it has none."""
+        self._kept_times.setdefault(key, at_ms)
+
+    # ---- the walk
+
+    @cython.ccall
+    def take(self, key: bytes) -> object:
+        """Return the value of one of `keys`: a string or a StreamImage; only once for each key.
+
+        A StreamImage is valid until the next call. If it is a view, it is valid only until the next change,
+        and so is a bytearray.
+        """
+        stream: Stream
+        image: StreamImage
+        value: object = self._kept_values.pop(key, MISSING) if self._kept_values else MISSING
+        if self._taken is not None:
+            self._close_taken()
+        if value is MISSING:
+            value = self._values[key]
+        if isinstance(value, Stream):
+            stream = value
+            if self.epoch == 0:
+                return stream.view()
+            stream.epoch = self.epoch
+            small: cython.bint = stream.memory.total <= SMALL_STEPS * self.step_bytes
+            value = stream.view() if small else stream.freeze(self.epoch)
+        if isinstance(value, StreamImage):
+            image = value
+            if image.is_frozen():
+                self._taken = image
+        return value
+
+    @cython.ccall
+    def expiry_of(self, key: bytes) -> cython.longlong:
+        """Return when a key expires, in milliseconds since 1970; -1 means never."""
+        at: int | None = self._kept_times.get(key)
+        if at is None:
+            at = self._times.get(key)
+        return NEVER if at is None else at
+
+    @cython.ccall
+    def close(self) -> cython.void:
+        """Free what is kept."""
+        image: StreamImage
+        for value in self._kept_values.values():
+            if isinstance(value, StreamImage):
+                image = value
+                image.close()
+        self._close_taken()
+        self._kept_values = {}
+        self._kept_times = {}
+        self._values = {}
+        self._times = {}
+        self.keys = []
+
+    @cython.cfunc
+    def _close_taken(self) -> cython.void:
+        if self._taken is not None:
+            self._taken.close()
+            self._taken = None
+
+
+@cython.final
+@cython.cclass
+class KeyspaceImage:
+    """All databases at one moment. Created by Keyspace.freeze or view."""
+
+    databases: list[DatabaseImage]
+    settings: Settings
+    now_ms: cython.longlong  # keys that have expired at this time are not part of the image
+    step_bytes: cython.longlong  # of a walk, about
+
+    def __init__(
+        self,
+        databases: list[DatabaseImage],
+        settings: Settings,
+        now_ms: cython.longlong,
+        step_bytes: cython.longlong,
+    ) -> None:
+        self.databases = databases
+        self.settings = settings
+        self.now_ms = now_ms
+        self.step_bytes = step_bytes
+
+    def without_keys(self) -> KeyspaceImage:
+        """Return an image of the same moment that has no databases."""
+        return KeyspaceImage([], self.settings, self.now_ms, self.step_bytes)

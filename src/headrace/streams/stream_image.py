@@ -1,0 +1,174 @@
+"""A stream as it was at one moment, for a snapshot that is written while the stream goes on changing.
+
+    tree of the stream    [1000-0]   [1093-4]   [1205-0]   [1300-0]
+    Node.image                0          7          0          7           7: not read by this image
+                              ^
+                              position: the walk continues after this node
+
+    preserved             1093-4: its bytes, before entries of it were deleted
+                          1150-0: its bytes, before a trim dropped it
+
+The walk goes through the nodes in order of their IDs and takes each from the tree, or from `preserved` if it
+has changed. Before a node changes or is dropped, the stream calls preserve(). A node that was added later
+has the number of the image from the beginning. So an image costs memory only for nodes that change before
+the walk has reached them.
+
+Groups and idempotency records are copies that share memory with those of the stream (PendingEntries.freeze).
+A view (Stream.view) shares everything: it is valid only until the next change of the stream.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import cython
+
+from headrace import mem
+from headrace.streams import node as node_module
+from headrace.streams.group import Group
+from headrace.streams.idempotency import IdempotencyStore
+from headrace.streams.node import Node
+from headrace.streams.node_walk import EntryWalk
+from headrace.structures import stream_id
+from headrace.structures.listpack import Listpack
+from headrace.structures.rax import Rax
+from headrace.structures.rax_walk import RaxCursor
+
+VIEW = cython.declare(cython.uint, 0xFFFFFFFF)  # no image has this number
+NO_NODES = cython.declare(RaxCursor, RaxCursor(Rax()))
+
+
+@cython.final
+@cython.cclass
+class StreamImage:
+    """The counters and groups of a stream, and a walk over its nodes. Created by Stream.freeze or view.
+
+    After next_node() returned True, `ms` and `seq` are the master ID of the node and data_p its `size` bytes,
+    which are valid until the stream changes.
+    """
+
+    number: cython.uint
+    closed: cython.bint
+    node_count: cython.Py_ssize_t
+    length: cython.ulonglong
+    entries_added: cython.ulonglong
+    last_ms: cython.ulonglong
+    last_seq: cython.ulonglong
+    first_ms: cython.ulonglong
+    first_seq: cython.ulonglong
+    max_deleted_ms: cython.ulonglong
+    max_deleted_seq: cython.ulonglong
+    groups: list[Group]  # in byte order of their names
+    idempotency: IdempotencyStore | None
+    idmp_duration_s: cython.longlong
+    idmp_maxsize: cython.longlong
+    # The current node.
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    data_p: cython.p_const_uchar
+    size: cython.Py_ssize_t
+    # The walk.
+    _cursor: RaxCursor
+    _ahead: Node | None  # the node at the cursor; None: the tree has no more
+    _started: cython.bint
+    _position: bytes  # the key of the last node from the tree or from `preserved`; empty before the first
+    _preserved: list[tuple[bytes, bytes]]  # a heap of (key, bytes)
+    _data: bytes  # owns the bytes of a preserved node
+
+    def __init__(self, nodes: Rax, number: cython.uint) -> None:
+        self.number = number
+        self.closed = False
+        self.node_count = nodes.keys
+        self.length = self.entries_added = 0
+        self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
+        self.max_deleted_ms = self.max_deleted_seq = 0
+        self.groups = []
+        self.idempotency = None
+        self.idmp_duration_s = self.idmp_maxsize = 0
+        self.ms = self.seq = 0
+        self.size = 0
+        self._cursor = RaxCursor(nodes)
+        self._ahead = None
+        self._started = False
+        self._position = b""
+        self._preserved = []
+        self._data = b""
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def next_node(self) -> cython.bint:
+        """Move to the next node; return False if there is none."""
+        node: Node | None
+        if not self._started:
+            self._started = True
+            self._read_ahead(self._cursor.seek("^"))
+        while self._ahead is not None and self._ahead.image == self.number:
+            self._read_ahead(self._cursor.next())
+        node = self._ahead
+        if self._preserved and (node is None or self._preserved[0][0] < node.key()):
+            self._position, self._data = heappop(self._preserved)
+            self.ms = mem.u64be(self._position, 0)
+            self.seq = mem.u64be(self._position, 8)
+            self.data_p = self._data
+            self.size = len(self._data)
+            return True
+        if node is None:
+            return False
+        self._position = self._cursor.key
+        self.ms = node.ms
+        self.seq = node.seq
+        self.data_p = node.pack.p
+        self.size = node.pack.used + 1
+        self._read_ahead(self._cursor.next())
+        return True
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def contains(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Return whether the live entry ms-seq exists; only of a view."""
+        cursor: RaxCursor = RaxCursor(self._cursor.tree)
+        if not cursor.seek("<=", stream_id.key_of(ms, seq)):
+            return False
+        walk: EntryWalk = EntryWalk(node_module.node_at(cursor))
+        return walk.seek(ms, seq) and walk.ms == ms and walk.seq == seq
+
+    @cython.ccall
+    def copy_node(self) -> Node:
+        """Return a copy of the current node."""
+        data: bytearray = bytearray(mem.to_bytes(self.data_p, 0, self.size))
+        return Node(self.ms, self.seq, Listpack.from_bytes(data))
+
+    @cython.ccall
+    def preserve(self, node: Node) -> cython.void:
+        """Keep the bytes of a node that is about to change or to be dropped, if the walk still needs them."""
+        key: bytes
+        if self.closed or node.image == self.number:
+            return
+        node.image = self.number
+        key = node.key()
+        if key > self._position:
+            heappush(self._preserved, (key, mem.to_bytes(node.pack.p, 0, node.pack.used + 1)))
+
+    @cython.ccall
+    def is_frozen(self) -> cython.bint:
+        """Return whether the image is not a view, so that it stays valid while the stream changes."""
+        return self.number != VIEW
+
+    @cython.ccall
+    def preserved_count(self) -> cython.Py_ssize_t:
+        """Return how many nodes are kept."""
+        return len(self._preserved)
+
+    @cython.ccall
+    def close(self) -> cython.void:
+        """Free what the image holds. The stream may still call preserve(), which then does nothing."""
+        self.closed = True
+        self.groups = []
+        self.idempotency = None
+        self._preserved = []
+        self._ahead = None
+        self._cursor = NO_NODES
+
+    @cython.cfunc
+    def _read_ahead(self, more: cython.bint) -> cython.void:
+        self._ahead = node_module.node_at(self._cursor) if more else None

@@ -1,0 +1,196 @@
+"""A snapshot that is written while commands go on equals one that was written at once when it began."""
+
+from random import Random
+
+import pytest
+
+from all_commands import START_MS, History
+from headrace.engine.engine import Engine
+from headrace.keyspace.eviction import STREAM_OLDEST
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.rdb.output import RdbOutput
+from headrace.persistence.rdb.versions import VERSIONS, RdbVersion
+from headrace.persistence.rdb.writer import rdb_steps, write_rdb
+
+TRAILER_BYTES = 8
+
+
+def at_once(keyspace: Keyspace, version: RdbVersion, now_ms: int) -> bytes:
+    """What SAVE would write now."""
+    pieces: list[bytes] = []
+    write_rdb(keyspace, pieces.append, version=version, now_ms=now_ms)
+    return b"".join(pieces)[:-TRAILER_BYTES]
+
+
+class Walk:
+    """A snapshot that is being written, and what it must become."""
+
+    def __init__(self, keyspace: Keyspace, version: RdbVersion, now_ms: int, step_bytes: int) -> None:
+        self.keyspace = keyspace
+        self.expected = at_once(keyspace, version, now_ms)
+        self.image = keyspace.freeze(now_ms, step_bytes)
+        self.pieces: list[bytes] = []
+        self.out = RdbOutput(self.pieces.append)
+        self.steps = rdb_steps(self.image, self.out, version=version)
+        self.count = 0
+
+    def step(self) -> bool:
+        """Write some more; return whether this was the end, and then compare."""
+        if next(self.steps, None) is not None:
+            self.count += 1
+            return False
+        self.out.flush()
+        self.keyspace.release(self.image)
+        assert b"".join(self.pieces) == self.expected
+        return True
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_snapshot_among_random_commands(seed: int) -> None:
+    history = History(seed)
+    random = Random(seed)
+    history.run(random.randrange(400))
+    keyspace = history.engine.keyspace
+    steps = 0
+    for _ in range(4):
+        version = random.choice(VERSIONS)
+        walk = Walk(keyspace, version, history.latest, random.choice([1, 1, 50, 1000]))
+        turns = random.choice([0, 1, 1, 3, 30])
+        while not walk.step():
+            history.run(turns)
+        steps += walk.count
+        history.run(50)
+        for database in keyspace.databases:
+            for value in database.values.values():
+                if not isinstance(value, bytes | bytearray):
+                    value.check()  # type: ignore[attr-defined]
+    assert steps > 4
+
+
+def test_nodes_that_change_before_the_walk_reaches_them() -> None:
+    engine = Engine()
+    session = engine.session()
+
+    def run(line: str) -> None:
+        engine.execute(session, line.encode().split(), START_MS)
+        reply = session.reply.take()
+        assert not reply.startswith(b"-"), reply
+
+    run("CONFIG SET stream-node-max-entries 5")
+    for i in range(1, 101):
+        run(f"XADD s {i}-0 f {i}")
+    walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1)
+    walk.step()
+    run("XADD s 200-0 f v")  # the tail
+    run("XDEL s 50-0 51-0 99-0")
+    for i in range(61, 66):
+        run(f"XDEL s {i}-0")  # a whole node
+    run("XTRIM s MAXLEN 40")
+    run("RENAME s t")
+    run("XADD s 1-0 new stream")
+    run("XTRIM t MAXLEN 0")
+    run("XSETID t 100-1")
+    run("XADD t 100-2 f v")
+    run("DEL t")
+    while not walk.step():
+        pass
+
+
+def test_work_in_the_background_while_a_snapshot_is_written() -> None:
+    """Compaction waits for it, and eviction keeps the nodes that it drops."""
+    engine = Engine()
+    session = engine.session()
+
+    def run(line: str) -> None:
+        engine.execute(session, line.encode().split(), START_MS)
+        reply = session.reply.take()
+        assert not reply.startswith(b"-"), reply
+
+    run("CONFIG SET stream-node-max-entries 10")
+    for i in range(1, 101):
+        run(f"XADD s {i}-0 f {i}")
+    for i in range(2, 90):
+        if i % 10:
+            run(f"XDEL s {i}-0")
+    walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1)
+    walk.step()
+    before = engine.keyspace.memory.total
+    for now in range(START_MS + 1, START_MS + 10):
+        engine.tick(now)
+    assert engine.keyspace.memory.total == before
+    engine.write_gate.eviction.policy = STREAM_OLDEST
+    engine.keyspace.memory.limit = before - 1000
+    assert engine.write_gate.eviction.make_room(0)
+    while not walk.step():
+        pass
+    engine.keyspace.memory.limit = 1 << 40
+    before = engine.keyspace.memory.total
+    for now in range(START_MS + 20, START_MS + 30):
+        engine.tick(now)
+    assert engine.keyspace.memory.total < before  # compaction goes on
+
+
+def test_what_a_released_image_leaves() -> None:
+    """After an abort nothing more is kept, and the next snapshot is right."""
+    history = History(2)
+    history.run(300)
+    keyspace = history.engine.keyspace
+    walk = Walk(keyspace, VERSIONS[0], history.latest, 1)
+    for _ in range(20):
+        walk.step()
+        history.run(5)
+    walk.steps.close()  # type: ignore[attr-defined]
+    keyspace.release(walk.image)
+    assert keyspace.image is None
+    assert all(database.image is None for database in keyspace.databases)
+    history.run(50)
+    again = Walk(keyspace, VERSIONS[0], history.latest, 1)
+    while not again.step():
+        history.run(1)
+
+
+def test_flush_swap_and_expiry_while_a_snapshot_is_written() -> None:
+    engine = Engine()
+    session = engine.session()
+
+    def run(line: str, now_ms: int = START_MS) -> None:
+        engine.execute(session, line.encode().split(), now_ms)
+        reply = session.reply.take()
+        assert not reply.startswith(b"-"), reply
+
+    for change in (
+        ["FLUSHALL", "XADD s0 1-1 f other", "SET t1 other", "APPEND t1 more", "EXPIRE t1 9"],
+        ["SWAPDB 0 1", "XADD s0 9-9 f other", "SET t1 other", "SETRANGE t2 0 zz", "EXPIRE t1 100"],
+        [
+            "PERSIST t1",
+            "EXPIRE t2 1",
+            "APPEND t3 more",
+            "SETRANGE t4 0 zz",
+            "SELECT 1",
+            "FLUSHDB",
+            "SELECT 0",
+        ],
+        ["COPY t1 c", "MOVE t1 3", "RENAME t2 t3", "GETDEL t4", "SET t5 1 EX 7", "GETEX t6 EX 8"],
+    ):
+        for point in range(14):
+            engine.keyspace.flush_all()
+            for i in range(5):
+                run(f"XADD s{i} 1-1 f v")
+                run("SELECT 1")
+                run(f"XADD s{i} 1-1 f v{i}")
+                run("SELECT 0")
+                run(f"SET t{i} value{i}")
+                run(f"APPEND t{i} x")
+            run("EXPIRE t1 50")
+            run("EXPIRE t6 1")
+            run("SET t5 5")
+            walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1)
+            for _ in range(point):
+                if walk.step():
+                    break
+            else:
+                for line in change:
+                    run(line)
+                engine.tick(START_MS + 60_000)
+                while not walk.step():
+                    pass
