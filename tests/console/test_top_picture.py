@@ -55,6 +55,15 @@ def test_unknown_values_and_reset_counters_are_a_dash():
     assert line.split() == ["billing", "-", "2", "consumers", "-", "3", "-"]
 
 
+def test_a_snapshot_that_is_being_written_is_shown():
+    history = History()
+    info = {"rdb_bgsave_in_progress": "0", "aof_rewrite_in_progress": "0", "current_fork_perc": "0.00"}
+    history.add(ServerStats(10.0, info))
+    assert "snapshot" not in text(top_picture(history, "here", "rate", None))
+    history.add(ServerStats(11.0, info | {"aof_rewrite_in_progress": "1", "current_fork_perc": "50.00"}))
+    assert "rewrite of the log ▇▇▇▇▇▇▁▁▁▁▁▁  50%" in text(top_picture(history, "here", "rate", None))
+
+
 def test_streams_are_sorted_and_those_that_do_not_fit_are_counted():
     streams = [replace(STREAM, key=b"%c" % (97 + n), length=n, groups=[]) for n in range(6)]
     history = History()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from held_jobs import held_job
 
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest
@@ -246,10 +243,10 @@ def test_a_new_log_that_cannot_be_continued_after_its_base_stops_writes(start_lo
     client = running.connect()
     client.request("CONFIG", "SET", "appendonly", "no")
     disk.full_for = ".incr."
-    base_is_due = multiprocessing.Event()
+    base_is_due = threading.Event()
     disk.slow = base_is_due
     assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
-    wait_until(lambda: running.server.saving.child is not None)
+    wait_until(lambda: running.server.saving.running is not None)
     assert client.request("SET", "a", "1") == "OK"  # nothing is promised yet
     base_is_due.set()
     wait_until(lambda: client.info()["aof_last_write_status"] == "err")
@@ -326,16 +323,14 @@ def test_the_policy_changes_at_run_time(start_logging):
     assert any(b"#TS:" in path.read_bytes() for path in Path(disk.path("appendonlydir")).iterdir())
 
 
-def test_a_child_keeps_syncs_away_if_so_configured(start_logging, monkeypatch):
+def test_a_job_keeps_syncs_away_if_so_configured(start_logging):
     running, disk = start_logging("--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes")
     client = running.connect()
-    monkeypatch.setattr(running.server.saving, "_write_rdb", lambda file, now, aof_base: time.sleep(1000))
-    client.request("BGSAVE")
-    wait_until(lambda: running.server.saving.child)
+    with held_job(running, client, "BGSAVE"):
+        syncs = disk.syncs
+        client.request("SET", "k", "v")
+        assert disk.syncs == syncs
+    wait_until(lambda: running.server.saving.running is None)
     syncs = disk.syncs
-    client.request("SET", "k", "v")
-    assert disk.syncs == syncs
-    os.kill(running.server.saving.child.pid, signal.SIGKILL)
-    wait_until(lambda: running.server.saving.child is None)
     client.request("SET", "k", "w")
     assert disk.syncs == syncs + 1

@@ -103,14 +103,6 @@ def test_the_slow_log_is_on_and_events_are_off_unless_said_otherwise(server) -> 
     }
 
 
-def test_what_starting_a_process_took_is_shown(server) -> None:
-    client = server.connect()
-    assert "latest_fork_usec:0\n" in said(server, "INFO", "stats")
-    client.request("BGSAVE")
-    took = re.search(r"latest_fork_usec:(\d+)", said(server, "INFO", "stats"))
-    assert took is not None and int(took[1]) > 0
-
-
 def test_latency_is_measured(filled) -> None:
     least, most, mean, samples = said(filled, "--latency", "--raw", "-i", "0.1").split()
     assert 0 <= int(least) <= float(mean) <= int(most) + 1 and int(samples) > 0

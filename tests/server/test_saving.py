@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import signal
 import socket
 import time
 from pathlib import Path
 
 import pytest
+from held_jobs import held_job
 
-from headrace.server.disk.child_process import Child
+from headrace.console.exposition import exposition
+from headrace.console.server_stats import ServerStats
 from waiting import wait_until
 
 
@@ -65,7 +67,34 @@ def test_a_snapshot_in_the_background_is_of_one_moment(start):
     assert start().connect().request("XLEN", "s") == 51
 
 
-def test_one_child_at_a_time(start):
+def test_a_snapshot_begins_after_the_transaction_that_requests_it(start):
+    server = start()
+    client = server.connect()
+    client.send(b"MULTI\r\nXADD s 1-0 f v\r\nBGSAVE\r\nXADD s 2-0 f v\r\nEXEC\r\n")
+    replies = [client.reply() for _ in range(5)]
+    assert replies[-1] == [b"1-0", "Background saving started", b"2-0"]
+    wait_until(lambda: client.info()["rdb_saves"] == "1")
+    server.stop()
+    assert start().connect().request("XLEN", "s") == 2
+
+
+def test_the_progress_of_a_snapshot_is_shown(start):
+    server = start()
+    client = server.connect()
+    fill(client)
+    client.request("SET", "k", "v")
+    with held_job(server, client, "BGSAVE"):
+        info = client.info()
+        assert info["current_save_keys_total"] == "2" and info["current_save_keys_processed"] == "0"
+        assert info["current_fork_perc"] == "0.00"
+        stats = ServerStats(0.0, info)
+        assert 'headrace_snapshot_progress_ratio{what="snapshot"} 0.0' in exposition(stats)
+    wait_until(lambda: client.info()["rdb_saves"] == "1")
+    assert client.info()["current_save_keys_total"] == "0"
+    assert "headrace_snapshot" not in exposition(ServerStats(0.0, client.info()))
+
+
+def test_one_job_at_a_time(start):
     server = start("--appendonly", "yes")
     client = server.connect()
     client.send(b"BGREWRITEAOF\r\nBGREWRITEAOF\r\nBGSAVE\r\nBGSAVE SCHEDULE\r\n")
@@ -187,32 +216,26 @@ def test_without_rules_a_failed_snapshot_is_only_told(start, tmp_path: Path):
     assert client.request("SET", "a", "2") == "OK"
 
 
-def hold_children(monkeypatch, running) -> None:
-    """Children do nothing, for ever."""
-    monkeypatch.setattr(running.server.saving, "_write_rdb", lambda file, now, aof_base: time.sleep(1000))
-
-
-def test_a_rewrite_that_is_called_off_is_no_failure(start, monkeypatch, capfd):
+def test_a_rewrite_that_is_called_off_is_no_failure(start, capfd):
     server = start("--appendonly", "yes")
     client = server.connect()
-    hold_children(monkeypatch, server)
-    client.request("BGREWRITEAOF")
-    wait_until(lambda: server.server.saving.child)
-    assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
+    with held_job(server, client, "BGREWRITEAOF"):
+        assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
     assert client.info()["aof_last_bgrewrite_status"] == "ok"
     assert "failed" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["BGSAVE", "BGREWRITEAOF"])
-def test_a_child_that_is_killed_leaves_all_as_it_was(start, tmp_path: Path, monkeypatch, command: str):
+def test_a_job_that_fails_leaves_all_as_it_was(start, tmp_path: Path, command: str):
+    def fail(data) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     server = start("--appendonly", "yes", "--save", "")
     client = server.connect()
     fill(client)
-    hold_children(monkeypatch, server)
-    client.request(command)
-    wait_until(lambda: server.server.saving.child)
-    client.request("XADD", "s", "99-0", "f", "v")
-    os.kill(server.server.saving.child.pid, signal.SIGKILL)
+    with held_job(server, client, command) as job:
+        client.request("XADD", "s", "99-0", "f", "v")
+        job.thread._write = fail
     field = "rdb_last_bgsave_status" if command == "BGSAVE" else "aof_last_bgrewrite_status"
     wait_until(lambda: client.info()[field] == "err")
     client.request("XADD", "s", "100-0", "f", "v")
@@ -221,16 +244,13 @@ def test_a_child_that_is_killed_leaves_all_as_it_was(start, tmp_path: Path, monk
     assert start("--appendonly", "yes").connect().request("XLEN", "s") == 52
 
 
-def test_flushall_ends_a_snapshot_and_takes_another(start, tmp_path: Path, monkeypatch):
+def test_flushall_ends_a_snapshot_and_takes_another(start, tmp_path: Path):
     server = start("--save", "3600", "1")
     client = server.connect()
     fill(client)
-    with monkeypatch.context() as patch:
-        hold_children(patch, server)
-        client.request("BGSAVE")
-        wait_until(lambda: server.server.saving.child)
-    assert client.request("FLUSHALL") == "OK"
-    assert client.info()["rdb_bgsave_in_progress"] == "0"
+    with held_job(server, client, "BGSAVE"):
+        assert client.request("FLUSHALL") == "OK"
+        assert client.info()["rdb_bgsave_in_progress"] == "0"
     assert (tmp_path / "dump.rdb").exists()
     client.send(b"SHUTDOWN NOSAVE\r\n")
     assert client.is_closed()
@@ -281,17 +301,15 @@ def test_a_signal_ends_the_server_when_all_is_saved_a_second_one_regardless(star
     assert client.is_closed()
 
 
-def test_shutdown_ends_a_child(start, monkeypatch):
+def test_shutdown_ends_a_job(start, tmp_path: Path):
     server = start("--appendonly", "yes")
     client = server.connect()
-    hold_children(monkeypatch, server)
-    client.request("BGREWRITEAOF")
-    wait_until(lambda: server.server.saving.child)
-    pid = server.server.saving.child.pid
-    client.send(b"SHUTDOWN\r\n")
-    assert client.is_closed()
-    server.thread.join(30)
-    assert not Path(f"/proc/{pid}").exists()
+    with held_job(server, client, "BGREWRITEAOF") as job:
+        client.send(b"SHUTDOWN\r\n")
+        assert client.is_closed()
+        server.thread.join(30)
+        assert job.thread.wait(30)
+    assert not [name for name in os.listdir(tmp_path / "appendonlydir") if name.startswith("temp-")]
 
 
 def test_what_killed_servers_left_is_removed(start, tmp_path: Path):
@@ -339,46 +357,3 @@ def test_debug_is_for_clients_on_this_machine(start):
         client.connect("s")
         client.sendall(b"DEBUG DIGEST\r\n")
         assert client.recv(100) == b"+" + b"0" * 40 + b"\r\n"
-
-
-# The child itself.
-
-
-def ended(child: Child) -> Child:
-    wait_until(child.has_ended)
-    return child
-
-
-def test_a_child_does_its_work_and_says_why_it_could_not(tmp_path: Path):
-    assert ended(Child((tmp_path / "done").touch)).reason == ""
-    assert (tmp_path / "done").exists()
-    assert ended(Child((tmp_path / "no" / "such").touch)).reason == "No such file or directory"
-    assert "ZeroDivisionError" in ended(Child(lambda: 1 // 0)).reason  # type: ignore[arg-type,return-value]
-
-
-def test_a_child_shares_no_descriptor_but_the_three(tmp_path: Path):
-    def look() -> None:
-        (tmp_path / "seen").write_text(" ".join(sorted(os.listdir("/proc/self/fd"), key=int)))
-
-    with open(os.devnull):
-        assert ended(Child(look)).reason == ""
-    # The pipe it complains through, and the directory and the file it opens itself.
-    assert len((tmp_path / "seen").read_text().split()) <= 3 + 1 + 1
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a system without batch jobs")
-def test_a_child_is_a_batch_job_and_its_parent_is_none():
-    def look() -> None:
-        assert os.sched_getscheduler(0) == os.SCHED_BATCH
-
-    before = os.sched_getscheduler(0)
-    assert before == os.SCHED_OTHER
-    assert ended(Child(look)).reason == ""
-    assert os.sched_getscheduler(0) == before
-
-
-def test_a_killed_child_is_gone():
-    child = Child(lambda: time.sleep(1000))
-    child.kill()
-    assert child.reason == "killed by signal 9"
-    assert not Path(f"/proc/{child.pid}").exists()

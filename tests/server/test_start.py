@@ -8,14 +8,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
 
 import headrace
-from headrace.server.observe.heap import has_large_pages
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
@@ -105,27 +103,6 @@ def test_memory_is_on_small_pages_by_default(launch, tmp_path: Path):
     process.stdout.readline()
     state = dict(line.split(":\t") for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
     assert state.get("THP_enabled", "0") == "0"  # not every system says it
-
-
-@pytest.mark.skipif(not has_large_pages(), reason="no large pages here, or none that are good for forks")
-def test_memory_is_on_large_pages_when_that_is_wanted(launch, tmp_path: Path):
-    process = launch("--port", "free", "--port-file", "port", "--appendonly", "no", "--disable-thp", "no")
-    process.stdout.readline()
-    port = int((tmp_path / "port").read_text())
-
-    def prepared_kib() -> int:
-        """The room of all ranges that ask for large pages ("hg"): whether there are any is the system's."""
-        ranges = Path(f"/proc/{process.pid}/smaps").read_text().split("VmFlags:")
-        asking = [one for one, after in pairwise(ranges) if " hg " in after.partition("\n")[0] + " "]
-        return sum(int(one.partition("\nSize:")[2].split()[0]) for one in asking)
-
-    words = tuple(f"SETRANGE k{n} 999999 x" for n in range(16))
-    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
-    assert asked(port, *words).endswith(b":1000000\r\n+OK\r\n")
-    assert most // 2 < prepared_kib() < most
-    assert asked(port, "FLUSHALL", "MEMORY PURGE", *words, "BGSAVE").endswith(b"started\r\n+OK\r\n")
-    wait_until((tmp_path / "dump.rdb").exists)
-    assert most // 2 < prepared_kib() < most
 
 
 def test_print_config_says_what_would_be_and_does_not_start(launch, tmp_path: Path):

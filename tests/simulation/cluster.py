@@ -5,7 +5,7 @@
                         simulated disk       simulated disk
 
 The servers are real: event loop, group commit, log, snapshots, replication. Simulated are the clock, disks,
-network, the threads that sync and connect, and child processes, whose work is done when they are started.
+network, and the threads that sync, connect and write snapshots.
 A run is determined by the test, or by a seed; only replication IDs are random.
 """
 
@@ -22,16 +22,18 @@ from typing import Any
 from unittest.mock import patch
 
 from disk import Image, Platter, SimulatedFile, SimulatedFiles
-from network import InlineChild, InlineThread, Network, connection_class, pair
+from network import InlineThread, Network, connection_class, pair
 from server_life import SimulatedSync
+from snapshot_threads import SnapshotThreads
 from world import BIRTH_MS
 
 from headrace.engine.clock import SettableClock
+from headrace.persistence.rdb import encoder_thread
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server import main
 from headrace.server.config.config import Config
-from headrace.server.disk import group_commit, saving, startup
-from headrace.server.replication import full_sync, link_socket, replica_side
+from headrace.server.disk import group_commit, snapshot_job, startup
+from headrace.server.replication import link_socket, replica_side
 from portrait import Portrait, alive, differences, portrait
 from speaking import encoded
 
@@ -156,9 +158,13 @@ class Node:
         self.ask("REPLICAOF", "NO", "ONE")
 
     def turn(self) -> None:
-        """Run the timers, and a turn of the event loop."""
+        """Run the timers, some of a snapshot, and a turn of the event loop."""
+        loop = self.server.loop
         self.server.timers.run(self.clock.now_ms())
-        self.server.loop.run_once(0)
+        if loop.background is not None:
+            loop.background()
+        loop.run_once(0)
+        self.cluster.snapshots.end_some(self.cluster.chance)
 
 
 class Client:
@@ -234,14 +240,17 @@ class Cluster(contextlib.ExitStack):
         self.clock = SettableClock(BIRTH_MS)
         self.network = Network()
         self.threads = SyncThreads()
+        self.snapshots = SnapshotThreads()
         self.nodes: list[Node] = []
         connection = connection_class(self.network, self.port_of)
         inline = SimpleNamespace(Thread=InlineThread, Lock=threading.Lock)
+        snapshot_threading = SimpleNamespace(Thread=self.snapshots.create, Condition=threading.Condition)
         for module, name, value in (
             (startup, "reduced_gc", contextlib.nullcontext),
             (group_commit, "ThreadPoolExecutor", lambda *arguments: self.threads),
-            (saving, "Child", InlineChild),
-            (full_sync, "Child", InlineChild),
+            (encoder_thread, "threading", snapshot_threading),
+            (encoder_thread, "_lower_priority", lambda: None),
+            (snapshot_job, "system", self.snapshots.clock()),
             (link_socket, "threading", inline),
             (replica_side, "PrimaryConnection", connection),
             (replica_side, "time", SimpleNamespace(monotonic=lambda: 0.0)),

@@ -24,6 +24,7 @@ from disk import Image, SimulatedFile, SimulatedFiles
 from world import (
     NAMES,
     SNAPSHOT,
+    GradualBase,
     Item,
     LaterSync,
     Setup,
@@ -66,7 +67,7 @@ class Life:
         self.held = False  # the log has failed: no requests, no replies
         self.syncs: list[LaterSync] = []
         self.rewrite: PendingRewrite | None = None
-        self.rewritten = False  # the new base is complete
+        self.base: GradualBase | None = None  # of the rewrite; None if its file could not be created
         self.faults_until = 0
         self.ended = False
         self.engine, found = recovered_on(self.files, setup, now_ms)
@@ -185,6 +186,8 @@ class Life:
         chance = self.chance
         self.pass_time(chance.choice((0, 1, 10, 60, 60, 300, 1100, chance.choice((5000, 120_000)))))
         self.change_faults()
+        if self.base is not None:
+            self.base.run(chance.choice((0, 1, 3, 10)))
         if self.held:
             self.recover_from_trouble()
             return
@@ -284,30 +287,30 @@ class Life:
     # ---- rewrites and settings of the log
 
     def begin_rewrite(self) -> None:
-        """Begin a rewrite. The base, which a child would write, is written at once; commits follow."""
+        """Begin a rewrite. The base is written in steps, between commits."""
         assert self.log is not None
         self.commit()
         try:
             self.rewrite = self.log.begin_rewrite(self.setup.rdb_base)
         except HeadraceError:
             return
-        self.rewritten = False
-        with (
-            contextlib.suppress(OSError),
-            contextlib.closing(self.files.create(self.rewrite.temporary)) as file,
-        ):
-            self.write(file, log=True, rdb=self.rewrite.rdb)
-            file.sync()
-            self.rewritten = True
+        with contextlib.suppress(OSError):
+            file = self.files.create(self.rewrite.temporary)
+            self.base = GradualBase(file, self.engine.keyspace, self.setup, self.now, self.rewrite.rdb)
 
     def finish_rewrite(self) -> None:
-        """Finish the rewrite, as when the child has ended."""
+        """Write what is left of the base, and finish the rewrite."""
         assert self.log is not None
         rewrite, self.rewrite = self.rewrite, None
         assert rewrite is not None
-        self.log.finish_rewrite(rewrite, self.rewritten)
+        self.log.finish_rewrite(rewrite, self.finish_base())
         self.note_synced()
         self.acknowledge(self.log.commit([], self.now))
+
+    def finish_base(self) -> bool:
+        """Finish the base, if there is one; return whether it is complete."""
+        base, self.base = self.base, None
+        return base is not None and base.finish()
 
     def switch_off(self) -> None:
         """Run CONFIG SET appendonly no. The next start still reads the log as it is now."""
@@ -333,6 +336,7 @@ class Life:
         """Close the log. If it reports success everything is promised, whatever the policy."""
         assert self.log is not None
         self.commit()
+        self.finish_base()
         if self.log.close(True):
             self.promised.append((len(self.files.journal), len(self.states) - 1))
 

@@ -163,25 +163,6 @@ class InlineThread:
         self.target(*self.args)
 
 
-class InlineChild:
-    """Replaces a child process: the work, of the data at this moment, is done at once."""
-
-    pid = 0
-
-    def __init__(self, work: Callable[[], object], keep: int = -1) -> None:
-        self.reason = ""
-        try:
-            work()
-        except OSError as error:
-            self.reason = str(error)
-
-    def has_ended(self) -> bool:
-        return True
-
-    def kill(self) -> None:
-        pass
-
-
 def connection_class(network: Network, port_of: Callable[[object], int]) -> type[PrimaryConnection]:
     """Return a PrimaryConnection that connects by the network.
 

@@ -16,7 +16,7 @@ from headrace.replication.replica_link import ReplicaLink
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 EVERY = 1 if "HEADRACE_LONG" in os.environ else 5
 STEPS = [31, pytest.param(EVERY, marks=pytest.mark.slow)]  # bytes from one cut to the next
-ROUNDS_MAX = 60
+ROUNDS_MAX = 400
 
 # Requests whose effects are several records, transactions, and everything else that a group has.
 SCRIPT = [

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from random import Random
 
 from disk import SimulatedFile, SimulatedFiles
@@ -12,15 +15,19 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.file_names import LogFileNames
-from headrace.persistence.aof.rewrite import write_commands
+from headrace.persistence.aof.manifest import write_all
+from headrace.persistence.aof.rewrite import command_steps, write_commands
 from headrace.persistence.data_directory import File
 from headrace.persistence.rdb import versions
-from headrace.persistence.rdb.writer import write_rdb
+from headrace.persistence.rdb.output import RdbOutput
+from headrace.persistence.rdb.versions import RdbVersion
+from headrace.persistence.rdb.writer import rdb_steps, write_rdb
 from headrace.persistence.recovery import Recovered, recover
 from portrait import Portrait
 
 NAMES = LogFileNames()
 SNAPSHOT = "dump.rdb"
+ALL_STEPS = 1 << 30
 BIRTH_MS = 1_700_000_000_000
 
 Item = tuple[int, list[bytes]]
@@ -142,16 +149,53 @@ def write_keyspace(
     file: File, keyspace: Keyspace, setup: Setup, now_ms: int, *, log: bool, rdb: bool
 ) -> None:
     """Write a keyspace as the base of a log or as a snapshot."""
-
-    def sink(data: bytes | bytearray | memoryview) -> None:
-        left = memoryview(data)
-        while len(left):
-            left = left[file.write(left) :]
-
+    sink = partial(write_all, file)
     if rdb:
         write_rdb(keyspace, sink, version=versions.by_name(setup.version), now_ms=now_ms, aof_base=log)
     else:
         write_commands(keyspace, sink, now_ms, setup.timestamps)
+
+
+class GradualBase:
+    """The base of a log, of the present data, that is written in steps while requests are executed."""
+
+    def __init__(self, file: File, keyspace: Keyspace, setup: Setup, now_ms: int, rdb: bool) -> None:
+        self.file = file
+        self.keyspace = keyspace
+        self.failed = False
+        self.image = keyspace.freeze(now_ms, step_bytes=1)
+        sink = partial(write_all, file)
+        if rdb:
+            self.steps = self._rdb_steps(RdbOutput(sink), versions.by_name(setup.version))
+        else:
+            self.steps = command_steps(self.image, sink, setup.timestamps)
+
+    def _rdb_steps(self, out: RdbOutput, version: RdbVersion) -> Iterator[int]:
+        for step in rdb_steps(self.image, out, version=version, aof_base=True):
+            out.flush()  # not only at the end, which is what these few data come to
+            yield step
+        out.end(True)
+
+    def run(self, steps: int) -> None:
+        """Write so many steps, unless the disk has failed."""
+        if not self.failed:
+            try:
+                for _ in islice(self.steps, steps):
+                    pass
+            except OSError:
+                self.failed = True
+
+    def finish(self) -> bool:
+        """Write the rest and sync it; return whether all of that has worked."""
+        self.run(ALL_STEPS)
+        self.keyspace.release(self.image)
+        with contextlib.closing(self.file):
+            if not self.failed:
+                try:
+                    self.file.sync()
+                except OSError:
+                    self.failed = True
+        return not self.failed
 
 
 def known_ids(shown: Portrait) -> list[bytes]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.console.replication_stats import primary_of, replicas_of
-from headrace.console.server_stats import GroupStats, ServerStats, StreamStats
+from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, running_snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 GAUGE, COUNTER, SUMMARY = "gauge", "counter", "summary"
@@ -192,6 +192,10 @@ def _server(out: Exposition, stats: ServerStats) -> None:
             value = STATUS.get(info.get(source, ""), info.get(source))
             if is_number(value):
                 out.add(f"redis_{name}", kind, about, value)
+    running = running_snapshot(info)
+    if running is not None:
+        about = "The share of a snapshot or rewrite that is written, while there is one."
+        out.add("headrace_snapshot_progress_ratio", GAUGE, about, running.share, {"what": running.what})
     now, uptime = stats.number("server_time_usec"), stats.number("uptime_in_seconds")
     if now is not None and uptime is not None:
         out.add("redis_start_time_seconds", GAUGE, "When the server started.", int(now / 1e6 - uptime))

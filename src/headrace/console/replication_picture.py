@@ -33,6 +33,12 @@ def replication_lines(info: Mapping[str, str]) -> list[Text]:
     return lines
 
 
+def progress_bar(share: float) -> Text:
+    """Return a bar for a share from 0 to 1."""
+    filled = round(share * BAR_CELLS)
+    return Text("▇" * filled, styles.DONE) + Text("▁" * (BAR_CELLS - filled), styles.WAITING)
+
+
 def primary_line(link: PrimaryLink) -> Text:
     """Return the line about a replica's link to its primary."""
     text = Text("replica of ", styles.GREY)
@@ -42,9 +48,7 @@ def primary_line(link: PrimaryLink) -> Text:
         total = link.total_bytes or 0
         if total:
             share = min(link.synced_bytes / total, 1)
-            filled = round(share * BAR_CELLS)
-            text.append("▇" * filled, styles.DONE)
-            text.append("▁" * (BAR_CELLS - filled), styles.WAITING)
+            text.append(progress_bar(share))
             text.append(f"  {share:.0%} of {styles.format_size(total)}")
         else:
             text.append(styles.format_size(link.synced_bytes))

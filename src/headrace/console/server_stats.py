@@ -7,7 +7,7 @@ bounded size, so that other clients are not blocked. A value that the server doe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError
@@ -70,6 +70,14 @@ class StreamStats:
 
 
 @dataclass
+class RunningSnapshot:
+    """A snapshot or rewrite that is being written; share is from 0 to 1."""
+
+    what: str
+    share: float
+
+
+@dataclass
 class ServerStats:
     """Statistics of a server: the fields of INFO, and its streams.
 
@@ -113,6 +121,18 @@ def read_info(send: SendPipeline) -> dict[str, str]:
         raise HeadraceError(f"the server rejected INFO: {reply}")
     lines = reply.decode(errors="backslashreplace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def running_snapshot(info: Mapping[str, str]) -> RunningSnapshot | None:
+    """Return what INFO says of a snapshot or rewrite that is being written; None if there is none."""
+    names = (("rdb_bgsave_in_progress", "snapshot"), ("aof_rewrite_in_progress", "rewrite of the log"))
+    what = next((what for name, what in names if info.get(name) == "1"), None)
+    if what is None:
+        return None
+    try:
+        return RunningSnapshot(what, min(float(info.get("current_fork_perc", "0")) / 100, 1.0))
+    except ValueError:
+        return RunningSnapshot(what, 0.0)
 
 
 def databases(info: dict[str, str]) -> list[int]:

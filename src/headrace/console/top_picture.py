@@ -10,6 +10,7 @@ Rates are computed from two readings. An unknown value is a dash, never 0.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len
@@ -20,9 +21,9 @@ from rich.text import Text
 from headrace.console import styles
 from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import printable
-from headrace.console.replication_picture import replication_lines
+from headrace.console.replication_picture import progress_bar, replication_lines
 from headrace.console.rich_text import line
-from headrace.console.server_stats import GroupStats, ServerStats, StreamStats
+from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, running_snapshot
 from headrace.plurals import plural
 
 RATES_KEPT = 8  # readings in the line of blocks
@@ -159,8 +160,23 @@ def sort_key(history: History, stream: StreamStats, order: str) -> tuple[float, 
 
 
 def head_lines(history: History, stats: ServerStats, address: str) -> list[Text]:
-    """Return the lines about the whole server and its replication."""
-    return [server_lines(history, stats, address), *replication_lines(stats.info)]
+    """Return the lines about the whole server, its snapshot and its replication."""
+    return [
+        server_lines(history, stats, address),
+        *snapshot_lines(stats.info),
+        *replication_lines(stats.info),
+    ]
+
+
+def snapshot_lines(info: Mapping[str, str]) -> list[Text]:
+    """Return the line about a snapshot or rewrite that is being written, if there is one."""
+    running = running_snapshot(info)
+    if running is None:
+        return []
+    text = Text(f"{running.what} ", styles.PENDING)
+    text.append(progress_bar(running.share))
+    text.append(f"  {running.share:.0%}")
+    return [text]
 
 
 def server_lines(history: History, stats: ServerStats, address: str) -> Text:

@@ -26,6 +26,7 @@ from headrace.server.config.rewrite import rewrite
 from headrace.server.disk import persistence_info
 from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.saving import SaveManager
+from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.disk.startup import Startup
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe import heap, memory_limit
@@ -46,6 +47,7 @@ class ServerHost(ServerInterface):
     startup: Startup
     durability: Durability
     saving: SaveManager
+    snapshot_for_replicas: Callable[[], SnapshotJob | None]
 
     def __init__(self, config: Config, stop: Callable[[], None]) -> None:
         super().__init__(Settings())
@@ -284,7 +286,11 @@ class ServerHost(ServerInterface):
 
     def _persistence(self) -> Section:
         return persistence_info.fields(
-            self.saving, self.durability, self.startup, self.loop.engine.keyspace.now
+            self.saving,
+            self.durability,
+            self.startup,
+            self.saving.running or self.snapshot_for_replicas(),
+            self.loop.engine.keyspace.now,
         )
 
     def _stats(self) -> Section:
@@ -297,7 +303,7 @@ class ServerHost(ServerInterface):
             ("instantaneous_output_kbps", f"{rates[2] / 1024:.2f}"),
             ("rejected_connections", self.rejected),
             *self.replication.counters(),
-            ("latest_fork_usec", self.saving.fork_us),
+            ("latest_fork_usec", 0),
         ]
 
     def _rates(self) -> tuple[float, float, float]:

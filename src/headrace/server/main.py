@@ -81,8 +81,6 @@ def serve(arguments: list[str]) -> int:
         return 0
     if config.flag("disable-thp"):
         heap.disable_large_pages()
-    else:
-        heap.use_large_pages()
     server = Server(config)
     with signal_handlers(server):
         server.open()
@@ -121,10 +119,13 @@ class Server:
         self.disk = DiskDirectory(config.text("dir"))
         self.startup = Startup(config, self.engine, self.loop, self.disk, self.is_ending)
         self.durability = Durability(config, self.engine, self.loop, self.disk, self.wake)
-        self.saving = SaveManager(config, self.engine, self.disk, self.durability, self.clock.now_ms())
+        self.saving = SaveManager(
+            config, self.engine, self.loop, self.disk, self.durability, self.wake, self.clock.now_ms()
+        )
         self.host.startup, self.host.durability, self.host.saving = self.startup, self.durability, self.saving
         self.replication = self._make_replication()
         self.host.replication = self.replication
+        self.host.snapshot_for_replicas = self.replication.snapshot_job
         self.timers = Timers(config, self.host, self.loop, self.durability, self.saving, self.replication)
         self.saving.run_timer_now = self.loop.run_timer_now
         self.wake_sender, self.wake_receiver = socket.socketpair()
@@ -140,6 +141,7 @@ class Server:
             self.loop,
             self.durability,
             lambda: self.disk.path(f"temp-{os.getpid()}-replicas.rdb"),
+            self.wake,
         )
         replica_side = ReplicaSide(
             self.engine,
@@ -282,7 +284,7 @@ class Server:
             self.wake_sender.send(b".")
 
     def close(self) -> None:
-        """Kill the child, sync the log, close the sockets and remove the files."""
+        """Cancel snapshots, sync the log, close the sockets and remove the files."""
         self.replication.close()
         self.saving.kill()
         self.durability.close()
@@ -352,6 +354,7 @@ class Server:
 
     def _on_wake(self) -> None:
         self.wake_receiver.recv(4096)
+        self.loop.run_timer_now()  # a thread may have ended a snapshot
         self.metrics.accept_pending()
 
     def _make_room_for_clients(self) -> None:

@@ -2,7 +2,7 @@
 
     command        a command that is expected to be slow
     fast-command   a command that is expected to be fast
-    fork           copying the process for a snapshot
+    snapshot       the start of a snapshot, which notes all keys
 
 For each event the latest 160 samples are kept, at most one for each second: the worst of that second.
 """

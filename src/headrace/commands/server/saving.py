@@ -64,7 +64,7 @@ def run_save(call: Call) -> None:
 
 
 def run_bgsave(call: Call) -> None:
-    """BGSAVE: write a snapshot of this moment in a child process."""
+    """BGSAVE: write a snapshot of this moment between requests."""
     arguments: Arguments = call.arguments()
     schedule = arguments.take_flag(b"SCHEDULE")
     if arguments.has_more():
@@ -78,7 +78,7 @@ def run_lastsave(call: Call) -> None:
 
 
 def run_bgrewriteaof(call: Call) -> None:
-    """BGREWRITEAOF: rewrite the log from the present data, in a child process."""
+    """BGREWRITEAOF: rewrite the log from the present data, between requests."""
     call.reply.simple(call.server.rewrite_log())
 
 

@@ -150,7 +150,7 @@ _GENERAL = [
         "disable-thp",
         Flag(),
         "yes",
-        "Keep memory on small pages; no: on large ones, so that forks are short.",
+        "Keep memory on small pages; no: on those that the system chooses.",
         mutable=False,
     ),
     Directive(
@@ -215,7 +215,7 @@ _GENERAL = [
         "no-appendfsync-on-rewrite",
         Flag(),
         "no",
-        "Do not sync the log while a child writes: a power failure may lose more.",
+        "Do not sync the log while a snapshot is written: a power failure may lose more.",
     ),
     Directive(
         "notify-keyspace-events",
@@ -249,6 +249,12 @@ _GENERAL = [
         Choice(tuple(version.name for version in VERSIONS)),
         "compatible",
         "The format of streams in snapshots: for Redis 7.0, or for newer versions.",
+    ),
+    Directive(
+        "snapshot-effort",
+        Number(1, 100),
+        "25",
+        "Percent of the event loop's time for a snapshot while clients send requests.",
     ),
     Directive("rdbchecksum", Flag(), "yes", "End snapshots with a checksum."),
     Directive("rdbcompression", Flag(), "yes", "Compress long strings in snapshots."),

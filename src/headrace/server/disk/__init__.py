@@ -1,1 +1,1 @@
-"""The disk: start-up, group commit of the log, snapshots in a child process."""
+"""The disk: start-up, group commit of the log, snapshots between requests."""

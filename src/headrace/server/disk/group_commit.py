@@ -183,8 +183,8 @@ class Durability:
         if self.log is not None:
             self._configure(self.log)
 
-    def set_child_writing(self, on: bool) -> None:
-        """Note that a child process has started or stopped writing to the disk."""
+    def set_job_writing(self, on: bool) -> None:
+        """Note that a snapshot or rewrite has started or stopped writing to the disk."""
         if self.log is not None:
             self.log.sync_paused = on and self.config.flag("no-appendfsync-on-rewrite")
 

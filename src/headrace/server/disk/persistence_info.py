@@ -1,15 +1,24 @@
-"""INFO persistence: Redis's fields, for the log, snapshots and child processes."""
+"""INFO persistence: Redis's fields, for the log and snapshots."""
 
 from __future__ import annotations
 
 from headrace.commands.server_interface import Section
 from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.saving import REWRITE, SNAPSHOT, SaveManager
+from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.disk.startup import Startup
 
 
-def fields(saving: SaveManager, durability: Durability, startup: Startup, now: int) -> Section:
-    """Return all fields; now is milliseconds since 1970."""
+def fields(
+    saving: SaveManager, durability: Durability, startup: Startup, job: SnapshotJob | None, now: int
+) -> Section:
+    """Return all fields.
+
+    Args:
+        job: the snapshot that is being written, also if it is for replicas.
+        now: in milliseconds since 1970.
+    """
+    done, total = (0, 0) if job is None else (job.keys_written, job.key_count)
     loading = durability.engine.write_gate.loading
     rows: Section = [
         ("loading", int(loading)),
@@ -17,9 +26,9 @@ def fields(saving: SaveManager, durability: Durability, startup: Startup, now: i
         ("current_cow_peak", 0),
         ("current_cow_size", 0),
         ("current_cow_size_age", 0),
-        ("current_fork_perc", "0.00"),
-        ("current_save_keys_processed", 0),
-        ("current_save_keys_total", 0),
+        ("current_fork_perc", "0.00" if job is None else f"{100 * job.share_done():.2f}"),
+        ("current_save_keys_processed", done),
+        ("current_save_keys_total", total),
         *snapshot_fields(saving, startup, now),
         *rewrite_fields(saving, durability, now),
         ("module_fork_in_progress", 0),
@@ -79,5 +88,5 @@ def log_fields(saving: SaveManager, durability: Durability) -> Section:
 
 
 def seconds_running(saving: SaveManager, job: str, now: int) -> int:
-    """Return for how many seconds the child has done that job; -1 if it does not."""
+    """Return for how many seconds that job has been running; -1 if it is not."""
     return (now - saving.started_ms) // 1000 if saving.job == job else -1

@@ -1,9 +1,9 @@
-"""Snapshots and rewrites of the log: in a child process, or at once while all clients wait.
+"""Snapshots and rewrites of the log: between requests (snapshot_job.py), or at once while all clients wait.
 
-    requested, due ──→ queued ──(between two turns)──→ child ──(it has ended)──→ its file is used, or removed
+    requested, due ──→ queued ──(between two turns)──→ job ──(it has ended)──→ its file is used, or removed
 
-A child starts only between two turns: then memory holds whole transactions, and all of them are in the log.
-There is one child at a time.
+A job starts only between two turns: then memory holds whole transactions, and all of them are in the log.
+There is one job at a time, also beside a snapshot for replicas.
 """
 
 from __future__ import annotations
@@ -11,29 +11,32 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from headrace import system
 from headrace.commands.server.saving import OtherChildRunning, RewriteRunning, SaveRunning
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
+from headrace.keyspace.image import KeyspaceImage
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
-from headrace.persistence.aof.rewrite import write_commands
+from headrace.persistence.aof.rewrite import command_steps, write_commands
 from headrace.persistence.data_directory import DataDirectory, File, write_file
+from headrace.persistence.rdb.encoder_thread import EncoderThread
+from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import RdbVersion, by_name
-from headrace.persistence.rdb.writer import write_rdb
+from headrace.persistence.rdb.writer import rdb_steps, write_rdb
 from headrace.server.config.config import Config
-from headrace.server.disk.child_process import Child
 from headrace.server.disk.group_commit import Durability
+from headrace.server.disk.snapshot_job import SnapshotJob, Steps
+from headrace.server.loop.event_loop import EventLoop
 
 SAVE_RETRY_MS = 5_000  # after a failed snapshot by a `save` rule
 REWRITE_RETRY_MS = 1_000  # after a failed rewrite; doubled each time
 NEEDED_RETRY_MAX_MS = 10_000  # for a rewrite without which there is no log
 GROWTH_RETRY_MAX_MS = 600_000  # for a rewrite that only saves space
 WRITEBACK_BYTES = 4 << 20  # of a large file, between two hints to write them back
-TEMPORARY = re.compile(r"temp-(\d+)(?:-[a-z]+)?\.rdb")  # of snapshots, also those of replication
+TEMPORARY = re.compile(r"temp-(\d+)(?:-[a-z0-9]+)?\.rdb")  # of snapshots, also those of replication
 
 SNAPSHOT, REWRITE = "snapshot", "rewrite of the log"
 
@@ -50,20 +53,29 @@ class SaveManager:
     """Schedules snapshots and log rewrites, and keeps their results."""
 
     def __init__(
-        self, config: Config, engine: Engine, files: DataDirectory, durability: Durability, now: int
+        self,
+        config: Config,
+        engine: Engine,
+        loop: EventLoop,
+        files: DataDirectory,
+        durability: Durability,
+        wake: Callable[[], None],
+        now: int,
     ) -> None:
+        """wake: makes the event loop run a turn; called from other threads."""
         self.config = config
         self.engine = engine
+        self.loop = loop
+        self.wake = wake
         self.files = files
         self.durability = durability
         # Makes tick() run soon: the client's reply says that the job has started.
         self.run_timer_now: Callable[[], None] = lambda: None
         # Replication: auxiliary fields of a snapshot, its position in the stream.
         self.snapshot_fields: Callable[[], dict[bytes, bytes]] = dict
-        self.fork_us = 0  # time that the last fork took
-        self.child: Child | None = None
-        self.start_unlogged = False  # logged by the next tick(), to keep the fork short
-        self.job = ""  # what the child does: SNAPSHOT, REWRITE or empty
+        self.running: SnapshotJob | None = None
+        self.jobs_started = 0
+        self.job = ""  # what the running job does: SNAPSHOT, REWRITE or empty
         self.file_name = ""  # the file that it writes
         self.started_ms = 0
         self.changes_at_start = 0
@@ -93,14 +105,14 @@ class SaveManager:
         return self.engine.keyspace.changes - self.saved_changes
 
     def is_running(self, job: str) -> bool:
-        """Return whether a child does that job, or is about to start."""
-        return self.job == job or (self.child is None and self.queued[:1] == [job])
+        """Return whether that job is running, or is about to start."""
+        return self.job == job or (self.running is None and self.queued[:1] == [job])
 
     def background_save(self, schedule: bool) -> bytes:
         """Run BGSAVE; return its reply."""
         if self.is_running(SNAPSHOT):
             raise SaveRunning()
-        if self.child is not None or self.queued:
+        if self.running is not None or self.queued:
             if not schedule:
                 raise OtherChildRunning()
             self._enqueue(SNAPSHOT)
@@ -114,7 +126,7 @@ class SaveManager:
             raise NoLogToRewrite()
         if self.is_running(REWRITE):
             raise RewriteRunning()
-        waits = self.child is not None or bool(self.queued)
+        waits = self.running is not None or bool(self.queued)
         self._enqueue(REWRITE)
         return b"Background append only file rewriting " + (b"scheduled" if waits else b"started")
 
@@ -165,20 +177,17 @@ class SaveManager:
     # Schedule.
 
     def tick(self, now: int) -> None:
-        """Finish a child that has ended, and start a job that is queued or due. Called between two turns."""
-        if self.child is not None and self.start_unlogged:
-            self.start_unlogged = False
-            logging.getLogger("headrace").info("%s started by process %d", self.job, self.child.pid)
-        if self.child is not None and self.child.has_ended():
-            self._end_child(now)
-        if self.child is None and not self.queued:
+        """Finish a job that has ended, and start one that is queued or due. Called between two turns."""
+        if self.running is not None and self.running.has_ended():
+            self._end_job(now)
+        if self.running is None and not self.queued:
             self._enqueue_due(now)
-        if self.child is None and self.queued:
+        if self.running is None and self.queued and self.engine.keyspace.image is None:
             self._start(self.queued.pop(0), now)
 
     def ms_until_due(self, now: int, interval: int) -> int:
         """Return in how many milliseconds tick() must run at the latest; -1 for never."""
-        if self.child is not None or self.queued or self._log_needs_rewrite():
+        if self.running is not None or self.queued or self._log_needs_rewrite():
             return interval
         changes = self.changes()
         waits = [s * 1000 + 1 - (now - self.saved_ms) for s, n in self.config.save_rules() if changes >= n]
@@ -211,7 +220,7 @@ class SaveManager:
         base = log.base_size or 1
         return log.size * 100 // base - 100 >= percentage
 
-    # The child process.
+    # Jobs.
 
     def _start(self, job: str, now: int) -> None:
         self.started_ms = now
@@ -219,8 +228,7 @@ class SaveManager:
         try:
             if job == SNAPSHOT:
                 self.save_tried_ms = now
-                name = temporary_name()
-                self._fork(name, lambda: self._replace_snapshot(name, now))
+                self._start_snapshot(now)
             else:
                 self.rewrite_tried_ms = now
                 self._start_rewrite(now)
@@ -228,33 +236,75 @@ class SaveManager:
             self._failed(job, describe_error(wrong))
             return
         self.job = job
-        self.start_unlogged = True
-        self.durability.set_child_writing(True)
+        self.durability.set_job_writing(True)
+        logging.getLogger("headrace").info("%s started", job)
+
+    def _start_snapshot(self, now: int) -> None:
+        self.jobs_started += 1
+        name = f"temp-{os.getpid()}-{self.jobs_started}.rdb"
+
+        def replace_last() -> None:
+            self.files.rename(name, self.config.text("dbfilename"))
+            self.files.sync_directory("")
+
+        self._launch(name, False, self._rdb_writer(False, self.snapshot_fields()), replace_last, now)
 
     def _start_rewrite(self, now: int) -> None:
         log = self.durability.log
         if log is None:
             raise HeadraceError("the log is off")
         log.restore_directory()
-        self.rewrite = log.begin_rewrite(self.config.flag("aof-use-rdb-preamble"))
-        name = self.rewrite.temporary
-        self._fork(name, lambda: write_file(self.files, name, lambda file: self._write_base(file, now)))
+        as_rdb = self.config.flag("aof-use-rdb-preamble")
+        self.rewrite = log.begin_rewrite(as_rdb)
+        writer = self._rdb_writer(True, {}) if as_rdb else self._command_writer()
+        self._launch(self.rewrite.temporary, True, writer, lambda: None, now)
 
-    def _fork(self, name: str, job: Callable[[], None]) -> None:
-        """Start a child that writes the file of that name."""
+    def _launch(
+        self,
+        name: str,
+        aof_base: bool,
+        steps_for: Callable[[EncoderThread], Steps],
+        publish: Callable[[], None],
+        now: int,
+    ) -> None:
+        """Start a job that writes the file of that name."""
         self.file_name = name
-        before = system.monotonic_ns()
-        self.child = Child(job)
-        self.fork_us = (system.monotonic_ns() - before) // 1000
-        self.engine.timing.record_event(b"fork", self.fork_us // 1000, self.engine.keyspace.now)
+        file = self.files.create(name)
+        try:
+            thread = EncoderThread(self._sink(file, aof_base), close=file.close, on_progress=self.wake)
+        except RuntimeError as error:
+            file.close()
+            raise HeadraceError(str(error)) from None
+        effort = self.config.number("snapshot-effort")
+        self.running = SnapshotJob(
+            self.loop, self.engine, effort, thread, steps_for(thread), file.sync, publish, now
+        )
 
-    def _end_child(self, now: int) -> None:
-        """Use or discard the result of a child that has ended."""
-        child, job = self.child, self.job
-        assert child is not None
-        self.child, self.job = None, ""
-        self.durability.set_child_writing(False)
-        reason = child.reason
+    def _rdb_writer(self, aof_base: bool, fields: dict[bytes, bytes]) -> Callable[[EncoderThread], Steps]:
+        def steps_for(thread: EncoderThread) -> Steps:
+            out = RdbOutput(thread.put, self.config.flag("rdbcompression"), deferred=True)
+
+            def steps(image: KeyspaceImage) -> Iterator[int]:
+                yield from rdb_steps(image, out, version=self.rdb_version(), aof_base=aof_base, aux=fields)
+                out.end(self.config.flag("rdbchecksum"))
+
+            return steps
+
+        return steps_for
+
+    def _command_writer(self) -> Callable[[EncoderThread], Steps]:
+        timestamps = self.config.flag("aof-timestamp-enabled")
+        return lambda thread: (
+            lambda image: command_steps(image, lambda piece: thread.put(bytes(piece)), timestamps)
+        )
+
+    def _end_job(self, now: int) -> None:
+        """Use or discard the result of a job that has ended."""
+        running, job = self.running, self.job
+        assert running is not None
+        self.running, self.job = None, ""
+        self.durability.set_job_writing(False)
+        reason = running.reason
         if not reason:
             try:
                 self._complete(job, now)
@@ -294,18 +344,18 @@ class SaveManager:
         logging.getLogger("headrace").error("%s failed: %s", job, reason)
 
     def cancel_all(self) -> None:
-        """Kill the child and clear the queue, before the server ends."""
+        """Cancel the running job and clear the queue, before the server ends."""
         self.queued.clear()
         self.kill()
 
     def kill(self) -> None:
-        """Kill the child and remove its file."""
-        if self.child is None:
+        """Cancel the running job and remove its file."""
+        if self.running is None:
             return
-        self.child.kill()
+        self.running.kill()
         job = self.job
-        self.child, self.job = None, ""
-        self.durability.set_child_writing(False)
+        self.running, self.job = None, ""
+        self.durability.set_job_writing(False)
         if job == SNAPSHOT:
             self._remove(self.file_name)
         else:
@@ -321,10 +371,7 @@ class SaveManager:
     # Files.
 
     def _replace_snapshot(self, name: str, now: int) -> None:
-        """Write a snapshot under that name and rename it over the last one. Raises OSError.
-
-        Freeing the pages of a large old file takes a while, so a child does that, too.
-        """
+        """Write a snapshot under that name and rename it over the last one. Raises OSError."""
         write_file(self.files, name, lambda file: self._write_rdb(file, now, aof_base=False))
         self.files.rename(name, self.config.text("dbfilename"))
         self.files.sync_directory("")

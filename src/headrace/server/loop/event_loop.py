@@ -1,7 +1,8 @@
 """The event loop. One turn does this, in this order:
 
-    timer → poll → read requests from ready sockets → time out blocked clients → execute, within a budget
-          → clients woken by other requests → commit: write the log, as durable as promised → send replies
+    timer → background work → poll → read requests from ready sockets → time out blocked clients
+          → execute, within a budget → clients woken by other requests
+          → commit: write the log, as durable as promised → send replies
 
 A client that sends one request at a time pays for a whole turn, so each step checks for work before it
 calls the interpreter.
@@ -67,6 +68,9 @@ class EventLoop:
     clock_watch: ClockWatch
     # writes executed changes to the log before any reply is sent; returns whether they are safe
     commit: Public[Callable[[], bool] | None]
+    # work between turns: does some of it, and returns in how many ms to call it again at the latest; negative
+    # if that can wait for other work. None: no work
+    background: Public[Callable[[], int] | None]
     commit_required: Public[cython.bint]  # call commit in this turn even if nothing was changed
     timer_idle_from: cython.longlong  # ms; the timer has nothing to do from then until the next
     timer_idle_until: cython.longlong
@@ -92,7 +96,7 @@ class EventLoop:
     p: cython.p_uchar
 
     def __init__(self, engine: Engine, clock: RealClock) -> None:
-        self.engine, self.clock, self.commit = engine, clock, None
+        self.engine, self.clock, self.commit, self.background = engine, clock, None, None
         self.commit_required = self.interrupted = False
         self.timer_idle_from = self.timer_idle_until = 0
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
@@ -162,6 +166,10 @@ class EventLoop:
                 wait = self.timer_idle_until - now
             else:
                 wait = timer(now)
+            if self.background is not None:
+                again = self.background()
+                if again >= 0 and (wait < 0 or again < wait):
+                    wait = again
             self.run_once(wait)
             descriptors.run_signal_handlers()
         self.interrupted = False

@@ -1,7 +1,7 @@
-"""A snapshot for replicas: a child process writes it; the server passes it on.
+"""A snapshot for replicas: a job writes it (disk/snapshot_job.py); the server passes it on.
 
-    child ── pipe ──▶ server ──▶ every replica of the group       $EOF:<mark> <snapshot> <mark>
-    child ── file ──▶ server ──▶ each replica at its own pace     $<bytes> <snapshot>
+    job ── pipe ──▶ server ──▶ every replica of the group       $EOF:<mark> <snapshot> <mark>
+    job ── file ──▶ server ──▶ each replica at its own pace     $<bytes> <snapshot>
 
 The first form needs no disk, and replicas that announced `capa eof`. The snapshot is that of one position
 of the stream: the stream continues there.
@@ -15,22 +15,16 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from headrace.persistence.aof.log_files import describe_error
+from headrace.persistence.descriptor_writer import DescriptorWriter
+from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.replication.primary import RECEIVES, Replica
-from headrace.server.disk.child_process import Child
+from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.loop.event_loop import EventLoop
 
 READ_BYTES = 64 * 1024
 AHEAD_BYTES = 256 * 1024  # that one replica has not read: then the others wait for it
+FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 MARK_BYTES = 20  # shown as 40 hexadecimal digits
-
-Sink = Callable[[bytes | memoryview], object]
-
-
-def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all bytes to a blocking descriptor."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
 
 
 class FullSync:
@@ -40,19 +34,21 @@ class FullSync:
         self,
         loop: EventLoop,
         replicas: list[Replica],
-        write: Callable[[Sink], object],
+        start: Callable[[EncoderThread], SnapshotJob],
         path: str,
         complete: Callable[[Replica], None],
+        wake: Callable[[], None],
     ) -> None:
-        """Fork the child.
+        """Start the snapshot.
 
         Args:
-            write: writes the snapshot of the present data to a sink; called in the child.
+            start: starts the snapshot of the present data, which the thread writes.
             path: of the temporary file; empty: use a pipe.
             complete: called for each replica to which the whole snapshot was sent.
+            wake: makes the event loop run a turn; called from the thread.
 
         Raises:
-            OSError: if there can be no child or no file.
+            OSError: if there can be no file, pipe or thread.
         """
         self.loop = loop
         self.replicas = replicas
@@ -63,18 +59,23 @@ class FullSync:
         self._path = path
         self._reading = False
         self._ended = False  # the pipe
-        if path:
-            self._read_end = -1
-            self.child = Child(lambda: self._write_file(write))
-            return
-        self._read_end, write_end = os.pipe()
+        self._read_end = -1
+        descriptor = os.open(path, FILE_FLAGS, 0o600) if path else self._open_pipe()
+        writer = DescriptorWriter(descriptor)
         try:
-            self.child = Child(lambda: write(lambda data: write_all(write_end, data)), keep=write_end)
-        except OSError:
-            os.close(self._read_end)
-            raise
-        finally:
-            os.close(write_end)
+            thread = EncoderThread(
+                writer.write,
+                unblock=writer.cancel,
+                close=lambda: os.close(descriptor),
+                on_progress=wake,
+            )
+        except RuntimeError as error:
+            os.close(descriptor)
+            self._close_pipe()
+            raise OSError(str(error)) from None
+        self.job = start(thread)
+        if path:
+            return
         os.set_blocking(self._read_end, False)
         self.mark = os.urandom(MARK_BYTES).hex().encode()
         for replica in replicas:
@@ -83,10 +84,10 @@ class FullSync:
             self._send(replica, b"$EOF:%s\r\n" % self.mark)
         self._set_reading(True)
 
-    def _write_file(self, write: Callable[[Sink], object]) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        write(lambda data: write_all(descriptor, data))
-        os.close(descriptor)
+    def _open_pipe(self) -> int:
+        """Open the pipe; return the end that is written to."""
+        self._read_end, write_end = os.pipe()
+        return write_end
 
     @property
     def through_pipe(self) -> bool:
@@ -134,14 +135,14 @@ class FullSync:
     # The end.
 
     def tick(self) -> None:
-        """Finish when the child has ended."""
-        if self.done or (self.through_pipe and not self._ended) or not self.child.has_ended():
+        """Finish when the snapshot is written."""
+        if self.done or (self.through_pipe and not self._ended) or not self.job.has_ended():
             if not self.done and all(replica.connection.closed for replica in self.replicas):
                 self.cancel()
             return
         self._close_pipe()
-        if self.child.reason:
-            self._fail(self.child.reason)
+        if self.job.reason:
+            self._fail(self.job.reason)
         elif self.through_pipe:
             for replica in self.replicas:
                 self._send(replica, self.mark)
@@ -189,11 +190,11 @@ class FullSync:
             self._read_end = -1
 
     def cancel(self) -> None:
-        """Kill the child and close the replicas that wait for its snapshot."""
+        """Cancel the snapshot and close the replicas that wait for its snapshot."""
         if self.done:
             return
         self.done = True
-        self.child.kill()
+        self.job.kill()
         self._close_pipe()
         self._remove_file()
         for replica in self.replicas:

@@ -7,24 +7,28 @@ PSYNC ─▶ can continue? ── yes ─▶ +CONTINUE ────────�
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, to_text
+from headrace.keyspace.image import KeyspaceImage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.rdb import versions
-from headrace.persistence.rdb.writer import write_rdb
+from headrace.persistence.rdb.encoder_thread import EncoderThread
+from headrace.persistence.rdb.output import RdbOutput
+from headrace.persistence.rdb.writer import rdb_steps
 from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, Primary, Replica
 from headrace.replication.snapshot_fields import encode_position
 from headrace.replication.translation import WholeDatabase
 from headrace.server.config.config import Config
 from headrace.server.disk.group_commit import Durability
+from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.loop.client_limits import OutputBufferLimits
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe.logs import NOTICE
-from headrace.server.replication.full_sync import FullSync, Sink
+from headrace.server.replication.full_sync import FullSync
 
 SENT_BYTES = 256 * 1024  # of the stream, which one replica has not read yet; more stay in the backlog
 KEEPALIVE_MS = 1000
@@ -68,17 +72,20 @@ class PrimarySide:
         loop: EventLoop,
         durability: Durability,
         temporary_path: Callable[[], str],
+        wake: Callable[[], None],
     ) -> None:
         """Serve replicas.
 
         Args:
             temporary_path: returns where a snapshot for replicas may be written.
+            wake: makes the event loop run a turn; called from other threads.
         """
         self.config = config
         self.engine = engine
         self.loop = loop
         self.durability = durability
         self.temporary_path = temporary_path
+        self.wake = wake
         self.primary = Primary(engine.keyspace)
         self.known: dict[Session, Replica] = {}  # by session: those that have sent REPLCONF
         self.sync: FullSync | None = None
@@ -271,6 +278,8 @@ class PrimarySide:
 
     def _is_snapshot_due(self, waiting: list[Replica], now: int) -> bool:
         """Return whether to make a snapshot now, or to wait for more replicas that can share it."""
+        if self.engine.keyspace.image is not None:
+            return False  # another snapshot is being written
         if not self.config.flag("repl-diskless-sync"):
             return True
         most = self.config.number("repl-diskless-sync-max-replicas")
@@ -301,26 +310,33 @@ class PrimarySide:
             self.sync = FullSync(
                 self.loop,
                 waiting,
-                lambda sink: self._write_snapshot(sink, now, fields, without_keys),
+                lambda thread: self._start_snapshot(thread, now, fields, without_keys),
                 "" if diskless else self.temporary_path(),
                 self._on_snapshot_sent,
+                self.wake,
             )
         except OSError as error:
             LOG.error("no snapshot for replicas: %s", error)
             for replica in waiting:
                 self.loop.drop(replica.connection)
 
-    def _write_snapshot(self, sink: Sink, now: int, fields: dict[bytes, bytes], without_keys: bool) -> None:
-        if without_keys:
-            self.engine.keyspace.flush_all()  # of the child process
-        write_rdb(
-            self.engine.keyspace,
-            sink,
-            version=versions.by_name("compatible"),
-            compress=self.config.flag("rdbcompression"),
-            checksum=self.config.flag("rdbchecksum"),
-            now_ms=before_first_expiry(self.engine.keyspace, now),
-            aux=fields,
+    def _start_snapshot(
+        self, thread: EncoderThread, now: int, fields: dict[bytes, bytes], without_keys: bool
+    ) -> SnapshotJob:
+        """Start a snapshot of this moment, which the thread writes."""
+        keyspace, config = self.engine.keyspace, self.config
+        out = RdbOutput(thread.put, config.flag("rdbcompression"), deferred=True)
+        now = before_first_expiry(keyspace, now)
+
+        def steps(image: KeyspaceImage) -> Iterator[int]:
+            version = versions.by_name("compatible")
+            data = image.without_keys() if without_keys else image
+            yield from rdb_steps(data, out, version=version, aux=fields)
+            out.end(config.flag("rdbchecksum"))
+
+        effort = config.number("snapshot-effort")
+        return SnapshotJob(
+            self.loop, self.engine, effort, thread, steps, sync=lambda: None, publish=lambda: None, now=now
         )
 
     def _on_snapshot_sent(self, replica: Replica) -> None:

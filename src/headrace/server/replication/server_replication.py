@@ -18,6 +18,7 @@ from headrace.replication.history import NO_ID
 from headrace.replication.primary import HEADRACE, ONLINE, Replica
 from headrace.replication.snapshot_fields import decode_position, encode_position
 from headrace.server.config.config import Config
+from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.observe.logs import NOTICE
 from headrace.server.replication.delayed_shutdown import DelayedShutdown
 from headrace.server.replication.failover import NONE, WAITING, Failover
@@ -331,6 +332,10 @@ class ServerReplication(ReplicationInterface):
             ("repl_backlog_first_byte_offset", 0 if backlog is None else backlog.start + 1),
             ("repl_backlog_histlen", 0 if backlog is None else backlog.size()),
         ]
+
+    def snapshot_job(self) -> SnapshotJob | None:
+        """Return the job that writes a snapshot for replicas."""
+        return None if self.replicas.sync is None else self.replicas.sync.job
 
     def counters(self) -> Section:
         """Return the fields of INFO stats."""

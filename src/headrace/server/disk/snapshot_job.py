@@ -1,0 +1,152 @@
+"""A snapshot that is written between the requests of clients, without a second process.
+
+    image of the keyspace ──▶ steps, in slices between two turns ──▶ encoder thread ──▶ file or pipe
+                              raw bytes of nodes and groups          LZF, CRC-64, write, sync
+
+The image is that of the moment when the job starts. A slice takes at most SLICE_MAX_NS. While clients send
+requests, slices take `snapshot-effort` percent of the time, and the loop waits in between: a client on the
+same core can run meanwhile. Without requests, slices follow each other.
+The encoder thread works without the lock of the interpreter, so on a second core it slows requests little.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from headrace import system
+from headrace.engine.engine import Engine
+from headrace.keyspace.image import KeyspaceImage
+from headrace.persistence.aof.log_files import describe_error
+from headrace.persistence.rdb.encoder_thread import EncoderCancelled, EncoderState, EncoderThread
+from headrace.server.loop.event_loop import EventLoop
+
+SLICE_MIN_NS = 50_000
+SLICE_MAX_NS = 400_000
+ACTIVE_NS = 2_000_000  # after a request; then a client may be about to send the next one
+PAUSE_MS = 1  # between slices of that time
+END, NOTHING_TO_DO = -1, -1
+
+Steps = Callable[[KeyspaceImage], Iterator[int]]
+
+
+class SnapshotJob:
+    """One snapshot. Another one may start when the image of this one is released."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        engine: Engine,
+        effort: int,
+        thread: EncoderThread,
+        steps: Steps,
+        sync: Callable[[], object],
+        publish: Callable[[], object],
+        now: int,
+    ) -> None:
+        """Start it. Called between two turns.
+
+        Args:
+            effort: the percentage of the event loop's time that slices take while clients send requests.
+            thread: gets the pieces of the snapshot; it ends with this job.
+            steps: returns the steps that write an image to the thread.
+            sync: makes the complete snapshot durable; runs in the thread.
+            publish: then makes it take its place; runs in the thread, but not after kill().
+            now: in Unix milliseconds; keys that have expired are left out.
+        """
+        self.loop = loop
+        self.thread = thread
+        self.effort = effort
+        self.reason = ""  # of a failure, after the end
+        self.keys_written = 0
+        self.data_bytes = engine.keyspace.memory.total  # about what the thread gets
+        self.image = self._freeze(engine, now)
+        self.key_count = sum(database.key_count for database in self.image.databases)
+        self._keyspace = engine.keyspace
+        self._sync = sync
+        self._publish = publish
+        self._ending = threading.Lock()  # held while the snapshot takes its place
+        self._killed = False
+        self._steps: Iterator[int] | None = steps(self.image)
+        self._failure: Exception | None = None  # of a step
+        self._stats = engine.stats
+        self._commands = self._stats.commands  # at the last slice
+        self._active_until = 0
+        self._slice_end = system.monotonic_ns()
+        loop.background = self.run_slice
+
+    def _freeze(self, engine: Engine, now: int) -> KeyspaceImage:
+        """Return the image; it takes longer the more keys there are."""
+        before = system.monotonic_ns()
+        image = engine.keyspace.freeze(now)
+        engine.timing.record_event(b"snapshot", (system.monotonic_ns() - before) // 1_000_000, now)
+        return image
+
+    def run_slice(self) -> int:
+        """Write some more; return in how many ms to call this again, at the latest."""
+        start = system.monotonic_ns()
+        commands, self._commands = self._commands, self._stats.commands
+        if commands != self._commands:
+            self._active_until = start + ACTIVE_NS
+        slice_ns, again = SLICE_MAX_NS, 0
+        if start < self._active_until:
+            share = (start - self._slice_end) * self.effort // max(100 - self.effort, 1)
+            slice_ns, again = min(max(share, SLICE_MIN_NS), SLICE_MAX_NS), PAUSE_MS
+        more = self._write(start + slice_ns)
+        self._slice_end = system.monotonic_ns()
+        return again if more else NOTHING_TO_DO
+
+    def share_done(self) -> float:
+        """Return about which share of the snapshot is written, from 0 to 1."""
+        return min(self.thread.taken_bytes() / max(self.data_bytes, 1), 1.0)
+
+    def _write(self, until: int) -> bool:
+        while self._steps is not None and self.thread.has_room():
+            try:
+                keys = next(self._steps, END)
+                if keys == END:
+                    self._release()
+                    self.thread.finish(self._finish)
+                    return False
+            except Exception as error:
+                self._failure = error
+                self._release()
+                self.thread.cancel()
+                return False
+            self.keys_written = keys
+            if system.monotonic_ns() >= until:
+                return True
+        return False
+
+    def _finish(self) -> None:
+        self._sync()
+        with self._ending:
+            if self._killed:
+                raise EncoderCancelled("the snapshot was cancelled")
+            self._publish()
+
+    def _release(self) -> None:
+        """Free the image; no more slices follow. From then on another job may start."""
+        if self._steps is not None:
+            self._steps = None
+            self.loop.background = None
+            self._keyspace.release(self.image)
+
+    def has_ended(self) -> bool:
+        """Return whether it has ended. Then `reason` is empty after success, else the error."""
+        if self.thread.state is EncoderState.RUNNING:
+            return False
+        self._release()
+        try:
+            self.thread.size()
+        except Exception as error:
+            self.reason = describe_error(self._failure or error)
+        return True
+
+    def kill(self) -> None:
+        """End it now. It does not take its place any more; the thread may write to its file for a moment."""
+        with self._ending:
+            self._killed = True
+        self._release()
+        self.thread.cancel()
+        self.reason = "it was cancelled"
