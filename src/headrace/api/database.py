@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import encode_name, replica_wait
 from headrace.api.codecs.codec import Codec, RawFields
+from headrace.api.local.backup import write_backup
 from headrace.api.local.clock import Clock, SystemClock
 from headrace.api.local.directory import open_directory
 from headrace.api.local.engine_session import EngineSession
@@ -206,17 +207,35 @@ class Database:
     def compact(self) -> None:
         """Rewrite the log to its shortest form. This also happens automatically when the log has doubled.
 
-        Writers wait meanwhile. Readers wait only while memory is written to a file. In memory this does
-        nothing.
+        Other threads can use the database meanwhile. In memory this does nothing.
 
         Raises:
-            HeadraceError: if the rewrite failed, or the database is closed.
+            HeadraceError: if the rewrite failed, or the database is closed, also meanwhile.
         """
-        local_engine = self._local_engine("compact()")
-        if local_engine.closed_reason is not None:
-            raise DatabaseClosed(local_engine.closed_reason)
+        local_engine = self._open_local_engine("compact()")
         if local_engine.storage is not None:
             local_engine.storage.compact()
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy all data as they are now to a new directory; other threads can use the database meanwhile.
+
+        `headrace.open(path)`, `headrace serve --dir <path>` and `redis-server --dir <path>` load the copy.
+        The directory appears when the copy is complete, and on the disk.
+
+        Args:
+            path: a directory that does not exist or is empty.
+
+        Raises:
+            UsageError: if the directory contains files, or its parent does not exist.
+            HeadraceError: if the disk failed, or the database is closed, also meanwhile.
+        """
+        write_backup(self._open_local_engine("backup()"), path)
+
+    def _open_local_engine(self, what: str) -> LocalEngine:
+        local_engine = self._local_engine(what)
+        if local_engine.closed_reason is not None:
+            raise DatabaseClosed(local_engine.closed_reason)
+        return local_engine
 
     def _local_engine(self, what: str) -> LocalEngine:
         if not isinstance(self.backend, LocalEngine):

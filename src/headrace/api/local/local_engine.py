@@ -28,6 +28,7 @@ from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError
+from headrace.keyspace.image import KeyspaceImage
 from headrace.resp.reader import ReplyReader
 from headrace.visibility import Public
 
@@ -54,6 +55,7 @@ class LocalEngine:
     elapsed_ms: Callable[[], int]  # milliseconds that setting the clock does not change
     now: Callable[[], int]
     lock: Lock
+    snapshot_lock: Lock  # held while a snapshot is written; taken before all other locks
     storage: Public[Storage | None]  # None for a database in memory
     is_remote: bool
     discarded: deque[Session]  # to close with the lock: see discard_session()
@@ -72,7 +74,7 @@ class LocalEngine:
             elapsed_ms_of(clock),
             clock_change_checker(clock, engine.adjust_clock),
         )
-        self.lock, self.reader = Lock(), ReplyReader()
+        self.lock, self.snapshot_lock, self.reader = Lock(), Lock(), ReplyReader()
         self.storage = self.timer = self.closed_reason = None
         self.is_remote, self.durable_before, self.timer_due_ms = False, 0, NEVER_DUE_MS
         self.discarded, self.idle_sessions, self.to_wake = deque(), [], []
@@ -125,6 +127,10 @@ class LocalEngine:
             return work()
         finally:
             self.release()
+
+    def freeze(self) -> KeyspaceImage:
+        """Return an image of the data as they are now. Called with both locks."""
+        return self.engine.keyspace.freeze(self.now())
 
     @cython.ccall
     def commit_and_wake(self, written: cython.longlong) -> cython.void:

@@ -16,10 +16,11 @@ complete again.
 
 A signal handler may raise in the main thread, at any call it makes (KeyboardInterrupt). An interrupted commit
 is repeated by the next commit or by the timer thread; the log prevents duplicates. A rewrite cannot be
-repeated, so it runs where no signal handler does: in another thread.
+repeated, so it runs where no signal handler does: in another thread (log_rewriter.py).
 
 The files are those of `headrace serve`: either can open a directory of the other, but not at the same time.
-Locks: a commit holds `lock`; the engine's lock is taken inside of it and never around it.
+Locks: a commit holds `lock`; the engine's lock is taken inside of it and never around it. A snapshot holds
+the engine's `snapshot_lock` around both.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING
 from headrace.api.local.background import BackgroundSync, run_uninterrupted
 from headrace.api.local.clock import NEVER_MS
 from headrace.api.local.directory import explain_disk_errors
+from headrace.api.local.log_rewriter import LogRewriter
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
@@ -80,12 +82,13 @@ class Storage:
         self.rewrite_requested = False  # BGREWRITEAOF
         self.timer_scheduled = False  # the timer thread knows that there is work
         self.closed = False
+        self.closing = False
+        self.rewriter = LogRewriter(self)
         self._sync: BackgroundSync | None = None
         self._sync_offset = 0
         self._sync_batch_count = 0
         self._rewrite_at = 0  # bytes: a larger log is rewritten
         self._retry_ms = 0  # when the next rewrite of an unusable log may start
-        self._rewrite_error = ""  # the last one that was logged
 
     # Opening and closing.
 
@@ -100,7 +103,7 @@ class Storage:
             raise
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
-        self._set_rewrite_threshold()
+        self.set_rewrite_threshold()
         engine.stats.reset()
         engine.record_effects(True)
         return found
@@ -122,15 +125,17 @@ class Storage:
     def close(self) -> None:
         """Sync everything and release the directory.
 
-        A second call does nothing. Raises NotOnDisk if the last changes could not be written.
+        A second call does nothing. A snapshot that is being written is cancelled. Raises NotOnDisk if the
+        last changes could not be written.
         """
-        with self.lock:
+        self.closing = True
+        with self.local_engine.snapshot_lock, self.lock:
             if self.closed:
                 return
             try:
                 self.log.check_files(0, force=True)
                 if self.log.needs_rewrite:
-                    self._rewrite_if_possible()
+                    self._rewrite_at_once()
                 self._write()
                 failure = "" if self.log.close(True) else self.log.failure
                 if not failure:
@@ -159,13 +164,13 @@ class Storage:
             self._commit()
             grown = self.log.size > self._rewrite_at
         if grown:
-            run_uninterrupted(self._rewrite_if_grown)
+            self.rewriter.start()
 
     def _commit(self) -> None:
         """Take the effects, write them, and sync them if the policy promises it. The lock is held."""
         try:
             whole = self._write()
-            self._settle()
+            self.settle()
         except BaseException:
             self._schedule_timer()
             raise
@@ -178,12 +183,12 @@ class Storage:
     def _write(self) -> bool:
         """Write the effects to the log; return whether it has all of them."""
         with self.local_engine.lock:
-            self._take_effects()
+            self.take_effects()
         now_ms = self.local_engine.engine.keyspace.now
         self.log.check_files(now_ms)
         return self.log.commit(self.uncommitted, now_ms)
 
-    def _take_effects(self) -> None:
+    def take_effects(self) -> None:
         """Take the next batch. One statement without a call: see persistence/aof/log.py, 7."""
         effects = self.local_engine.engine.effects
         effects.offset = self.batch_count + 1
@@ -193,7 +198,7 @@ class Storage:
             (),
         )
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Record which batches are durable, schedule what is due, and report a failure or its end."""
         log = self.log
         failure = log.failure
@@ -242,7 +247,7 @@ class Storage:
         interrupted = self.local_engine.durable_before < self.batch_count
         if (self.local_engine.engine.effects.items or interrupted) and not log.reported_failure:
             self._commit_if_possible()  # effects without a commit: keys have expired
-        if log.size > self._rewrite_at:
+        if log.size > self._rewrite_at and not self.rewriter.is_running():
             self.rewrite_requested = True
         log.tick(now_ms)
         if self._sync is None and log.synced >= self._sync_offset:
@@ -250,9 +255,9 @@ class Storage:
         if (log.needs_rewrite and now_ms >= self._retry_ms) or self.rewrite_requested:
             self.rewrite_requested = False
             self._retry_ms = now_ms + REWRITE_RETRY_MS
-            self._rewrite_if_possible()
+            self.rewriter.start()
         if log.failure:
-            self._settle()
+            self.settle()
         elif log.reported_failure:  # the log has what it was given; a commit may have been interrupted before
             self._commit_if_possible()
 
@@ -291,82 +296,32 @@ class Storage:
 
     def compact(self) -> None:
         """Rewrite the log from the data in memory. Raises HeadraceError if that fails."""
-        run_uninterrupted(self._compact)
-
-    def _compact(self) -> None:
-        with self.lock:
-            if self.closed:
-                raise DatabaseClosed("the database is closed")
-            with explain_disk_errors(self.files):
-                self._rewrite()
+        run_uninterrupted(self.rewriter.rewrite)
 
     def request_rewrite(self) -> None:
-        """Have the timer thread rewrite the log. Called with the engine's lock."""
+        """Have the timer thread start a rewrite. Called with the engine's lock."""
         self.rewrite_requested = True
         self.local_engine.wake_timer()
 
-    def _rewrite_if_grown(self) -> None:
-        with self.lock:
-            if not self.closed and self.log.size > self._rewrite_at:
-                self._rewrite_if_possible()
+    def delay_rewrite(self) -> None:
+        """Let the log grow by a quarter before the next automatic attempt."""
+        self._rewrite_at = self.log.size + self.log.size // 4
 
-    def _rewrite_if_possible(self) -> None:
-        try:
-            self._rewrite()
-            self._rewrite_error = ""
-        except (OSError, HeadraceError) as wrong:
-            if str(wrong) != self._rewrite_error:  # log it once: it is retried every second
-                self._rewrite_error = str(wrong)
-                logging.getLogger("headrace").error("the log was not rewritten: %s", wrong)
-            self._rewrite_at = self.log.size + self.log.size // 4
+    def set_rewrite_threshold(self) -> None:
+        """Let the log double before the next automatic rewrite."""
+        self._rewrite_at = max(self.rewrite_min_bytes, 2 * self.log.base_size)
 
-    def _rewrite(self) -> None:
-        """Replace the log with a snapshot.
-
-        The engine's lock is held while the snapshot is written. Only writers wait for the fsync.
-        """
-        name = self.names.temporary(f"{self.names.base}.rewrite")
-        self.log.check_files(0, force=True)
+    def _rewrite_at_once(self) -> None:
+        """Rewrite an unusable log before it is closed; an error is logged, and stays its failure."""
         try:
             self.log.restore_directory()
             with self.local_engine.lock:
-                self._take_effects()
+                self.take_effects()
                 now_ms = self.local_engine.engine.keyspace.now
-                error = self._write_snapshot(name, now_ms)
-            self.log.commit(self.uncommitted, now_ms)
-            if error is not None:
-                raise error
-            rewrite = self.log.begin_rewrite()
-            whole = False
-            try:
-                self.files.rename(name, rewrite.temporary)
-                whole = True
-            finally:
-                done = self.log.finish_rewrite(rewrite, whole)
-            if not done:
-                raise HeadraceError(rewrite.failure)
-            self._set_rewrite_threshold()
-        except (OSError, HeadraceError):
-            raise
-        except BaseException as error:
-            self.log.require_rewrite(f"it was interrupted by {type(error).__name__}")
-            raise
-        finally:
-            with contextlib.suppress(OSError):
-                self.files.remove(name)
-            self._settle()
-
-    def _write_snapshot(self, name: str, now_ms: int) -> OSError | None:
-        """Write memory to a file without a sync; return the error, if any."""
-        try:
-            with contextlib.closing(self.files.create(name)) as file:
-                write_base(self.local_engine.engine, file, now_ms)
-        except OSError as error:
-            return error
-        return None
-
-    def _set_rewrite_threshold(self) -> None:
-        self._rewrite_at = max(self.rewrite_min_bytes, 2 * self.log.base_size)
+                self.log.commit(self.uncommitted, now_ms)
+                self.log.create(lambda file: write_base(self.local_engine.engine, file, now_ms))
+        except (OSError, HeadraceError) as error:
+            logging.getLogger("headrace").error("the log was not rewritten: %s", error)
 
 
 class NoSnapshot(CommandError):
@@ -374,7 +329,7 @@ class NoSnapshot(CommandError):
 
     text = (
         "ERR a database in a program has a log and no snapshots: use compact() or BGREWRITEAOF to rewrite the"
-        " log; to copy the database, close it and copy its directory"
+        " log, and backup() to copy the database"
     )
 
 
@@ -403,7 +358,7 @@ class LibraryHost(ServerInterface):
         return super().background_save(schedule)
 
     def rewrite_log(self) -> bytes:
-        """Run BGREWRITEAOF: the timer thread performs it."""
+        """Run BGREWRITEAOF: the timer thread starts it."""
         if self.storage is None:
             return super().rewrite_log()
         self.storage.request_rewrite()

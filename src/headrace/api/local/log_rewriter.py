@@ -1,0 +1,143 @@
+"""Rewrite the log of a database in this process while other threads use the database.
+
+    no lock   sync the log so far                                                             a while
+    lock      take the effects, freeze the data, commit to the old file, begin a new one      milliseconds
+    no lock   write the image as the base of the log, sync it                                 seconds
+    lock      put base and new file into the manifest                                         milliseconds
+
+An automatic rewrite runs in a thread of its own. Its failure is logged, and it is repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from headrace.api.local.directory import explain_disk_errors
+from headrace.api.local.image_writer import write_image
+from headrace.errors import DatabaseClosed, HeadraceError
+from headrace.keyspace.image import KeyspaceImage
+from headrace.persistence.aof.log_files import describe_error
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
+
+if TYPE_CHECKING:
+    from headrace.api.local.storage import Storage
+
+
+class LogRewriter:
+    """Rewrites the log of one database."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._running = threading.Lock()  # held by the thread of an automatic rewrite
+        self._logged_error = ""  # the last one
+
+    def is_running(self) -> bool:
+        """Return whether an automatic rewrite is running."""
+        return self._running.locked()
+
+    def start(self) -> None:
+        """Start an automatic rewrite unless one is running."""
+        if not self._running.acquire(False):
+            return
+        try:
+            threading.Thread(target=self._run, name="headrace-rewrite", daemon=True).start()
+        except RuntimeError:  # no more threads, for example because the interpreter is shutting down
+            self._running.release()
+
+    def _run(self) -> None:
+        try:
+            self.rewrite()
+            self._logged_error = ""
+        except DatabaseClosed:
+            pass
+        except (OSError, HeadraceError) as error:
+            if str(error) != self._logged_error:  # log it once: it is retried every second
+                self._logged_error = str(error)
+                logging.getLogger("headrace").error("the log was not rewritten: %s", error)
+            self.storage.delay_rewrite()
+        finally:
+            self._running.release()
+
+    def rewrite(self) -> None:
+        """Replace the log with a snapshot of the present data; waits for a snapshot that is being written.
+
+        Raises:
+            DatabaseClosed: if the database is or was closed meanwhile.
+            HeadraceError: if it failed. The log continues without it.
+        """
+        storage = self.storage
+        with explain_disk_errors(storage.files), storage.local_engine.snapshot_lock:
+            self._sync_ahead()
+            with storage.lock:
+                rewrite, image = self._begin()
+            whole = False
+            try:
+                try:
+                    file = storage.files.create(rewrite.temporary)
+                except BaseException:
+                    self._release(image)
+                    raise
+                with contextlib.closing(file):
+                    write_image(storage.local_engine, image, file, lambda: storage.closing, aof_base=True)
+                whole = True
+            finally:
+                with storage.lock:
+                    self._end(rewrite, whole)
+
+    def _sync_ahead(self) -> None:
+        """Sync the log while others can write: _begin() has less to sync then, with the lock."""
+        file = self.storage.log._file
+        try:
+            if file is not None and not self.storage.closing:
+                file.sync()
+        except OSError as error:
+            with self.storage.lock:
+                self.storage.log.require_rewrite(f"it could not be synced ({describe_error(error)})")
+
+    def _begin(self) -> tuple[PendingRewrite, KeyspaceImage]:
+        storage, log = self.storage, self.storage.log
+        if storage.closing:
+            raise DatabaseClosed("the database is closed")
+        image = None
+        try:
+            log.check_files(0, force=True)
+            log.restore_directory()
+            with storage.local_engine.lock:
+                storage.take_effects()
+                image = storage.local_engine.freeze()
+            log.commit(storage.uncommitted, image.now_ms)
+            return log.begin_rewrite(), image
+        except BaseException as error:
+            if image is not None:
+                self._release(image)
+            self._give_up(error)
+            raise
+        finally:
+            storage.settle()
+
+    def _end(self, rewrite: PendingRewrite, whole: bool) -> None:
+        """Adopt the new base. After close() the log has already discarded it."""
+        storage, log = self.storage, self.storage.log
+        if storage.closed:
+            return
+        try:
+            if not log.finish_rewrite(rewrite, whole) and whole:
+                raise HeadraceError(rewrite.failure)
+            storage.set_rewrite_threshold()
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        finally:
+            storage.settle()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Require another rewrite if this one was interrupted at an unknown point."""
+        if not isinstance(error, OSError | HeadraceError):
+            self.storage.log.require_rewrite(f"it was interrupted by {type(error).__name__}")
+
+    def _release(self, image: KeyspaceImage) -> None:
+        with self.storage.local_engine.lock:
+            self.storage.local_engine.engine.keyspace.release(image)
