@@ -235,7 +235,8 @@ class DiskSource:
 
     def __init__(self, reader: BinaryIO) -> None:
         self.reader = reader
-        self.size = os.fstat(reader.fileno()).st_size
+        self.descriptor = reader.fileno()
+        self.size = os.fstat(self.descriptor).st_size
 
     def read(self, n: int) -> bytes:
         return self.reader.read(n)

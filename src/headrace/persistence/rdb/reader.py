@@ -25,6 +25,7 @@ from typing import Protocol
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb import foreign_types, stream_extras
+from headrace.persistence.rdb.file_checksum import checksum_of
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
 from headrace.streams.stream import Stream
@@ -110,7 +111,8 @@ class _RdbFile:
     def __init__(
         self, source: ByteReader, keyspace: Keyspace, progress: Callable[[int], None] | None
     ) -> None:
-        self.inp = RdbInput(source.read, progress=progress)
+        self.file_checksum = checksum_of(source)
+        self.inp = RdbInput(source.read, checksum=self.file_checksum is None, progress=progress)
         self.keyspace = keyspace
         self.loaded = LoadedSnapshot()
         self.database = 0
@@ -145,7 +147,9 @@ class _RdbFile:
 
     def _checksum(self) -> None:
         inp = self.inp
-        at, computed = inp.offset(), inp.checksum()
+        at = inp.offset()
+        file_checksum = self.file_checksum
+        computed = inp.checksum() if file_checksum is None else file_checksum.up_to(at)
         written = int.from_bytes(inp.raw(8), "little")
         if written not in (0, computed):
             raise Damaged(at, f"the checksum says {written:016x}, the bytes before it give {computed:016x}")
