@@ -5,8 +5,8 @@
 
 Each round measures both servers, in alternating order. Only one server runs a load at a time, alone on its
 core. REDIS_SERVER= names another server program to compare with. --only selects rows by the beginning of
-their names, or by memory, durability, loading, replication; other rows of an earlier run stay in bench.json
-and the chart.
+their names, or by memory, durability, loading, snapshots, replication; other rows of an earlier run stay in
+bench.json and the chart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks import durability, loading, memory, redis_benchmark, replication, report
+from benchmarks import durability, loading, memory, redis_benchmark, replication, report, snapshots
 from benchmarks.rounds import SERVERS, Rows, medians, sample_rounds
 from benchmarks.workloads import WORKLOADS, Workload
 
@@ -100,8 +100,8 @@ def measure(options: argparse.Namespace) -> Rows:
     wanted = [w for w in WORKLOADS if is_wanted(w.name)]
     logged = [name for name in durability.POLICIES if is_wanted(name, "durability")]
     is_memory, is_loading = is_wanted("memory"), is_wanted("loading")
-    is_replication = is_wanted("replication")
-    if not (wanted or logged or is_memory or is_loading or is_replication):
+    is_replication, is_snapshots = is_wanted("replication"), is_wanted("snapshots")
+    if not (wanted or logged or is_memory or is_loading or is_replication or is_snapshots):
         raise SystemExit(f"--only {options.only}: no row has such a name")
     rows: Rows = {}
     if wanted:
@@ -110,6 +110,8 @@ def measure(options: argparse.Namespace) -> Rows:
         rows |= durability.measure(options.rounds, options.requests, logged)
     if is_loading:
         rows |= loading.measure(min(options.rounds, 3), options.loaded)
+    if is_snapshots:
+        rows |= snapshots.measure(min(options.rounds, 3), options.loaded)
     if is_replication:
         rows |= replication.measure(min(options.rounds, 3), options.requests, options.entries)
     if is_memory:

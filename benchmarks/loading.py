@@ -2,7 +2,8 @@
 
 load   the time from the start of the process until it replies, minus the same time of an empty start
 SAVE   of the loaded data
-stall  the longest wait for a reply during a BGSAVE: of one PING, then of sixteen XADDs, sent repeatedly
+
+The servers may use all cores: nothing else runs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from rich.progress import track
 
 from benchmarks.connection import Connection
 from benchmarks.durability import LOG
-from benchmarks.hot_paths import encode, fields
+from benchmarks.hot_paths import encode
 from benchmarks.rounds import SERVERS, Rows, medians, sample_rounds
-from benchmarks.servers import IN_MEMORY, Server
+from benchmarks.servers import ALL_CORES, IN_MEMORY, Server
 from benchmarks.workloads import XADD
 from headrace.errors import CommandError
 
@@ -27,9 +28,7 @@ SEED_DIRECTIVES = {  # name: the directives with which redis-server writes it, a
     "plain snapshot": ("--save", "", "--appendonly", "no", "--rdbcompression", "no"),
     "log": (*LOG, "no", "--aof-use-rdb-preamble", "no"),
 }
-REQUESTS_PER_CHECK = 20  # batches between two checks whether the BGSAVE has ended
 PING = [encode("PING")]
-ADDS = [encode("XADD", "load", "*", *fields(i)) for i in range(16)]
 
 
 def measure(rounds: int, entries: int) -> Rows:
@@ -41,7 +40,7 @@ def measure(rounds: int, entries: int) -> Rows:
             seed = Path(scratch, name)
             rows[f"load a {name}"] = measure_loading(seed, entries, rounds)
             if name != "log":
-                rows |= measure_saving(seed, entries, rounds)
+                rows[f"SAVE a {name}"] = measure_saving(seed, entries, rounds)
     return rows
 
 
@@ -62,7 +61,7 @@ def fill(directory: Path, entries: int) -> None:
 
 def start(server: str, directives: tuple[str, ...], seed: Path | None, entries: int) -> tuple[float, float]:
     """Return the seconds, and the seconds of CPU, until the server has loaded `entries` entries."""
-    with SERVERS[server](*directives, seed=seed) as running:
+    with SERVERS[server](*directives, seed=seed, cores=ALL_CORES) as running:
         wait_until_loaded(running, entries)
         return time.monotonic() - running.started, running.cpu_s()
 
@@ -82,46 +81,18 @@ def measure_loading(seed: Path, entries: int, rounds: int) -> dict[str, dict[str
     return medians(sample_rounds(rounds, sample))
 
 
-def measure_saving(seed: Path, entries: int, rounds: int) -> Rows:
-    """Return the rows of SAVE, and of the stalls of BGSAVE."""
+def measure_saving(seed: Path, entries: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Return entries per second of SAVE, and microseconds of CPU per entry."""
 
     def sample(server: str) -> dict[str, float]:
-        with SERVERS[server](*SEED_DIRECTIVES[seed.name], seed=seed) as running:
+        with SERVERS[server](*SEED_DIRECTIVES[seed.name], seed=seed, cores=ALL_CORES) as running:
             connection = wait_until_loaded(running, entries)
             started, cpu_s = time.monotonic(), running.cpu_s()
             connection.exchange([encode("SAVE")])
             seconds, cpu_s = time.monotonic() - started, running.cpu_s() - cpu_s
-            figures = {"per_s": entries / seconds, "cpu_us": cpu_s / entries * 1e6}
-            return figures | {
-                "ping_ms": longest_ms(connection, PING),
-                "adds_ms": longest_ms(connection, ADDS),
-            }
+            return {"per_s": entries / seconds, "cpu_us": cpu_s / entries * 1e6}
 
-    found = medians(sample_rounds(rounds, sample))
-    save = {s: {figure: by[figure] for figure in ("per_s", "cpu_us")} for s, by in found.items()}
-    ping = {s: {"worst_ms": by["ping_ms"]} for s, by in found.items()}
-    adds = {s: {"worst_ms": by["adds_ms"]} for s, by in found.items()}
-    name = seed.name
-    return {
-        f"SAVE a {name}": save,
-        f"longest PING during BGSAVE of a {name}": ping,
-        f"longest 16 XADDs during BGSAVE of a {name}": adds,
-    }
-
-
-def longest_ms(connection: Connection, batch: list[bytes]) -> float:
-    """Return the longest wait for the replies to a batch during a BGSAVE, in milliseconds.
-
-    The fork comes before or after the reply to BGSAVE; so the waits for BGSAVE and INFO count too.
-    """
-    waits = [timed_s(connection, [encode("BGSAVE")])[0]]
-    in_progress = b"rdb_bgsave_in_progress:1"
-    while True:
-        wait_s, replies = timed_s(connection, [encode("INFO", "persistence")])
-        waits.append(wait_s)
-        if in_progress not in str(replies[0]).encode():
-            return max(waits) * 1000
-        waits += [timed_s(connection, batch)[0] for _ in range(REQUESTS_PER_CHECK)]
+    return medians(sample_rounds(rounds, sample))
 
 
 def timed_s(connection: Connection, batch: list[bytes]) -> tuple[float, list[object]]:
@@ -131,12 +102,12 @@ def timed_s(connection: Connection, batch: list[bytes]) -> tuple[float, list[obj
     return time.perf_counter() - started, replies
 
 
-def wait_until_loaded(server: Server, entries: int) -> Connection:
-    """Return a connection to the server, once it has loaded `entries` entries."""
+def wait_until_loaded(server: Server, entries: int | None = None) -> Connection:
+    """Return a connection to the server, once it has loaded its data: `entries` entries, if given."""
     connection = Connection(server.port)
     while True:
         try:
-            assert connection.exchange([encode("XLEN", "bench")]) == [entries]
+            assert connection.exchange([encode("XLEN", "bench")])[0] == entries or entries is None
             return connection
         except CommandError as error:
             if not str(error).startswith("LOADING"):

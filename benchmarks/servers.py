@@ -1,4 +1,4 @@
-"""Start a server on a free port, pinned to a core, and read its CPU time and memory."""
+"""Start a server on a free port, pinned to a core or not, and read its CPU time and memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SERVER_CORE = 0
+ONE_CORE = frozenset({SERVER_CORE})
+ALL_CORES = frozenset(range(os.cpu_count() or 1))
 
 
 def free_port() -> int:
@@ -33,9 +36,9 @@ def load_cores() -> set[int]:
 IN_MEMORY = ("--save", "", "--appendonly", "no")
 
 
-def prepare_process() -> None:
-    """Pin the server to its core, and raise its limit of open files."""
-    os.sched_setaffinity(0, {SERVER_CORE})
+def prepare_process(cores: Collection[int]) -> None:
+    """Pin the server to these cores, and raise its limit of open files."""
+    os.sched_setaffinity(0, cores)
     hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
@@ -51,20 +54,21 @@ class Server:
     command: list[str]
     port: int
     seed: Path | None = None
+    cores: Collection[int] = ONE_CORE
 
     @classmethod
-    def headrace(cls, *directives: str, seed: Path | None = None) -> Self:
+    def headrace(cls, *directives: str, seed: Path | None = None, cores: Collection[int] = ONE_CORE) -> Self:
         port = free_port()
         command = [sys.executable, "-m", "headrace", "serve", "--port", str(port)]
-        return cls("headrace", [*command, *(directives or IN_MEMORY)], port, seed)
+        return cls("headrace", [*command, *(directives or IN_MEMORY)], port, seed, cores)
 
     @classmethod
-    def redis(cls, *directives: str, seed: Path | None = None) -> Self:
+    def redis(cls, *directives: str, seed: Path | None = None, cores: Collection[int] = ONE_CORE) -> Self:
         port = free_port()
         program = os.environ.get("REDIS_SERVER") or shutil.which("redis-server")
         if program is None:
             raise SystemExit("redis-server was not found: install it, or set REDIS_SERVER to its path")
-        return cls("redis", [program, "--port", str(port), *(directives or IN_MEMORY)], port, seed)
+        return cls("redis", [program, "--port", str(port), *(directives or IN_MEMORY)], port, seed, cores)
 
     def __enter__(self) -> Self:
         self._dir = tempfile.TemporaryDirectory()
@@ -76,7 +80,7 @@ class Server:
             self.command,
             cwd=self._dir.name,
             stdout=subprocess.DEVNULL,
-            preexec_fn=prepare_process,
+            preexec_fn=lambda: prepare_process(self.cores),
         )
         deadline = time.monotonic() + 20
         while True:

@@ -266,7 +266,8 @@ def test_top_and_metrics_show_the_link(tmp_path: Path) -> None:
             assert picture(first)[0].startswith(f"replica 127.0.0.1:{second.port}   online   ")
             assert picture(second)[0].startswith(f"replica of 127.0.0.1:{first.port}   connected   last data")
             labels = f'slave_ip="127.0.0.1",slave_port="{second.port}",slave_state="online"'
-            assert f"redis_connected_slave_lag_seconds{{{labels}}} 0" in metrics(first)
+            lag = f"redis_connected_slave_lag_seconds{{{labels}}} 0"
+            wait_until(lambda first=first, lag=lag: lag in metrics(first))  # or 1, between two seconds
             labels = f'master_host="127.0.0.1",master_port="{first.port}"'
             assert f"redis_master_link_up{{{labels}}} 1" in metrics(second)
         replica.kill()
