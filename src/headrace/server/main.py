@@ -51,6 +51,7 @@ TOO_MANY_CLIENTS = "The operating system is not able to handle the specified num
 # No object that is dropped is part of a cycle: tests/server/test_collector.py.
 GC_THRESHOLDS = (3_000, 3, 1 << 30)
 PRINT = "--print-config"
+SWITCH_S = 0.0005  # how long a thread waits for the interpreter's lock before the event loop must yield it
 USAGE = """\
 Usage: headrace serve [FILE] [--directive value ...]
 
@@ -81,6 +82,7 @@ def serve(arguments: list[str]) -> int:
         return 0
     if config.flag("disable-thp"):
         heap.disable_large_pages()
+    sys.setswitchinterval(SWITCH_S)
     server = Server(config)
     with signal_handlers(server):
         server.open()

@@ -22,7 +22,7 @@ from headrace.persistence.rdb.encoder import RdbEncoder
 from headrace.persistence.rdb.output import RdbPiece
 
 QUEUE_BYTES = 4 << 20
-NICENESS = 10  # added to that of the process
+NICENESS = 5  # added to that of the process: a quarter of a core that others want, too
 
 
 class EncoderState(enum.Enum):

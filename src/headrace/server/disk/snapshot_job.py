@@ -83,7 +83,11 @@ class SnapshotJob:
         return image
 
     def run_slice(self) -> int:
-        """Write some more; return in how many ms to call this again, at the latest."""
+        """Write some more; return in how many ms to call this again, at the latest.
+
+        When all is written, this is called until the thread has ended: it is one of few moments at which a
+        busy event loop, which is compiled, gives the lock of the interpreter to another thread.
+        """
         start = system.monotonic_ns()
         commands, self._commands = self._commands, self._stats.commands
         if commands != self._commands:
@@ -129,14 +133,19 @@ class SnapshotJob:
         """Free the image; no more slices follow. From then on another job may start."""
         if self._steps is not None:
             self._steps = None
-            self.loop.background = None
             self._keyspace.release(self.image)
+
+    def _leave_loop(self) -> None:
+        """Stop the calls of run_slice(), unless another job has replaced this one."""
+        if self.loop.background == self.run_slice:
+            self.loop.background = None
 
     def has_ended(self) -> bool:
         """Return whether it has ended. Then `reason` is empty after success, else the error."""
         if self.thread.state is EncoderState.RUNNING:
             return False
         self._release()
+        self._leave_loop()
         try:
             self.thread.size()
         except Exception as error:
@@ -148,5 +157,6 @@ class SnapshotJob:
         with self._ending:
             self._killed = True
         self._release()
+        self._leave_loop()
         self.thread.cancel()
         self.reason = "it was cancelled"
