@@ -98,8 +98,9 @@ def test_the_link_to_a_primary_is_a_client_of_the_kind_master(four: list[Node]) 
             assert shown == [f"127.0.0.1:{primary.port}", "M", "(superuser)", "NULL", "2"]
             assert [other["addr"] for other in client.client_list(client_id=[row["id"]])] == [row["addr"]]
             assert row["id"] not in [other["id"] for other in client.client_list(_type="normal")]
+            synced = primary.syncs()[1]
             assert client.client_kill_filter(**condition) == 1
-            assert client.client_list(_type="master") == []
+            wait_until(lambda primary=primary, synced=synced: primary.syncs()[1] == synced + 1)
             replica.wait_for(primary)
         assert primary.syncs()[1] == partial + 2
         replica.promote()
@@ -128,7 +129,9 @@ def test_settings_apply_from_the_next_request_on(four: list[Node]) -> None:
         "SET a 4",
     ]
     found = []
-    for node in (four[0], four[2]):
+    for node, replica in (four[:2], four[2:]):
+        replica.promote()
+        wait_until(lambda node=node: not node.client.role()[2])
         with Raw(node.port) as client:
             found.append([(request, str(client.request(*request.split()))) for request in requests])
     assert found[0] == found[1]
