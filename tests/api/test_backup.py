@@ -141,6 +141,8 @@ def test_where_a_backup_cannot_be(tmp_path: Path) -> None:
                 db.backup(path)
         with pytest.raises(UsageError, match="does not exist: create it"):
             db.backup(tmp_path / "no" / "such")
+        with pytest.raises(HeadraceError, match="/proc/"):
+            db.backup("/proc/backup")  # where nobody can create a directory
         db.backup(tmp_path / "empty")
         assert os.listdir(tmp_path / "empty") == ["dump.rdb"]
     with pytest.raises(DatabaseClosed):

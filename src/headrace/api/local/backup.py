@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 from headrace.api.local.directory import explain_disk_errors
 from headrace.api.local.image_writer import write_image
+from headrace.api.local.storage import SNAPSHOT
 from headrace.errors import UsageError
 from headrace.persistence.data_directory import DiskDirectory
 
 if TYPE_CHECKING:
     from headrace.api.local.local_engine import LocalEngine
-
-SNAPSHOT = "dump.rdb"  # the default name of a server's snapshot
 
 
 def write_backup(local_engine: LocalEngine, path: str | os.PathLike[str]) -> None:
@@ -35,18 +34,19 @@ def write_backup(local_engine: LocalEngine, path: str | os.PathLike[str]) -> Non
     target = Path(os.path.abspath(path))
     _check(target)
     with contextlib.ExitStack() as stack:
+        parent = DiskDirectory(str(target.parent))
+        stack.enter_context(explain_disk_errors(parent))
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent))
         directory = Path(place, target.name)
         directory.mkdir()
         files = DiskDirectory(str(directory))
-        stack.enter_context(explain_disk_errors(files))
         stack.enter_context(local_engine.snapshot_lock)
         file = stack.enter_context(contextlib.closing(files.create(SNAPSHOT)))
         image = local_engine.run_locked(local_engine.freeze)
         write_image(local_engine, image, file, lambda: local_engine.closed_reason is not None)
         files.sync_directory("")
         directory.replace(target)
-        DiskDirectory(str(target.parent)).sync_directory("")
+        parent.sync_directory("")
 
 
 def _check(target: Path) -> None:
