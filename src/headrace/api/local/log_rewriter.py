@@ -89,7 +89,7 @@ class LogRewriter:
 
     def _sync_ahead(self) -> None:
         """Sync the log while others can write: _begin() has less to sync then, with the lock."""
-        file = self.storage.log._file
+        file = self.storage.log.file
         try:
             if file is not None and not self.storage.closing:
                 file.sync()

@@ -130,6 +130,11 @@ class Log:
         return self._file is None
 
     @property
+    def file(self) -> File | None:
+        """The file that commits go to; None if there is no reliable one."""
+        return self._file
+
+    @property
     def size(self) -> int:
         """Bytes of all files of the log."""
         return self._older_size + self._file_size
