@@ -63,7 +63,7 @@ def test_a_file_is_encoded_written_and_finished_in_the_thread(tmp_path):
     assert (tmp_path / "whole").read_bytes() == expected
     assert thread.state is EncoderState.DONE
     assert thread.size() == thread.written == len(expected)
-    assert thread.crc() == crc64(expected[:-8])
+    assert thread.encoder.crc == crc64(expected[:-8])
     assert ran_in == ["headrace-encoder"]
     assert progress == sorted(progress) and progress[-1] == len(expected) and len(progress) > 3
 
@@ -108,7 +108,6 @@ def test_an_error_of_the_disk_is_raised_to_the_caller_and_nothing_is_finished():
         lambda: thread.put(b""),
         lambda: thread.finish(lambda: ended.append(1)),
         thread.size,
-        thread.crc,
     ):
         with pytest.raises(OSError, match="No space left"):
             call()
@@ -217,29 +216,5 @@ hung.wait()
 idle = EncoderThread(lambda data: None)
 busy = EncoderThread(lambda data: None)
 RdbOutput(busy.put, deferred=True).string(bytes(range(256)) * 20000)
-"""
-    )
-
-
-def test_a_forked_child_does_not_wait_for_the_thread_of_its_parent():
-    run(
-        START
-        + """
-read, write = os.pipe()
-unblocked = []
-thread = EncoderThread(lambda data: os.read(read, 1), queue_bytes=1, unblock=lambda: unblocked.append(1))
-thread.put(b"x")
-if (child := os.fork()) == 0:
-    thread.cancel()
-    try:
-        thread.put(b"x")
-    except Exception as error:
-        code = thread.state is EncoderState.FAILED and thread.wait_for_room() and thread.wait()
-        os._exit(0 if code and not unblocked else 1)
-    os._exit(2)
-assert os.waitpid(child, 0)[1] == 0
-os.write(write, b"x")
-thread.finish()
-assert thread.wait() and thread.state is EncoderState.DONE
 """
     )

@@ -1,5 +1,6 @@
 """A snapshot that is written while commands go on equals one that was written at once when it began."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -67,7 +68,8 @@ def test_a_snapshot_among_random_commands(seed: int) -> None:
     assert steps > 4
 
 
-def test_nodes_that_change_before_the_walk_reaches_them() -> None:
+def engine_and_run() -> tuple[Engine, Callable[[str], None]]:
+    """Return an engine, and a function that runs a command in it, which must succeed."""
     engine = Engine()
     session = engine.session()
 
@@ -76,6 +78,11 @@ def test_nodes_that_change_before_the_walk_reaches_them() -> None:
         reply = session.reply.take()
         assert not reply.startswith(b"-"), reply
 
+    return engine, run
+
+
+def test_nodes_that_change_before_the_walk_reaches_them() -> None:
+    engine, run = engine_and_run()
     run("CONFIG SET stream-node-max-entries 5")
     for i in range(1, 101):
         run(f"XADD s {i}-0 f {i}")
@@ -98,14 +105,7 @@ def test_nodes_that_change_before_the_walk_reaches_them() -> None:
 
 def test_work_in_the_background_while_a_snapshot_is_written() -> None:
     """Compaction waits for it, and eviction keeps the nodes that it drops."""
-    engine = Engine()
-    session = engine.session()
-
-    def run(line: str) -> None:
-        engine.execute(session, line.encode().split(), START_MS)
-        reply = session.reply.take()
-        assert not reply.startswith(b"-"), reply
-
+    engine, run = engine_and_run()
     run("CONFIG SET stream-node-max-entries 10")
     for i in range(1, 101):
         run(f"XADD s {i}-0 f {i}")
@@ -150,14 +150,7 @@ def test_what_a_released_image_leaves() -> None:
 
 
 def test_flush_swap_and_expiry_while_a_snapshot_is_written() -> None:
-    engine = Engine()
-    session = engine.session()
-
-    def run(line: str, now_ms: int = START_MS) -> None:
-        engine.execute(session, line.encode().split(), now_ms)
-        reply = session.reply.take()
-        assert not reply.startswith(b"-"), reply
-
+    engine, run = engine_and_run()
     for change in (
         ["FLUSHALL", "XADD s0 1-1 f other", "SET t1 other", "APPEND t1 more", "EXPIRE t1 9"],
         ["SWAPDB 0 1", "XADD s0 9-9 f other", "SET t1 other", "SETRANGE t2 0 zz", "EXPIRE t1 100"],

@@ -155,11 +155,6 @@ class StreamImage:
         return self.number != VIEW
 
     @cython.ccall
-    def preserved_count(self) -> cython.Py_ssize_t:
-        """Return how many nodes are kept."""
-        return len(self._preserved)
-
-    @cython.ccall
     def close(self) -> cython.void:
         """Free what the image holds. The stream may still call preserve(), which then does nothing."""
         self.closed = True

@@ -189,15 +189,19 @@ def set_id_command(key: bytes, stream: StreamImage) -> list[bytes]:
 
 @cython.cfunc
 def has_deleted_pending(stream: StreamImage) -> cython.bint:
-    """Return whether a pending entry of a group is, or may be, deleted from the stream."""
+    """Return whether a pending entry of a group is, or may be, deleted from the stream.
+
+    It may be if the stream goes on changing: whether the image contains an entry is not known at its start.
+    """
     group: Group
     pending: PendingEntries
     slot: cython.Py_ssize_t
+    frozen: cython.bint = stream.is_frozen()
     for group in stream.groups:
         pending = group.pending
         slot = pending.from_id(0, 0)
         while slot >= 0:
-            if stream.is_frozen() or not stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
+            if frozen or not stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
                 return True
             slot = pending.after(slot)
     return False

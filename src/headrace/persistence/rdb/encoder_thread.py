@@ -40,8 +40,7 @@ class EncoderCancelled(HeadraceError):
 class EncoderThread:
     """Encodes pieces and passes them to write(), in a daemon thread that starts at once.
 
-    Only one thread may call put(), wait_for_room() and finish(). In a forked child the thread does not exist:
-    there the state is FAILED, and cancel() does nothing.
+    Only one thread may call put(), wait_for_room() and finish().
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class EncoderThread:
         close: Callable[[], object] | None = None,
         on_progress: Callable[[], object] | None = None,
         queue_bytes: int = QUEUE_BYTES,
-        name: str = "headrace-encoder",
     ) -> None:
         """Start the thread.
 
@@ -80,18 +78,12 @@ class EncoderThread:
         self._progress = threading.Condition()  # only waiting callers use it: put() shares no lock
         self._at_end: Callable[[], object] | None = None
         self._cancelled = False
-        self._state = EncoderState.RUNNING
+        self.state = EncoderState.RUNNING
         self._error: BaseException | None = None
-        self._process = os.getpid()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace-encoder", daemon=True)
         self._thread.start()
 
     # ---- called by the thread that walks the data
-
-    @property
-    def state(self) -> EncoderState:
-        """The state; FAILED in a forked child."""
-        return EncoderState.FAILED if self._is_forked() else self._state
 
     def taken_bytes(self) -> int:
         """Return the bytes of the pieces that were encoded and written, before they were encoded."""
@@ -140,7 +132,7 @@ class EncoderThread:
 
         If at_end has begun, it is not interrupted, and the state may become DONE: wait() before you look.
         """
-        if not self._is_forked() and self._state is EncoderState.RUNNING:
+        if self.state is EncoderState.RUNNING:
             self._cancelled = True
             self._queue.put(None)
             if self._unblock is not None:
@@ -160,23 +152,9 @@ class EncoderThread:
         self._check()
         return self.encoder.size
 
-    def crc(self) -> int:
-        """Return the CRC-64 of the encoded pieces, without the trailer.
-
-        Raises:
-            Exception: what the thread failed with.
-        """
-        self._check()
-        return self.encoder.crc
-
     def _check(self) -> None:
-        if self._is_forked():
-            raise EncoderCancelled("the encoder's thread runs in the parent process")
         if self._error is not None:
             raise self._error
-
-    def _is_forked(self) -> bool:
-        return os.getpid() != self._process
 
     # ---- the thread
 
@@ -188,10 +166,10 @@ class EncoderThread:
             finally:
                 if self._close is not None:
                     self._close()
-            self._state = EncoderState.DONE
+            self.state = EncoderState.DONE
         except BaseException as error:
             self._error = EncoderCancelled("the snapshot was cancelled") if self._cancelled else error
-            self._state = EncoderState.FAILED
+            self.state = EncoderState.FAILED
         self._queue = SimpleQueue()  # drops the pieces that are left after a failure
         self._tell()
 
