@@ -281,6 +281,20 @@ cdef inline const unsigned char *tail(const unsigned char *buf, Py_ssize_t at) n
     return buf + at
 
 
+cdef inline object pointers(Py_ssize_t n):
+    return PyBytes_FromStringAndSize(NULL, n * sizeof(unsigned char *))
+
+
+cdef inline void put_pointer(unsigned char *array, Py_ssize_t i, const unsigned char *p) noexcept nogil:
+    memcpy(array + i * sizeof(p), &p, sizeof(p))
+
+
+cdef inline const unsigned char *pointer_at(const unsigned char *array, Py_ssize_t i) noexcept nogil:
+    cdef const unsigned char *p
+    memcpy(&p, array + i * sizeof(p), sizeof(p))
+    return p
+
+
 cdef inline double f64le(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
     cdef unsigned long long bits = u64le(buf, at)
     cdef double v

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 _SIGN = 1 << 63
 _MASK = (1 << 64) - 1
@@ -219,6 +220,22 @@ def borrow(owner: object, n: int) -> bytes | bytearray:
 def tail(buf: bytes | bytearray, at: int) -> bytes | bytearray:
     """Return the bytes from `at` on, without a copy. They are valid as long as buf is."""
     return memoryview(buf)[at:]  # type: ignore[return-value]
+
+
+def pointers(n: int) -> Any:
+    """Return an array for n pointers; compiled, a block of bytes."""
+    return [None] * n
+
+
+def put_pointer(array: Any, i: int, p: bytes | bytearray) -> None:
+    """Store p at index i."""
+    array[i] = p
+
+
+def pointer_at(array: Any, i: int) -> bytes | bytearray:
+    """Return the pointer at index i."""
+    p: bytes | bytearray = array[i]
+    return p
 
 
 def f64le(buf: bytes | bytearray, at: int) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from all_commands import START_MS, History
 from headrace.engine.engine import Engine
 from headrace.keyspace.eviction import STREAM_OLDEST
 from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.rdb.encoder import RdbEncoder
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import VERSIONS, RdbVersion
 from headrace.persistence.rdb.writer import rdb_steps, write_rdb
@@ -26,12 +28,14 @@ def at_once(keyspace: Keyspace, version: RdbVersion, now_ms: int) -> bytes:
 class Walk:
     """A snapshot that is being written, and what it must become."""
 
-    def __init__(self, keyspace: Keyspace, version: RdbVersion, now_ms: int, step_bytes: int) -> None:
+    def __init__(
+        self, keyspace: Keyspace, version: RdbVersion, now_ms: int, step_bytes: int, deferred: bool = False
+    ) -> None:
         self.keyspace = keyspace
         self.expected = at_once(keyspace, version, now_ms)
         self.image = keyspace.freeze(now_ms, step_bytes)
-        self.pieces: list[bytes] = []
-        self.out = RdbOutput(self.pieces.append)
+        self.pieces: list[Any] = []
+        self.out = RdbOutput(self.pieces.append, deferred=deferred)
         self.steps = rdb_steps(self.image, self.out, version=version)
         self.count = 0
 
@@ -41,13 +45,17 @@ class Walk:
             self.count += 1
             return False
         self.out.flush()
+        if self.out.deferred:  # encoded as late as possible
+            encoder = RdbEncoder()
+            self.pieces = [bytes(encoder.encode(piece)) for piece in self.pieces]
         self.keyspace.release(self.image)
         assert b"".join(self.pieces) == self.expected
         return True
 
 
+@pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("seed", range(24))
-def test_a_snapshot_among_random_commands(seed: int) -> None:
+def test_a_snapshot_among_random_commands(seed: int, deferred: bool) -> None:
     history = History(seed)
     random = Random(seed)
     history.run(random.randrange(400))
@@ -55,7 +63,7 @@ def test_a_snapshot_among_random_commands(seed: int) -> None:
     steps = 0
     for _ in range(4):
         version = random.choice(VERSIONS)
-        walk = Walk(keyspace, version, history.latest, random.choice([1, 1, 50, 1000]))
+        walk = Walk(keyspace, version, history.latest, random.choice([1, 1, 50, 1000]), deferred)
         turns = random.choice([0, 1, 1, 3, 30])
         while not walk.step():
             history.run(turns)
@@ -99,6 +107,51 @@ def test_nodes_that_change_before_the_walk_reaches_them() -> None:
     run("XSETID t 100-1")
     run("XADD t 100-2 f v")
     run("DEL t")
+    while not walk.step():
+        pass
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shared_nodes_change_after_the_walk_has_passed_them(seed: int) -> None:
+    """Nodes of more than SHARED_MIN bytes are encoded at the end, long after they were passed on."""
+    random = Random(seed)
+    engine, run = engine_and_run()
+    run("CONFIG SET stream-node-max-entries 4")
+    last = 0
+
+    def add(n: int) -> None:
+        nonlocal last
+        for _ in range(n):
+            last += 1
+            value = random.randrange(10) * "text" + "x" * random.randrange(100, 900)
+            run(f"XADD s{random.randrange(3)} {last}-0 f {value}")
+
+    add(90)
+    walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1, deferred=True)
+    while not walk.step():
+        for _ in range(random.randrange(4)):
+            key, first = f"s{random.randrange(3)}", random.randrange(last)
+            change = random.randrange(5)
+            if change < 2:
+                add(random.randrange(1, 6))
+            elif change == 2:
+                run(f"XDEL {key} {first}-0 {first + 1}-0 {first + 3}-0 {first + random.randrange(9)}-0")
+            elif change == 3:
+                run(f"XTRIM {key} MAXLEN {random.randrange(15, 40)}")
+            else:
+                run(f"XTRIM {key} MINID ~ {random.randrange(last // 2)}")
+    assert walk.count > 3
+
+
+def test_a_full_tail_that_was_passed_on_does_not_lend_its_block_to_the_next_node() -> None:
+    engine, run = engine_and_run()
+    run("CONFIG SET stream-node-max-entries 2")
+    for i in range(1, 5):
+        run(f"XADD s {i}-0 f {i}{'x' * 600}")
+    walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1, deferred=True)
+    while len(walk.out.shared) + sum(len(piece.shared) for piece in walk.pieces) < 2:
+        assert not walk.step()
+    run(f"XADD s 5-0 f {'y' * 700}")
     while not walk.step():
         pass
 

@@ -45,6 +45,7 @@ class DatabaseImage:
     _kept_values: dict[bytes, object]
     _kept_times: dict[bytes, int]
     _taken: StreamImage | None  # the last one that take() returned
+    _walked: list[StreamImage]  # those before; their nodes may be read until close()
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class DatabaseImage:
         self._kept_values = {}
         self._kept_times = {}
         self._taken = None
+        self._walked = []
 
     # ---- called before changes
 
@@ -102,14 +104,13 @@ class DatabaseImage:
     def take(self, key: bytes) -> object:
         """Return the value of one of `keys`: a string or a StreamImage; only once for each key.
 
-        A StreamImage is valid until the next call. If it is a view, it is valid only until the next change,
-        and so is a bytearray.
+        The nodes of a StreamImage are valid until close(), all else of it until the next call. If it is a
+        view, it is valid only until the next change, and so is a bytearray.
         """
         stream: Stream
         image: StreamImage
         value: object = self._kept_values.pop(key, MISSING) if self._kept_values else MISSING
-        if self._taken is not None:
-            self._close_taken()
+        self._end_walk()
         if value is MISSING:
             value = self._values[key]
         if isinstance(value, Stream):
@@ -141,7 +142,10 @@ class DatabaseImage:
             if isinstance(value, StreamImage):
                 image = value
                 image.close()
-        self._close_taken()
+        self._end_walk()
+        for image in self._walked:
+            image.close()
+        self._walked = []
         self._kept_values = {}
         self._kept_times = {}
         self._values = {}
@@ -149,9 +153,11 @@ class DatabaseImage:
         self.keys = []
 
     @cython.cfunc
-    def _close_taken(self) -> cython.void:
+    def _end_walk(self) -> cython.void:
+        """Free what only the walk over the last stream needs."""
         if self._taken is not None:
-            self._taken.close()
+            self._taken.end_walk()
+            self._walked.append(self._taken)
             self._taken = None
 
 

@@ -189,7 +189,8 @@ class Stream:
     def drop_node(self, node: Node) -> cython.void:
         """Remove node with all its entries. The caller must call update_first_id() if needed."""
         cursor: RaxCursor
-        self.preserve(node)
+        if self.image is not None:
+            self.image.preserve(node, True)
         self.nodes.remove(node.key())
         self.memory.add(-memory_account.NODE_BYTES - node.pack.cap)
         if self.live_counts is not None:
@@ -372,7 +373,7 @@ class Stream:
 
     @cython.ccall
     def preserve(self, node: Node) -> cython.void:
-        """Let a snapshot keep the bytes of node; called before the node changes or is dropped."""
+        """Let a snapshot keep the bytes of node; called before the node changes."""
         if self.image is not None:
             self.image.preserve(node)
             if self.image.closed:
@@ -501,6 +502,8 @@ class Stream:
         """Add the entry as the first one of a new node."""
         room: Listpack | None = None
         if self.tail is not None:
+            if self.image is not None:
+                self.preserve(self.tail)
             cap: cython.Py_ssize_t = self.tail.pack.cap
             room = self.tail.pack.transfer_buffer()
             self.memory.add(self.tail.pack.cap - cap)

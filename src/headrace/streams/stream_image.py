@@ -13,6 +13,9 @@ has changed. Before a node changes or is dropped, the stream calls preserve(). A
 has the number of the image from the beginning. So an image costs memory only for nodes that change before
 the walk has reached them.
 
+What the walk has passed on may still be read by another thread (shared_string of persistence/rdb/output.py).
+So preserve() leaves the block of every node to the image, and a node that changes goes on with a copy.
+
 Groups and idempotency records are copies that share memory with those of the stream (PendingEntries.freeze).
 A view (Stream.view) shares everything: it is valid only until the next change of the stream.
 """
@@ -20,6 +23,7 @@ A view (Stream.view) shares everything: it is valid only until the next change o
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import Any
 
 import cython
 
@@ -43,8 +47,9 @@ NO_NODES = cython.declare(RaxCursor, RaxCursor(Rax()))
 class StreamImage:
     """The counters and groups of a stream, and a walk over its nodes. Created by Stream.freeze or view.
 
-    After next_node() returned True, `ms` and `seq` are the master ID of the node and data_p its `size` bytes,
-    which are valid until the stream changes.
+    After next_node() returned True, `ms` and `seq` are the master ID of the node, and `data` is the block
+    that begins with its `size` bytes, which do not change before close(). Those of a view are valid until
+    the stream changes.
     """
 
     number: cython.uint
@@ -65,15 +70,14 @@ class StreamImage:
     # The current node.
     ms: cython.ulonglong
     seq: cython.ulonglong
-    data_p: cython.p_const_uchar
+    data: Any
     size: cython.Py_ssize_t
     # The walk.
     _cursor: RaxCursor
     _ahead: Node | None  # the node at the cursor; None: the tree has no more
     _started: cython.bint
     _position: bytes  # the key of the last node from the tree or from `preserved`; empty before the first
-    _preserved: list[tuple[bytes, bytes]]  # a heap of (key, bytes)
-    _data: bytes  # owns the bytes of a preserved node
+    _preserved: list[tuple[bytes, Any, int]]  # a heap of (key, block, size)
 
     def __init__(self, nodes: Rax, number: cython.uint) -> None:
         self.number = number
@@ -86,13 +90,13 @@ class StreamImage:
         self.idempotency = None
         self.idmp_duration_s = self.idmp_maxsize = 0
         self.ms = self.seq = 0
+        self.data = None
         self.size = 0
         self._cursor = RaxCursor(nodes)
         self._ahead = None
         self._started = False
         self._position = b""
         self._preserved = []
-        self._data = b""
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -106,18 +110,16 @@ class StreamImage:
             self._read_ahead(self._cursor.next())
         node = self._ahead
         if self._preserved and (node is None or self._preserved[0][0] < node.key()):
-            self._position, self._data = heappop(self._preserved)
+            self._position, self.data, self.size = heappop(self._preserved)
             self.ms = mem.u64be(self._position, 0)
             self.seq = mem.u64be(self._position, 8)
-            self.data_p = self._data
-            self.size = len(self._data)
             return True
         if node is None:
             return False
         self._position = self._cursor.key
         self.ms = node.ms
         self.seq = node.seq
-        self.data_p = node.pack.p
+        self.data = node.pack.buf
         self.size = node.pack.used + 1
         self._read_ahead(self._cursor.next())
         return True
@@ -135,19 +137,25 @@ class StreamImage:
     @cython.ccall
     def copy_node(self) -> Node:
         """Return a copy of the current node."""
-        data: bytearray = bytearray(mem.to_bytes(self.data_p, 0, self.size))
+        p: cython.p_const_uchar = self.data
+        data: bytearray = bytearray(mem.to_bytes(p, 0, self.size))
         return Node(self.ms, self.seq, Listpack.from_bytes(data))
 
     @cython.ccall
-    def preserve(self, node: Node) -> cython.void:
-        """Keep the bytes of a node that is about to change or to be dropped, if the walk still needs them."""
+    def preserve(self, node: Node, dropped: cython.bint = False) -> cython.void:
+        """Keep the bytes of a node that is about to change, or to be dropped.
+
+        The block is left to the walk and its reader. A node that is not dropped goes on with a copy.
+        """
         key: bytes
         if self.closed or node.image == self.number:
             return
         node.image = self.number
         key = node.key()
         if key > self._position:
-            heappush(self._preserved, (key, mem.to_bytes(node.pack.p, 0, node.pack.used + 1)))
+            heappush(self._preserved, (key, node.pack.buf, node.pack.used + 1))
+        if not dropped:
+            node.pack.renew_block()
 
     @cython.ccall
     def is_frozen(self) -> cython.bint:
@@ -158,9 +166,15 @@ class StreamImage:
     def close(self) -> cython.void:
         """Free what the image holds. The stream may still call preserve(), which then does nothing."""
         self.closed = True
+        self.end_walk()
+        self._preserved = []
+
+    @cython.ccall
+    def end_walk(self) -> cython.void:
+        """Free what only the walk needs; the nodes that it passed on stay as they are until close()."""
         self.groups = []
         self.idempotency = None
-        self._preserved = []
+        self.data = None
         self._ahead = None
         self._cursor = NO_NODES
 

@@ -1,6 +1,6 @@
 """Encode the pieces of RdbOutput's deferred form: compress their marked strings, compute the CRC-64.
 
-    piece      bytes | string          | bytes | string         | bytes
+    piece      bytes | string          | bytes | shared string  | bytes
     encoded    bytes | C3 length length | bytes | length         | bytes | CRC-64, if it is the last piece
                      | compressed       |       | string         |
 
@@ -9,6 +9,8 @@ the GIL, so that other threads run Python meanwhile.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import cython
 
@@ -49,10 +51,14 @@ class RdbEncoder:
     def encode(self, piece: RdbPiece) -> memoryview:
         """Return the encoded piece; the next call overwrites it."""
         compressor: LzfCompressor = self.compressor
-        compressor.reserve(piece.size if piece.whole else min(piece.size, output.MARKED_MAX))
-        self._reserve(piece)
+        size: cython.Py_ssize_t = len(piece)
+        compressor.reserve(size if piece.whole else min(size, output.MARKED_MAX))
+        self._reserve(piece, size)
+        block: Any = _pointers_of(piece)
+        shared: cython.p_const_uchar = block
+        shared_at: cython.Py_ssize_t = 0  # the next shared string
         source: cython.p_const_uchar = piece.p
-        size: cython.Py_ssize_t = piece.size
+        end: cython.Py_ssize_t = piece.used
         mark: cython.Py_ssize_t = piece.end
         marks_at: cython.Py_ssize_t = piece.marks_at
         whole: cython.bint = piece.whole
@@ -69,8 +75,8 @@ class RdbEncoder:
         n: cython.Py_ssize_t
         with cython.nogil:
             if whole:
-                used = _put_string(source, 0, size, out, 0, packed, table)
-                done = size
+                used = _put_string(source, 0, end, out, 0, packed, table)
+                done = end
             while mark > marks_at:
                 if used >= yield_at:
                     system.yield_core()
@@ -79,10 +85,17 @@ class RdbEncoder:
                 at = mem.u32le(source, mark)
                 n = mem.u32le(source, mark + 4)
                 mem.copy(out, used, source, done, at - done)
-                used = _put_string(source, at, n, out, used + at - done, packed, table)
-                done = at + n
-            mem.copy(out, used, source, done, size - done)
-            used += size - done
+                used += at - done
+                done = at
+                if n & output.SHARED:
+                    n -= output.SHARED
+                    used = _put_string(mem.pointer_at(shared, shared_at), 0, n, out, used, packed, table)
+                    shared_at += 1
+                else:
+                    used = _put_string(source, at, n, out, used, packed, table)
+                    done += n
+            mem.copy(out, used, source, done, end - done)
+            used += end - done
             crc = crc64.update_from(tables, crc, out, 0, used)
             if trailer != output.NO_TRAILER:
                 mem.put_u64le(out, used, crc if trailer == output.CHECKSUM else 0)
@@ -92,15 +105,29 @@ class RdbEncoder:
         return memoryview(self.out)[:used]
 
     @cython.cfunc
-    def _reserve(self, piece: RdbPiece) -> cython.void:
+    def _reserve(self, piece: RdbPiece, size: cython.Py_ssize_t) -> cython.void:
         """Make `out` large enough: each string grows by its length at most. A view keeps the old buffer."""
         strings: cython.Py_ssize_t = (piece.end - piece.marks_at) // output.MARK_BYTES + 1
-        need: cython.Py_ssize_t = piece.size + strings * output.LENGTH_BYTES_MAX + TRAILER_BYTES
+        need: cython.Py_ssize_t = size + strings * output.LENGTH_BYTES_MAX + TRAILER_BYTES
         if need > self.cap or self.cap > CAP_KEPT_MAX:
             self.out = bytearray()
             mem.resize(self.out, need)
             self.p = self.out
             self.cap = need
+
+
+@cython.cfunc
+def _pointers_of(piece: RdbPiece) -> Any:
+    """Return an array of pointers to the shared strings, which is valid as long as the piece is."""
+    shared: list[Any] = piece.shared
+    block: Any = mem.pointers(len(shared))
+    array: cython.p_uchar = block
+    p: cython.p_const_uchar
+    i: cython.Py_ssize_t
+    for i in range(len(shared)):
+        p = shared[i]
+        mem.put_pointer(array, i, p)
+    return block
 
 
 @cython.cfunc

@@ -89,6 +89,10 @@ class EncoderThread:
         """Return the bytes of the pieces that were encoded and written, before they were encoded."""
         return self._taken_bytes
 
+    def has_encoded_all(self) -> bool:
+        """Return whether no piece is left, so that the thread reads no shared strings."""
+        return self._taken_bytes == self._put_bytes
+
     def has_room(self) -> bool:
         """Return whether to put the next piece. True after a failure: put() raises it."""
         return self._put_bytes - self._taken_bytes < self._queue_bytes or self.state is EncoderState.FAILED

@@ -16,11 +16,14 @@ Every value has one form: the shortest integer; LZF if it saves four bytes; else
 RdbOutput writes the bytes of the file. In deferred form it leaves the expensive part to an RdbEncoder, in
 another thread (encoder.py): it passes pieces on, in which the strings to compress are raw and marked.
 
-    0                               size            marks_at               end
-    +-------------------------------+---------------+--------+--------+------+
-    | bytes, and strings for LZF    | free          | mark n | mark 2 | mark 1
-    +-------------------------------+---------------+--------+--------+------+
+    0                               used            marks_at                  end
+    +-------------------------------+---------------+--------+-----+--------+--------+
+    | bytes, and strings for LZF    | free          | mark n | ... | mark 2 | mark 1 |
+    +-------------------------------+---------------+--------+-----+--------+--------+
                                      mark: offset (u32 le), length (u32 le); no string overlaps another one
+
+A string whose bytes do not change is shared instead of copied: its mark has the bit SHARED in the length, its
+bytes belong between those before and after the offset, and the piece keeps the object that has them.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ BUFFER_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)
 PIECE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 20)
 MARK_BYTES = cython.declare(cython.Py_ssize_t, 8)
 MARKED_MAX = cython.declare(cython.Py_ssize_t, (1 << 20) - 8)  # a longer string is a piece of its own
+SHARED = cython.declare(cython.uint, 0x80000000)
+SHARED_MIN = cython.declare(cython.Py_ssize_t, 512)  # copying a shorter string is cheaper
 LENGTH_BYTES_MAX = cython.declare(cython.Py_ssize_t, 9)
 RAW_ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
 INTEGER_TEXT_MAX = cython.declare(cython.Py_ssize_t, 11)  # "-2147483648"
@@ -65,17 +70,19 @@ class RdbPiece:
 
     _owner: bytes | bytearray
     p: cython.p_const_uchar
-    size: cython.Py_ssize_t
+    used: cython.Py_ssize_t
     marks_at: cython.Py_ssize_t
     end: cython.Py_ssize_t
     whole: cython.bint  # all the bytes are one string to compress; there are no marks
     trailer: cython.int  # what the file ends with after this piece
+    shared: list[Any]  # the objects that have the bytes of the shared strings, in the order of their marks
+    shared_bytes: cython.Py_ssize_t  # of these strings
     _spare: list[bytearray] | None  # gets the buffer when it is not needed any more
 
     def __init__(
         self,
         owner: bytes | bytearray,
-        size: cython.Py_ssize_t,
+        used: cython.Py_ssize_t,
         marks_at: cython.Py_ssize_t,
         whole: cython.bint = False,
         trailer: cython.int = 0,
@@ -85,21 +92,24 @@ class RdbPiece:
         self._owner = owner
         self._spare = spare
         self.p = owner
-        self.size = size
+        self.used = used
         self.marks_at = marks_at
         self.end = len(owner)
         self.whole = whole
         self.trailer = trailer
+        self.shared = []
+        self.shared_bytes = 0
 
     def __len__(self) -> int:
-        return self.size
+        return self.used + self.shared_bytes
 
     def recycle(self) -> None:
-        """Give the buffer back: the piece was encoded, and must not be used any more."""
+        """Give the buffer and the shared strings back: the piece was encoded, and must not be used again."""
+        self.shared = []
         if self._spare is not None and isinstance(self._owner, bytearray):
             self._spare.append(self._owner)
             self._spare = None
-            self.size = 0
+            self.used = self.shared_bytes = 0
 
 
 @cython.final
@@ -121,6 +131,8 @@ class RdbOutput:
     used: cython.Py_ssize_t
     flushed: cython.longlong  # bytes passed to the sink
     spare: list[bytearray]  # buffers of pieces that were encoded
+    shared: list[Any]  # the objects of the shared strings of the next piece
+    shared_bytes: cython.Py_ssize_t  # of these strings
     _crc: cython.ulonglong  # of the flushed bytes
 
     def __init__(
@@ -149,6 +161,8 @@ class RdbOutput:
         self.used = 0
         self.flushed = 0
         self.spare = []
+        self.shared = []
+        self.shared_bytes = 0
         self._crc = 0
 
     # ---- primitives
@@ -199,6 +213,25 @@ class RdbOutput:
                 return
         self.length(n)
         self.raw_from(source, n)
+
+    @cython.ccall
+    def shared_string(self, owner: Any, n: cython.Py_ssize_t) -> cython.void:
+        """Write the first n bytes of a block as a string; in deferred form without a copy if it is long.
+
+        owner: bytes, a bytearray, or a block of mem.alloc. In deferred form these n bytes must not change
+            until the piece has been encoded; the piece keeps the block alive.
+        """
+        source: cython.p_const_uchar = owner
+        if not self.marks_strings or not SHARED_MIN <= n <= MARKED_MAX:
+            self.string_from(source, n)
+            return
+        if self.used + MARK_BYTES > self.cap:
+            self.flush()
+        self._put_mark(n | SHARED)
+        self.shared.append(owner)
+        self.shared_bytes += n
+        if self.used + self.shared_bytes >= PIECE_BYTES:
+            self.flush()
 
     @cython.ccall
     def raw(self, data: bytes) -> cython.void:
@@ -259,7 +292,7 @@ class RdbOutput:
     @cython.ccall
     def offset(self) -> cython.longlong:
         """Return the number of bytes written; in deferred form they count before compression."""
-        return self.flushed + self.used
+        return self.flushed + self.used + self.shared_bytes
 
     @cython.ccall
     def crc(self) -> cython.ulonglong:
@@ -271,7 +304,7 @@ class RdbOutput:
     def flush(self) -> cython.void:
         """Pass the buffered bytes to the sink. Raises what the sink raises."""
         if self.deferred:
-            if self.used > 0:
+            if self.used + self.shared_bytes > 0:
                 self._pass_buffer(NO_TRAILER)
         elif self.sink is not None and self.used > 0:
             self._crc = self.crc()
@@ -315,11 +348,17 @@ class RdbOutput:
             return
         if self.used + n + MARK_BYTES > self.cap:
             self._make_room(n)
-        self.cap -= MARK_BYTES
-        mem.put_u32le(self.p, self.cap, self.used)
-        mem.put_u32le(self.p, self.cap + 4, n)
+        self._put_mark(n)
         mem.copy(self.p, self.used, source, 0, n)
         self.used += n
+
+    @cython.cfunc
+    @cython.inline
+    def _put_mark(self, length: cython.uint) -> cython.void:
+        """Mark a string at this point; there must be room for the mark."""
+        self.cap -= MARK_BYTES
+        mem.put_u32le(self.p, self.cap, self.used)
+        mem.put_u32le(self.p, self.cap + 4, length)
 
     @cython.cfunc
     def _pass_string(self, value: bytes) -> cython.void:
@@ -343,8 +382,13 @@ class RdbOutput:
         else:
             buf = bytearray()
             mem.resize(buf, PIECE_BYTES)
-        self._pass(RdbPiece(self.buf, self.used, self.cap, False, trailer, self.spare))
-        self.flushed += self.used
+        piece: RdbPiece = RdbPiece(self.buf, self.used, self.cap, False, trailer, self.spare)
+        piece.shared = self.shared
+        piece.shared_bytes = self.shared_bytes
+        self._pass(piece)
+        self.flushed += self.used + self.shared_bytes
+        self.shared = []
+        self.shared_bytes = 0
         self.buf = buf
         self.p = buf
         self.cap = PIECE_BYTES

@@ -1,12 +1,15 @@
 """A snapshot that is written between the requests of clients, without a second process.
 
     image of the keyspace ──▶ steps, in slices between two turns ──▶ encoder thread ──▶ file or pipe
-                              raw bytes of nodes and groups          LZF, CRC-64, write, sync
+                              references to nodes, copies of         LZF, CRC-64, write, sync
+                              groups and short strings
 
-The image is that of the moment when the job starts. A slice takes at most SLICE_MAX_NS. While clients send
-requests, slices take `snapshot-effort` percent of the time, and the loop waits in between: a client on the
-same core can run meanwhile. Without requests, slices follow each other.
-The encoder thread works without the lock of the interpreter, so on a second core it slows requests little.
+The image is that of the moment when the job starts; it is kept until the thread has read all nodes.
+
+A slice takes at most SLICE_MAX_NS. While clients send requests, slices take at most `snapshot-effort` percent
+of the time, and the loop waits in between: a client on the same core can run meanwhile. Without requests,
+slices follow each other. The encoder thread works without the lock of the interpreter, so on a second core it
+slows requests little.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ class SnapshotJob:
         self._ending = threading.Lock()  # held while the snapshot takes its place
         self._killed = False
         self._steps: Iterator[int] | None = steps(self.image)
+        self._released = False
         self._failure: Exception | None = None  # of a step
         self._stats = engine.stats
         self._commands = self._stats.commands  # at the last slice
@@ -98,6 +102,8 @@ class SnapshotJob:
             slice_ns, again = min(max(share, SLICE_MIN_NS), SLICE_MAX_NS), PAUSE_MS
         more = self._write(start + slice_ns)
         self._slice_end = system.monotonic_ns()
+        if self._steps is None and self.thread.has_encoded_all():
+            self._release()
         return again if more else NOTHING_TO_DO
 
     def share_done(self) -> float:
@@ -109,7 +115,7 @@ class SnapshotJob:
             try:
                 keys = next(self._steps, END)
                 if keys == END:
-                    self._release()
+                    self._steps = None
                     self.thread.finish(self._finish)
                     return False
             except Exception as error:
@@ -130,9 +136,13 @@ class SnapshotJob:
             self._publish()
 
     def _release(self) -> None:
-        """Free the image; no more slices follow. From then on another job may start."""
-        if self._steps is not None:
-            self._steps = None
+        """Free the image; no more slices follow. From then on another job may start.
+
+        After a failure the thread may still read nodes that change: what it writes then is discarded.
+        """
+        self._steps = None
+        if not self._released:
+            self._released = True
             self._keyspace.release(self.image)
 
     def _leave_loop(self) -> None:
