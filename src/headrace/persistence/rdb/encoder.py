@@ -20,7 +20,7 @@ from headrace.persistence.lzf import LzfCompressor
 from headrace.persistence.rdb import output
 from headrace.persistence.rdb.output import RdbPiece
 
-CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 1 << 21)  # a larger buffer is kept until the next piece
+CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 1 << 23)  # a larger buffer is kept until the next piece
 # Between two moments at which a thread that waits for this core can run: it would wait for milliseconds until
 # the scheduler's next tick, even if it has a higher priority.
 YIELD_BYTES = cython.declare(cython.Py_ssize_t, 1 << 14)

@@ -49,7 +49,7 @@ class EncoderThread:
         *,
         unblock: Callable[[], object] | None = None,
         close: Callable[[], object] | None = None,
-        on_progress: Callable[[], object] | None = None,
+        on_end: Callable[[], object] | None = None,
         queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         """Start the thread.
@@ -59,22 +59,22 @@ class EncoderThread:
             unblock: makes a write() that waits raise an error; called by cancel(). Not needed for files;
                 for a pipe or socket see DescriptorWriter.
             close: runs in the thread at its end, also after a failure; for example closes the file.
-            on_progress: called in the thread after each piece and at the end. Must neither wait nor raise.
-            queue_bytes: has_room() is False from here on.
+            on_end: called in the thread when it has ended. Must neither wait nor raise.
+            queue_bytes: has_room() is False from here on; shared strings count a quarter.
 
         Raises:
             RuntimeError: if the process cannot start another thread.
         """
-        self.written = 0  # bytes passed to write()
         self.encoder = RdbEncoder()
         self._write = write
         self._unblock = unblock
         self._close = close
-        self._on_progress = on_progress
+        self._on_end = on_end
         self._queue_bytes = queue_bytes
         self._queue: SimpleQueue[RdbPiece | bytes | None] = SimpleQueue()  # None: finished or cancelled
         self._put_bytes = 0  # set by the caller only
         self._taken_bytes = 0  # set by the thread only
+        self._put_cost = self._taken_cost = 0  # of these pieces, see _cost_of()
         self._progress = threading.Condition()  # only waiting callers use it: put() shares no lock
         self._at_end: Callable[[], object] | None = None
         self._cancelled = False
@@ -95,7 +95,7 @@ class EncoderThread:
 
     def has_room(self) -> bool:
         """Return whether to put the next piece. True after a failure: put() raises it."""
-        return self._put_bytes - self._taken_bytes < self._queue_bytes or self.state is EncoderState.FAILED
+        return self._put_cost - self._taken_cost < self._queue_bytes or self.state is EncoderState.FAILED
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
         """Wait until has_room() is True, at most timeout seconds; return has_room()."""
@@ -115,6 +115,7 @@ class EncoderThread:
         """
         self._check()
         self._put_bytes += len(piece)
+        self._put_cost += _cost_of(piece)
         self._queue.put(piece)
 
     def finish(self, at_end: Callable[[], object] | None = None) -> None:
@@ -176,19 +177,21 @@ class EncoderThread:
             self.state = EncoderState.FAILED
         self._queue = SimpleQueue()  # drops the pieces that are left after a failure
         self._tell()
+        if self._on_end is not None:
+            self._on_end()
 
     def _work(self) -> None:
         """Write what comes out of the queue until its end."""
         while (piece := self._queue.get()) is not None and not self._cancelled:
-            size = len(piece)
+            size, cost = len(piece), _cost_of(piece)
             if isinstance(piece, bytes):
                 data: bytes | memoryview = piece
             else:
                 data = self.encoder.encode(piece)
                 piece.recycle()
             self._write(data)
-            self.written += len(data)
             self._taken_bytes += size
+            self._taken_cost += cost
             self._tell()
         if self._cancelled:
             raise EncoderCancelled
@@ -196,11 +199,14 @@ class EncoderThread:
             self._at_end()
 
     def _tell(self) -> None:
-        """Wake up threads that wait for room, and report progress."""
+        """Wake up threads that wait for room."""
         with self._progress:
             self._progress.notify_all()
-        if self._on_progress is not None:
-            self._on_progress()
+
+
+def _cost_of(piece: RdbPiece | bytes) -> int:
+    """Return what a piece counts in the queue: shared strings take no memory, only time."""
+    return len(piece) if isinstance(piece, bytes) else piece.queue_cost()
 
 
 def _lower_priority() -> None:

@@ -45,6 +45,7 @@ PIECE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 20)
 MARK_BYTES = cython.declare(cython.Py_ssize_t, 8)
 MARKED_MAX = cython.declare(cython.Py_ssize_t, (1 << 20) - 8)  # a longer string is a piece of its own
 SHARED = cython.declare(cython.uint, 0x80000000)
+SHARED_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 22)  # of a piece, about
 SHARED_MIN = cython.declare(cython.Py_ssize_t, 512)  # copying a shorter string is cheaper
 LENGTH_BYTES_MAX = cython.declare(cython.Py_ssize_t, 9)
 RAW_ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
@@ -102,6 +103,10 @@ class RdbPiece:
 
     def __len__(self) -> int:
         return self.used + self.shared_bytes
+
+    def queue_cost(self) -> int:
+        """Return the number of bytes, of those of shared strings a quarter: for a limit of a queue."""
+        return self.used + self.shared_bytes // 4
 
     def recycle(self) -> None:
         """Give the buffer and the shared strings back: the piece was encoded, and must not be used again."""
@@ -230,7 +235,7 @@ class RdbOutput:
         self._put_mark(n | SHARED)
         self.shared.append(owner)
         self.shared_bytes += n
-        if self.used + self.shared_bytes >= PIECE_BYTES:
+        if self.shared_bytes >= SHARED_BYTES_MAX:
             self.flush()
 
     @cython.ccall

@@ -271,7 +271,7 @@ class SaveManager:
         self.file_name = name
         file = self.files.create(name)
         try:
-            thread = EncoderThread(self._sink(file, aof_base), close=file.close, on_progress=self.wake)
+            thread = EncoderThread(self._sink(file, aof_base), close=file.close, on_end=self.wake)
         except RuntimeError as error:
             file.close()
             raise HeadraceError(str(error)) from None

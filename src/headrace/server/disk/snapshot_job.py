@@ -27,8 +27,8 @@ from headrace.server.loop.event_loop import EventLoop
 SLICE_MIN_NS = 50_000
 SLICE_MAX_NS = 400_000
 ACTIVE_NS = 2_000_000  # after a request; then a client may be about to send the next one
-PAUSE_MS = 1  # between slices of that time
-END, NOTHING_TO_DO = -1, -1
+PAUSE_MS = 1  # between slices of that time, and while the thread has enough to do
+END = -1
 
 Steps = Callable[[KeyspaceImage], Iterator[int]]
 
@@ -87,7 +87,7 @@ class SnapshotJob:
         return image
 
     def run_slice(self) -> int:
-        """Write some more; return in how many ms to call this again, at the latest.
+        """Write some more; return in how many ms to call this again.
 
         When all is written, this is called until the thread has ended: it is one of few moments at which a
         busy event loop, which is compiled, gives the lock of the interpreter to another thread.
@@ -104,7 +104,7 @@ class SnapshotJob:
         self._slice_end = system.monotonic_ns()
         if self._steps is None and self.thread.has_encoded_all():
             self._release()
-        return again if more else NOTHING_TO_DO
+        return again if more else PAUSE_MS
 
     def share_done(self) -> float:
         """Return about which share of the snapshot is written, from 0 to 1."""

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import cython
 
-from headrace import limits
+from headrace import limits, system
 from headrace.commands.session import Session
 from headrace.engine.clock import RealClock
 from headrace.engine.clock_watch import ClockWatch
@@ -68,9 +68,9 @@ class EventLoop:
     clock_watch: ClockWatch
     # writes executed changes to the log before any reply is sent; returns whether they are safe
     commit: Public[Callable[[], bool] | None]
-    # work between turns: does some of it, and returns in how many ms to call it again at the latest; negative
-    # if that can wait for other work. None: no work
+    # work between turns: does some of it, and returns in how many ms to call it again. None: no work
     background: Public[Callable[[], int] | None]
+    background_at_ns: cython.longlong  # when to call it
     commit_required: Public[cython.bint]  # call commit in this turn even if nothing was changed
     timer_idle_from: cython.longlong  # ms; the timer has nothing to do from then until the next
     timer_idle_until: cython.longlong
@@ -98,7 +98,7 @@ class EventLoop:
     def __init__(self, engine: Engine, clock: RealClock) -> None:
         self.engine, self.clock, self.commit, self.background = engine, clock, None, None
         self.commit_required = self.interrupted = False
-        self.timer_idle_from = self.timer_idle_until = 0
+        self.timer_idle_from = self.timer_idle_until = self.background_at_ns = 0
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
         self.output_monitor, self.handshakes = OutputBufferMonitor(), Handshakes()
         self.clock_watch = ClockWatch(clock, engine.adjust_clock, self.output_monitor.shift_clock)
@@ -167,12 +167,21 @@ class EventLoop:
             else:
                 wait = timer(now)
             if self.background is not None:
-                again = self.background()
-                if again >= 0 and (wait < 0 or again < wait):
+                again = self._work_in_background(self.background)
+                if wait < 0 or again < wait:
                     wait = again
             self.run_once(wait)
             descriptors.run_signal_handlers()
         self.interrupted = False
+
+    @cython.cfunc
+    def _work_in_background(self, work: Callable[[], int]) -> cython.longlong:
+        """Do some of the work between turns if it is due; return in how many ms at most the rest is."""
+        again: cython.longlong = 1
+        if system.monotonic_ns() >= self.background_at_ns:
+            again = work()
+            self.background_at_ns = system.monotonic_ns() + again * 1_000_000
+        return again
 
     @cython.ccall
     def set_timer_idle_window(self, since: cython.longlong, until: cython.longlong) -> cython.void:

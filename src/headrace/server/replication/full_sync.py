@@ -67,7 +67,7 @@ class FullSync:
                 writer.write,
                 unblock=writer.cancel,
                 close=lambda: os.close(descriptor),
-                on_progress=wake,
+                on_end=wake,
             )
         except RuntimeError as error:
             os.close(descriptor)
