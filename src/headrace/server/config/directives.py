@@ -215,7 +215,7 @@ _GENERAL = [
         "no-appendfsync-on-rewrite",
         Flag(),
         "no",
-        "Do not sync the log while a snapshot or a new log is written: a power failure may lose more.",
+        "Do not sync the log during a snapshot or rewrite: a power failure may lose more.",
     ),
     Directive(
         "notify-keyspace-events",
