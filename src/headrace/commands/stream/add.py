@@ -54,6 +54,7 @@ class IdmpOfChosenId(CommandError):
 
 
 @cython.final
+@cython.no_gc
 @cython.freelist(8)
 @cython.cclass
 class XAddRequest:
@@ -143,6 +144,7 @@ class XAddRequest:
             raise IdTooSmall()
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _set_id_from_clock(self, stream: Stream, now: cython.ulonglong) -> cython.void:
         """Set the ID for `*`: the time, or the successor of the last ID if that is greater."""
         if now > stream.last_ms:
