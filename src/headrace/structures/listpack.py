@@ -174,7 +174,7 @@ class Listpack:
 
     @cython.ccall
     def renew_block(self) -> cython.void:
-        """Go on with a copy of the block: somebody else keeps and reads the old one."""
+        """Go on with a copy of the block: a snapshot keeps and reads the old one."""
         buf: Any = mem.alloc(self.cap)
         p: cython.p_uchar = buf
         mem.copy(p, 0, self.p, 0, self.used + 1)
