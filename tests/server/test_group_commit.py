@@ -334,3 +334,57 @@ def test_a_job_keeps_syncs_away_if_so_configured(start_logging):
     syncs = disk.syncs
     client.request("SET", "k", "w")
     assert disk.syncs == syncs + 1
+
+
+def promoted(start, start_logging, disk_fails):
+    """A replica with other data in its log, and the same after its first synchronisation and promotion."""
+    primary = start("--repl-diskless-sync-delay", "0")
+    primary.connect().request("SET", "a", "from the primary")
+    running, disk = start_logging("--appendfsync", "always")
+    client = running.connect()
+    client.request("SET", "a", "older")
+    disk_fails(disk)
+    client.request("REPLICAOF", "127.0.0.1", str(primary.port))
+    wait_until(lambda: client.request("GET", "a") == b"from the primary")
+    client.request("REPLICAOF", "NO", "ONE")
+    return running, disk, client
+
+
+def test_a_promoted_replica_answers_writes_when_its_new_log_is_complete(start, start_logging):
+    held = threading.Event()
+    running, disk, client = promoted(start, start_logging, lambda disk: setattr(disk, "slow", held))
+    try:
+        wait_until(lambda: running.server.saving.running)
+        writer = running.connect()
+        writer.send(b"SET b 2\r\n")
+        wait_until(lambda: client.request("GET", "b") == b"2")
+        assert writer.is_silent()
+    finally:
+        disk.slow = None
+        held.set()
+    assert writer.reply() == "OK"
+    client = restarted(running, start_logging)
+    assert client.request("MGET", "a", "b") == [b"from the primary", b"2"]
+
+
+def test_a_promoted_replica_whose_log_cannot_be_written_says_so(start, start_logging):
+    running, disk, client = promoted(start, start_logging, lambda disk: setattr(disk, "full_for", "base"))
+    writer = running.connect()
+    writer.send(b"SET b 2\r\n")
+    wait_until(lambda: client.info()["aof_last_write_status"] == "err")
+    assert str(client.request("SET", "c", "3")) == FULL
+    assert writer.is_silent() and client.request("GET", "b") == b"2"
+    disk.full_for = "/"
+    assert writer.reply() == "OK"
+    client = restarted(running, start_logging)
+    assert client.request("MGET", "a", "b", "c") == [b"from the primary", b"2", None]
+
+
+def test_a_log_that_is_turned_off_holds_no_reply(start, start_logging):
+    running, _, client = promoted(start, start_logging, lambda disk: setattr(disk, "full_for", "base"))
+    writer = running.connect()
+    writer.send(b"SET b 2\r\n")
+    wait_until(lambda: client.request("GET", "b") == b"2")
+    assert writer.is_silent()
+    client.request("CONFIG", "SET", "appendonly", "no")
+    assert writer.reply() == "OK"

@@ -165,7 +165,7 @@ class Server:
         self.saving.cancel_rewrites()
         self.durability.disable(self.engine.keyspace.now)
         try:
-            self.durability.enable()
+            self.durability.enable(hold_replies=True)
         except (OSError, HeadraceError) as wrong:
             logging.getLogger("headrace").error("there is no log of the primary's data: %s", wrong)
 

@@ -50,6 +50,7 @@ class Durability:
     names: Public[LogFileNames]
     log: Public[DurableLog | None]
     first_base_pending: Public[cython.bint]
+    holds_replies: Public[cython.bint]  # to changes, until the first base is complete
     snapshot_failed: Public[cython.bint]  # writes are rejected because the last snapshot failed
     start_offset: Public[cython.longlong]  # effects.offset at which this log begins
     announced_offset: Public[cython.longlong]  # synced offset of which waiting clients were notified
@@ -71,7 +72,7 @@ class Durability:
         self.wake = wake
         self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.log = None
-        self.first_base_pending = False
+        self.first_base_pending = self.holds_replies = False
         self.snapshot_failed = False
         self.start_offset = 0
         self.announced_offset = 0
@@ -98,10 +99,17 @@ class Durability:
         log.open(manifest, write_base, self.config.flag("aof-use-rdb-preamble"))
         self._attach(log)
 
-    def enable(self) -> None:
+    def enable(self, hold_replies: bool = False) -> None:
         """Start a log at run time (CONFIG SET appendonly yes); it counts once its first rewrite is done.
 
-        An older log on disk stays valid until then. Raises HeadraceError or OSError.
+        An older log on disk stays valid until then.
+
+        Args:
+            hold_replies: to changes until then, because the older log is of other data: after a restart
+                the server would have neither these changes nor what they were made to.
+
+        Raises:
+            HeadraceError, OSError: if there can be no log.
         """
         self.files.lock()
         log = self._new_log()
@@ -109,6 +117,7 @@ class Durability:
         log.manifest = Manifest.load(self.files, self.names) or log.manifest
         self._take_effects()
         self.first_base_pending = True
+        self.holds_replies = hold_replies
         self._attach(log)
 
     def _new_log(self) -> DurableLog:
@@ -176,6 +185,7 @@ class Durability:
         self.failed_in_turn = False
         if log is not None:
             log.accept_writes("the log was turned off: writes are accepted, and kept in memory only")
+        self._stop_holding()
         self.engine.on_log_synced(now)
 
     def apply_config(self) -> None:
@@ -227,7 +237,7 @@ class Durability:
                 self._notify_synced()
             return True
         if self.first_base_pending:
-            return True
+            return not self.holds_replies
         if log.reported_failure and not self.failed_in_turn:
             # Writes have been rejected since before this turn. These changes are expired keys. Keys expire by
             # themselves after a restart, too: no reply depends on it.
@@ -259,6 +269,22 @@ class Durability:
             self.first_base_pending = False
         if not self.first_base_pending:
             log.report()
+            if not log.failure:
+                self._stop_holding()
+
+    def _stop_holding(self) -> None:
+        """Send the replies that wait for the first base of the log."""
+        if self.holds_replies:
+            self.holds_replies = False
+            self.loop.release_replies()
+
+    def on_rewrite_failed(self, reason: str) -> None:
+        """Reject writes if clients wait for a first base that could not be written; it is tried again."""
+        log = self.log
+        if log is not None and self.first_base_pending and self.holds_replies and self.loop.holds_any():
+            self.first_base_pending = False
+            log.failure = f"there is no log of the present data yet: {reason}"
+            self._report(log)
 
     def check_files(self, now: int, force: bool = False) -> bool:
         """Reject writes if files of the log were removed, replaced or changed; return whether they were.

@@ -342,6 +342,7 @@ class SaveManager:
         self.rewrite_failures += 1
         self._discard_rewrite()
         logging.getLogger("headrace").error("%s failed: %s", job, reason)
+        self.durability.on_rewrite_failed(reason)
 
     def cancel_all(self) -> None:
         """Cancel the running job and clear the queue, before the server ends."""

@@ -411,6 +411,10 @@ class EventLoop:
             self._watch(connection)
         self.to_flush = others
 
+    def holds_any(self) -> bool:
+        """Return whether replies are held."""
+        return any(not connection.closed for connection in self.awaiting_commit)
+
     def release_replies(self) -> None:
         """Send the held replies and continue their clients: what was executed is durable now."""
         connection: Connection
