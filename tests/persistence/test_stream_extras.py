@@ -89,6 +89,29 @@ def test_a_payload_has_unowned_entries_and_producers_but_no_active_times(version
     assert MAGIC not in dump(timed, version, compress=True, now_ms=NOW_MS)
 
 
+def test_the_order_of_thousands_of_entries_of_equal_time_is_kept():
+    ids = [f"{n}-0" for n in range(1, 3001)]
+    stream = stream_after(
+        *(f"XADD s {word} f v" for word in ids),
+        "XGROUP CREATE s g 0",
+        "XREADGROUP GROUP g c STREAMS s >",
+        f"XCLAIM s g d 0 {' '.join(reversed(ids[:1200]))} TIME 5",
+        f"XCLAIM s g d 0 {' '.join(ids[1200:1300])} TIME 6",
+        f"XCLAIM s g d 0 {' '.join(reversed(ids[1500:2900]))} TIME 7",
+        "XNACK s g FAIL IDS 2 2000-0 1999-0",
+    )
+    part = encode_extras(stream, by_name("redis-8.8"), NOW_MS)
+    assert len(part) > 2598 * 16  # all that do not rise, and no others
+    keyspace = Keyspace()
+    keyspace.databases[0].put(b"s", stream)
+    file = BytesIO()
+    write_rdb(keyspace, file.write, version=by_name("redis-8.8"), now_ms=NOW_MS)
+    file.seek(0)
+    again = Keyspace()
+    read_rdb(file, again, now_ms=NOW_MS)
+    assert not differences(portrait_of(stream), portrait_of(again.databases[0].values[b"s"]))
+
+
 def a_case():
     """A stream as it was read from a plain file, and all four parts of what was kept of it."""
     lines = (*NACK, "XADD s 4-1 f v", "XADD s 5-1 f v", "XGROUP CREATE s h 0")

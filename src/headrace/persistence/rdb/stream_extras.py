@@ -23,9 +23,9 @@ or 'o', so that they equal those of a Redis server with the same history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from array import array
+from collections.abc import Callable, Generator, Iterator
 from io import BytesIO
-from typing import Any
 
 import cython
 
@@ -82,7 +82,7 @@ def extras_steps(
     if version.stream_type < TYPE_ACTIVE_TIMES and not for_dump:
         _put_groups(out, ACTIVE, [group for group in groups if _has_active_times(group)], _put_active)
     if not for_dump:
-        unordered: dict[Group, list[Any]] = {}
+        unordered: dict[Group, array[int]] = {}
         for group in groups:
             slots = yield from _unordered_steps(group.pending)
             if slots:
@@ -147,16 +147,16 @@ def _put_active(out: RdbOutput, group: Group) -> None:
         out.time(consumer.active_ms)
 
 
-def _put_order(out: RdbOutput, pending: PendingEntries, slots: list[Any]) -> None:
+def _put_order(out: RdbOutput, pending: PendingEntries, slots: array[int]) -> None:
     out.length(len(slots))
     for slot in slots:
         out.raw_id(pending.ms_of(slot), pending.seq_of(slot))
 
 
-def _unordered_steps(pending: PendingEntries) -> Generator[None, None, list[Any]]:
+def _unordered_steps(pending: PendingEntries) -> Generator[None, None, array[int]]:
     """Return the slots, in delivery order, of owned entries of equal time that do not rise by ID."""
-    found: list[Any] = []
-    run: list[Any] = []  # entries of one time
+    found: array[int] = array("q")
+    first: cython.Py_ssize_t = -1  # of the entries of one time
     rising: cython.bint = True
     time_ms: cython.longlong = 0
     ms: cython.ulonglong = 0
@@ -165,24 +165,35 @@ def _unordered_steps(pending: PendingEntries) -> Generator[None, None, list[Any]
     slot: cython.Py_ssize_t = pending.oldest()
     while slot >= 0:
         if pending.owner_of(slot) is not None:
-            if not run or pending.delivery_time_of(slot) != time_ms:
+            if first < 0 or pending.delivery_time_of(slot) != time_ms:
                 if not rising:
-                    found.extend(run)
-                run = []
+                    yield from _owned_slots(pending, first, slot, found)
+                first = slot
                 rising = True
                 time_ms = pending.delivery_time_of(slot)
             elif pending.ms_of(slot) < ms or (pending.ms_of(slot) == ms and pending.seq_of(slot) < seq):
                 rising = False
             ms = pending.ms_of(slot)
             seq = pending.seq_of(slot)
-            run.append(slot)
         slot = pending.newer(slot)
         visited += 1
         if visited % STEP_SLOTS == 0:
             yield
     if not rising:
-        found.extend(run)
+        yield from _owned_slots(pending, first, -1, found)
     return found
+
+
+def _owned_slots(
+    pending: PendingEntries, slot: cython.Py_ssize_t, end: cython.Py_ssize_t, found: array[int]
+) -> Iterator[None]:
+    """Append the slots of owned entries from slot to before end, in delivery order, to found."""
+    while slot != end:
+        if pending.owner_of(slot) is not None:
+            found.append(slot)
+            if len(found) % STEP_SLOTS == 0:
+                yield
+        slot = pending.newer(slot)
 
 
 # ---- reading
