@@ -30,6 +30,7 @@ from headrace.errors import HeadraceError
 LOCK_NAME = "headrace.lock"
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
 LARGE_BYTES = 16 << 20  # removing a file of this size takes some milliseconds
+CLOSE_DELAY_S = 1.0  # until the caller has synced a directory and a manifest: they would wait for the pages
 SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 
 
@@ -179,6 +180,16 @@ class DataDirectory(Protocol):
         """Release the lock."""
 
 
+def _close_later(descriptor: int) -> None:
+    """Close a descriptor in a thread of its own; at once if there can be no other thread."""
+    timer = threading.Timer(CLOSE_DELAY_S, os.close, (descriptor,))
+    timer.daemon = True
+    try:
+        timer.start()
+    except RuntimeError:
+        os.close(descriptor)
+
+
 def identity_of(found: os.stat_result) -> FileIdentity:
     """Return the identity in a result of stat()."""
     regular = stat.S_ISREG(found.st_mode)
@@ -311,7 +322,7 @@ class DiskDirectory:
                 os.unlink(path)
         finally:
             if descriptor >= 0:  # the last close frees the pages: 0.3 s for a GiB, so in the background
-                threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()
+                _close_later(descriptor)
 
     def sync_directory(self, name: str) -> None:
         descriptor = os.open(self.path(name), os.O_RDONLY | os.O_DIRECTORY)
