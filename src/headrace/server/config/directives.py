@@ -253,7 +253,7 @@ _GENERAL = [
     Directive(
         "snapshot-effort",
         Number(1, 100),
-        "25",
+        "10",
         "Percent of the event loop's time for a snapshot while clients send requests.",
     ),
     Directive("rdbchecksum", Flag(), "yes", "End snapshots with a checksum."),
