@@ -43,12 +43,12 @@ def test_the_steps_of_a_rewrite_come_in_the_order_that_survives_a_power_cut(benc
     told = [done.replace("appendonlydir/", "").replace("appendonly.aof", "A") for done in bench.files.log]
     assert told == [
         "write A.1.incr.aof",
-        "sync A.1.incr.aof",
         "create A.2.incr.aof",
         "sync_directory appendonlydir",
         "create temp-A.manifest",
         "write temp-A.manifest",
         "sync temp-A.manifest",
+        "sync A.1.incr.aof",
         "rename A.manifest",
         "sync_directory appendonlydir",
         "write A.2.incr.aof",

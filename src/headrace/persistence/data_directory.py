@@ -31,7 +31,7 @@ LOCK_NAME = "headrace.lock"
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
 LARGE_BYTES = 16 << 20  # removing a file of this size takes some milliseconds
 CLOSE_DELAY_S = 1.0  # until the caller has synced a directory and a manifest: they would wait for the pages
-SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
+WAIT_BEFORE_AND_WRITE = 1 | 2  # SYNC_FILE_RANGE_..., linux/fs.h
 
 
 @functools.cache
@@ -97,7 +97,11 @@ class File(Protocol):
         """Make everything written so far durable. Must not be retried after an OSError."""
 
     def start_writeback(self) -> None:
-        """Hint that the kernel should start writing to the disk, so that a later sync() waits less."""
+        """Start to write to the disk what was written so far, after waiting for the previous call's part.
+
+        A hint, not a guarantee. A later sync() waits less, and so does that of another file meanwhile: on
+        ext4 it waits for the data of every file that grows.
+        """
 
     def truncate(self, size: int) -> None:
         """Keep the first size bytes; the next write appends there."""
@@ -226,7 +230,7 @@ class DiskFile:
     def start_writeback(self) -> None:
         call = sync_file_range()
         if call is not None:
-            call(self.descriptor, 0, 0, SYNC_FILE_RANGE_WRITE)  # from the start to the end
+            call(self.descriptor, 0, 0, WAIT_BEFORE_AND_WRITE)  # from the start to the end
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.descriptor, size)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import DatabaseClosed, HeadraceError
 from headrace.keyspace.image import KeyspaceImage
-from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import File
+from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import by_name
@@ -77,6 +76,6 @@ def write_image(
 
 def _start_encoder(file: File) -> EncoderThread:
     try:
-        return EncoderThread(partial(write_all, file))
+        return EncoderThread(gradual_writer(file))
     except RuntimeError as error:  # the interpreter is shutting down, or the process has too many threads
         raise HeadraceError(f"no thread for a snapshot: {error}") from None

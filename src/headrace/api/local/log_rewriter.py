@@ -1,9 +1,10 @@
 """Rewrite the log of a database in this process while other threads use the database.
 
-    no lock   sync the log so far                                                             a while
-    lock      take the effects, freeze the data, commit to the old file, begin a new one      milliseconds
+    no lock   sync the log so far, create its next file                                       a while
+    lock      take the effects, freeze the data, commit and sync, go to the next file         a millisecond
     no lock   write the image as the base of the log, sync it                                 seconds
-    lock      put base and new file into the manifest                                         milliseconds
+    lock      rename the manifest that names the base                                         no time
+    no lock   remove the older files                                                          a while
 
 An automatic rewrite runs in a thread of its own. Its failure is logged, and it is repeated.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.api.local.directory import explain_disk_errors
@@ -87,6 +89,15 @@ class LogRewriter:
                 with storage.lock:
                     self._end(rewrite, whole)
 
+    @contextlib.contextmanager
+    def _unlocked(self) -> Iterator[None]:
+        """Let other threads commit during a slow step of the log."""
+        self.storage.lock.release()
+        try:
+            yield
+        finally:
+            self.storage.lock.acquire()
+
     def _sync_ahead(self) -> None:
         """Sync the log while others can write: _begin() has less to sync then, with the lock."""
         file = self.storage.log.file
@@ -101,17 +112,20 @@ class LogRewriter:
         storage, log = self.storage, self.storage.log
         if storage.closing:
             raise DatabaseClosed("the database is closed")
-        image = None
+        images: list[KeyspaceImage] = []
+
+        def freeze() -> None:
+            with storage.local_engine.lock:
+                storage.take_effects()
+                images.append(storage.local_engine.freeze())
+            log.commit(storage.uncommitted, images[0].now_ms)
+
         try:
             log.check_files(0, force=True)
             log.restore_directory()
-            with storage.local_engine.lock:
-                storage.take_effects()
-                image = storage.local_engine.freeze()
-            log.commit(storage.uncommitted, image.now_ms)
-            return log.begin_rewrite(), image
+            return log.begin_rewrite(unlocked=self._unlocked, freeze=freeze), images[0]
         except BaseException as error:
-            if image is not None:
+            for image in images:
                 self._release(image)
             self._give_up(error)
             raise
@@ -124,7 +138,7 @@ class LogRewriter:
         if storage.closed:
             return
         try:
-            if not log.finish_rewrite(rewrite, whole) and whole:
+            if not log.finish_rewrite(rewrite, whole, self._unlocked) and whole:
                 raise HeadraceError(rewrite.failure)
             storage.set_rewrite_threshold()
         except BaseException as error:

@@ -38,12 +38,26 @@ The steps of a rewrite, and what a start finds after a crash that follows each:
 
 Without a reliable file (at the first start, after a failed sync) begin changes nothing on disk. Records stay
 in memory since then, and finish creates the incr file with the base: one manifest adds both.
+
+A syncing step takes milliseconds to a second. Those that do not change the log run in the context `unlocked`
+of the caller, in which other threads may commit:
+
+    begin    unlocked: create incr 8 and the new manifest beside the old one, sync both
+             the last records of the base, sync incr 7, rename the manifest, continue in incr 8
+             unlocked: sync the directory
+    finish   unlocked: sync the base, rename it, write the new manifest beside the old one, sync both
+             rename the manifest
+             unlocked: sync the directory; remove history
+
+Until the directory is synced, a power cut may bring back the manifest without incr 8, and lose what was
+committed to it. So a sync of the log syncs the directory first, and `synced` does not rise before.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import cython
 
@@ -53,7 +67,7 @@ from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_buffer import Item, LogBuffer
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS, LogFileMonitor
 from headrace.persistence.aof.log_files import describe_error
-from headrace.persistence.aof.manifest import Manifest, ManifestLine, Unsettled
+from headrace.persistence.aof.manifest import Manifest, ManifestLine
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.data_directory import DataDirectory, File, PendingSync, write_file
 from headrace.visibility import Public
@@ -62,6 +76,7 @@ POLICIES = ("always", "everysec", "no")
 SYNC_EVERY_MS = 1000
 SYNC_FAILED = "the log could not be synced and must be rewritten"
 SYNC_WAIT_MAX_MS = 2000  # commits wait for a slower sync: this bounds what can be lost
+Unlocked = Callable[[], contextlib.AbstractContextManager[None]]  # other threads may use the log inside
 
 
 @cython.cclass
@@ -92,6 +107,7 @@ class Log:
     _older_size: Public[cython.longlong]  # bytes of the files before it
     _cut_due: Public[cython.bint]  # half a commit may follow _file_size
     _unsettled: Public[cython.bint]
+    _directory_due: Public[cython.bint]  # a manifest is in place, but its directory is not synced yet
     _base_offset: Public[cython.longlong]  # `written` when the base was begun
     _pending: Public[PendingSync | None]
     _pending_offset: Public[cython.longlong]
@@ -118,7 +134,7 @@ class Log:
         self.checked_ms = 0  # time of the last check
         self._recorder = LogBuffer()
         self.rewrite = self._file = self._pending = None
-        self.sync_paused = self._cut_due = self._unsettled = False
+        self.sync_paused = self._cut_due = self._unsettled = self._directory_due = False
         self.written = self.synced = self.delayed_commits = self.base_size = 0
         self._recorded = self._file_size = self._older_size = 0
         self._base_offset = self._pending_offset = self._sync_ms = 0
@@ -221,7 +237,9 @@ class Log:
         self._collect(wait=False)
         if self.failure or self._syncs_always():  # always: the policy may just have changed from everysec
             self._flush(self._syncs_always())
-        if self._file is None or self._unsettled or self.policy != "everysec" or self.sync_paused:
+        if self._file is None or self._unsettled or self._directory_due:
+            return
+        if self.policy != "everysec" or self.sync_paused:
             return
         offset = self.written - self._recorded
         waits = self._pending is not None or 0 <= now_ms - self._sync_ms < SYNC_EVERY_MS
@@ -234,45 +252,69 @@ class Log:
             self._pending_offset = offset
             self._pending = self.sync_later(self._file)
 
-    def begin_rewrite(self, rdb: bool = True) -> PendingRewrite:
+    def begin_rewrite(
+        self, rdb: bool = True, unlocked: Unlocked = nullcontext, freeze: Callable[[], None] | None = None
+    ) -> PendingRewrite:
         """Start a rewrite: a new base, as a snapshot (rdb) or as commands, of all records given so far.
+
+        Args:
+            rdb: whether the base will be a snapshot.
+            unlocked: returns the context for slow steps, in which other threads may use the log.
+            freeze: called between the slow steps: it commits the last records that the base contains.
 
         Raises:
             HeadraceError: if a rewrite is running or the disk fails. Nothing has changed then.
         """
         if self.rewrite is not None:
             raise HeadraceError("the log is being rewritten already")
-        if not self._flush(sync=True) and self._file is not None:
+        if self._unsettled and not self._flush(sync=True):
             raise HeadraceError(f"the log cannot be rewritten now: {self.failure}")
         old = self._file
+        following = None
         try:
             number = log_files.free_number(self.files, self.names, self.manifest)
             incr = ManifestLine(self.names.incr_name(number), number)
             if old is not None:
-                self._open_next(incr)
+                following = self._prepare_next(incr, unlocked)
+            if freeze is not None:
+                freeze()
+            if not self._flush(sync=True) and self._file is not None:
+                raise HeadraceError(f"the log cannot be rewritten now: {self.failure}")
+            if following is not None and old is not None and self._file is old:
+                self._switch(following, incr)
+                following = None
                 _close(old)
         except OSError as error:
             raise HeadraceError(f"the log cannot be rewritten now: {describe_error(error)}") from error
+        finally:
+            if following is not None:
+                _close(following)
         base = ManifestLine(self.names.base_name(number, rdb), number)
         self._recorder.forget_database()
         self.rewrite = PendingRewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
+        self._settle_manifest(unlocked)
         return self.rewrite
 
-    def finish_rewrite(self, rewrite: PendingRewrite, ok: bool) -> bool:
-        """Adopt the new base if it is complete and synced (ok). False: the log continues without it."""
-        self.rewrite = None
+    def finish_rewrite(self, rewrite: PendingRewrite, ok: bool, unlocked: Unlocked = nullcontext) -> bool:
+        """Adopt the new base if it is complete and synced (ok). False: the log continues without it.
+
+        `unlocked` is as for begin_rewrite().
+        """
+        if self._file is None or self._unsettled:
+            unlocked = nullcontext  # a commit of another thread would not find a log that it can write to
         done = False
-        if ok and rewrite.usable:
-            try:
-                self._adopt(rewrite)
-                done = True
-            except OSError as error:
-                rewrite.failure = describe_error(error)
-        else:
-            rewrite.failure = self.failure if ok else "the new base was not finished"
+        try:
+            if ok and rewrite.usable:
+                done = self._adopt(rewrite, unlocked)
+            else:
+                rewrite.failure = self.failure if ok else "the new base was not finished"
+        except OSError as error:
+            rewrite.failure = describe_error(error)
+        finally:
+            self.rewrite = None
         if done:
             self._flush(self._syncs_always())
-            self._forget_history()
+            self._forget_history(unlocked)
         else:
             log_files.remove(self.files, rewrite.temporary)
         return done
@@ -387,6 +429,9 @@ class Log:
         self._collect(wait=True)
         if self._file is None:
             return False
+        self._settle_manifest(nullcontext)
+        if self._unsettled:
+            return False
         offset = self.written - self._recorded
         try:
             self._file.sync()
@@ -421,46 +466,73 @@ class Log:
 
     def _open_next(self, incr: ManifestLine) -> None:
         """Continue in a new incr file. After an OSError nothing has changed but for an empty unnamed file."""
-        file, old = self._create(incr), self._file
+        file = self._prepare_next(incr, nullcontext)
         try:
-            if old is not None:
-                self.monitor.record(old.name, old.identity())
-            manifest = self.manifest
-            self._store(Manifest(manifest.base, manifest.history, [*manifest.incrs, incr]))
+            self._switch(file, incr)
         except OSError:
             _close(file)
             raise
+        self._settle_manifest(nullcontext)
+
+    def _prepare_next(self, incr: ManifestLine, unlocked: Unlocked) -> File:
+        """Create an incr file and the manifest that names it; return the file. Raises OSError."""
+        following = self._manifest_with(incr)
+        with unlocked():
+            file = self._create(incr)
+            try:
+                following.prepare(self.files, self.names)
+            except OSError:
+                _close(file)
+                raise
+        return file
+
+    def _manifest_with(self, incr: ManifestLine) -> Manifest:
+        manifest = self.manifest
+        return Manifest(manifest.base, manifest.history, [*manifest.incrs, incr])
+
+    def _switch(self, file: File, incr: ManifestLine) -> None:
+        """Put the prepared manifest in place; continue in its file. After an OSError nothing has changed."""
+        if self._file is not None:
+            self.monitor.record(self._file.name, self._file.identity())
+        self._replace_manifest(self._manifest_with(incr))
         self._older_size += self._file_size
         self._use(file)
 
-    def _adopt(self, rewrite: PendingRewrite) -> None:
-        """Replace all older files by the new base. After an OSError nothing has changed."""
+    def _adopt(self, rewrite: PendingRewrite, unlocked: Unlocked) -> bool:
+        """Replace all older files by the new base. False, or an OSError: nothing has changed."""
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
+        history = [line for line in self.manifest.lines() if line != rewrite.incr]
+        following = Manifest(rewrite.base, history, [rewrite.incr])
         size = files.size(rewrite.temporary)
-        with contextlib.closing(files.append(rewrite.temporary)) as file:
-            file.sync()
-            identity = file.identity()
         fresh = self._create(rewrite.incr) if self._file is None else None
-        past = self.manifest
-        history = [line for line in past.lines() if line != rewrite.incr]
         try:
-            files.rename(rewrite.temporary, base)
-            files.sync_directory(names.directory)
-            self.monitor.record(base, identity)
-            self._store(Manifest(rewrite.base, history, [rewrite.incr]))
+            with unlocked():
+                with contextlib.closing(files.append(rewrite.temporary)) as file:
+                    file.sync()
+                    self.monitor.record(base, file.identity())
+                files.rename(rewrite.temporary, base)
+                files.sync_directory(names.directory)
+                following.prepare(files, names)
         except OSError:
             log_files.remove(files, base)
             if fresh is not None:
                 _close(fresh)
             raise
+        if not rewrite.usable:  # another thread has given up the log
+            log_files.remove(files, base)
+            rewrite.failure = self.failure
+            return False
+        self._replace_manifest(following)
         self._older_size = size
         self._base_offset = rewrite.offset
-        if not self._unsettled:
-            self.synced = max(self.synced, rewrite.offset)
         if fresh is not None:
             self._use(fresh)
         self.base_size = self.size
+        self._settle_manifest(unlocked)
+        if not self._unsettled:
+            self.synced = max(self.synced, rewrite.offset)
+        return True
 
     def _create(self, incr: ManifestLine) -> File:
         """Create an empty incr file, and make its name durable before a manifest names it."""
@@ -480,24 +552,57 @@ class Log:
 
     def _store(self, manifest: Manifest) -> None:
         """Store the manifest. After an OSError the old one is in place; for Unsettled see _flush()."""
-        try:
-            manifest.store(self.files, self.names)
-            self.monitor.record_manifest(manifest.text(), manifest)
-            self._unsettled = False
-        except Unsettled as error:
-            self._unsettled = True
-            self.failure = f"the log's manifest could not be stored: {describe_error(error)}"
-        self.manifest = manifest
+        manifest.prepare(self.files, self.names)
+        self._replace_manifest(manifest)
+        self._settle_manifest(nullcontext)
 
-    def _forget_history(self) -> None:
+    def _replace_manifest(self, manifest: Manifest) -> None:
+        """Put a prepared manifest in place; _settle_manifest() must follow."""
+        self.manifest = manifest
+        try:
+            manifest.replace_stored(self.files, self.names)
+            self.monitor.record_manifest(manifest.text(), manifest)
+            self._directory_due = True
+        except OSError as error:
+            self._report_unsettled(error)
+
+    def _settle_manifest(self, unlocked: Unlocked) -> None:
+        """Sync the directory of a new manifest. After a failure the manifest is Unsettled: see _flush()."""
+        if not self._directory_due:
+            return
+        try:
+            with unlocked():
+                self.files.sync_directory(self.names.directory)
+        except OSError as error:
+            self._directory_due = False
+            self._report_unsettled(error)
+        except BaseException:  # of a signal handler
+            self._directory_due, self._unsettled = False, True
+            raise
+        if self._directory_due:  # else another thread has synced it, perhaps in vain
+            self._directory_due = self._unsettled = False
+
+    def _report_unsettled(self, error: OSError) -> None:
+        self._unsettled = True
+        self.failure = f"the log's manifest could not be stored: {describe_error(error)}"
+
+    def _forget_history(self, unlocked: Unlocked = nullcontext) -> None:
         """Remove history files. The next rewrite or start retries what fails here."""
         manifest = self.manifest
         if self.disable_gc or self._unsettled or not manifest.history:
             return
-        left = log_files.remove_history(self.files, self.names, manifest, self.monitor)
-        if len(left) < len(manifest.history):
-            with contextlib.suppress(OSError):
-                self._store(Manifest(manifest.base, left, manifest.incrs))
+        try:
+            with unlocked():
+                left = log_files.remove_history(self.files, self.names, manifest, self.monitor)
+                if len(left) == len(manifest.history):
+                    return
+                following = Manifest(manifest.base, left, manifest.incrs)
+                following.prepare(self.files, self.names)
+        except OSError:
+            return
+        if self.manifest is manifest and not self._unsettled:
+            self._replace_manifest(following)
+            self._settle_manifest(unlocked)
 
 
 def error_reply_for(failure: str) -> bytes:

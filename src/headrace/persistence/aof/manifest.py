@@ -92,12 +92,20 @@ class Manifest:
             Unsettled: after a power cut either the old or the new one is in place.
             OSError: the old one is still in place.
         """
-        write_file(files, names.temporary_manifest, lambda file: write_all(file, self.text()))
+        self.prepare(files, names)
         try:
-            files.rename(names.temporary_manifest, names.manifest)
+            self.replace_stored(files, names)
             files.sync_directory(names.directory)
         except OSError as error:
             raise Unsettled(*error.args) from error
+
+    def prepare(self, files: DataDirectory, names: LogFileNames) -> None:
+        """Write this manifest beside the stored one, and sync it. Raises OSError."""
+        write_file(files, names.temporary_manifest, lambda file: write_all(file, self.text()))
+
+    def replace_stored(self, files: DataDirectory, names: LogFileNames) -> None:
+        """Put the prepared manifest in place; the caller then syncs its directory. Raises OSError."""
+        files.rename(names.temporary_manifest, names.manifest)
 
     @classmethod
     def load(cls, files: DataDirectory, names: LogFileNames) -> Manifest | None:

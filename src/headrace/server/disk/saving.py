@@ -22,6 +22,7 @@ from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.rewrite import command_steps, write_commands
 from headrace.persistence.data_directory import DataDirectory, File, write_file
+from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import RdbVersion, by_name
@@ -35,7 +36,6 @@ SAVE_RETRY_MS = 5_000  # after a failed snapshot by a `save` rule
 REWRITE_RETRY_MS = 1_000  # after a failed rewrite; doubled each time
 NEEDED_RETRY_MAX_MS = 10_000  # for a rewrite without which there is no log
 GROWTH_RETRY_MAX_MS = 600_000  # for a rewrite that only saves space
-WRITEBACK_BYTES = 4 << 20  # of a large file, between two hints to write them back
 TEMPORARY = re.compile(r"temp-(\d+)(?:-[a-z0-9]+)?\.rdb")  # of snapshots, also those of replication
 
 SNAPSHOT, REWRITE = "snapshot", "rewrite of the log"
@@ -404,7 +404,7 @@ class SaveManager:
     def _sink(self, file: File, aof_base: bool) -> Callable[[bytes | memoryview], None]:
         """Return a function that writes to the file, with early writeback if configured."""
         which = "aof-rewrite-incremental-fsync" if aof_base else "rdb-save-incremental-fsync"
-        return with_early_writeback(file) if self.config.flag(which) else lambda data: write_all(file, data)
+        return gradual_writer(file) if self.config.flag(which) else lambda data: write_all(file, data)
 
     def _record_snapshot(self, now: int, changes: int) -> None:
         """Record a new snapshot, with the number of changes that it contains."""
@@ -444,21 +444,6 @@ class SaveManager:
 def temporary_name() -> str:
     """Return the name under which a snapshot is written."""
     return f"temp-{os.getpid()}.rdb"
-
-
-def with_early_writeback(file: File) -> Callable[[bytes | memoryview], None]:
-    """Return a function that writes to a large file and starts writing it back to the disk early."""
-    waiting = 0
-
-    def write(data: bytes | memoryview) -> None:
-        nonlocal waiting
-        write_all(file, data)
-        waiting += len(data)
-        if waiting >= WRITEBACK_BYTES:
-            waiting = 0
-            file.start_writeback()
-
-    return write
 
 
 def describe_error(wrong: Exception) -> str:
