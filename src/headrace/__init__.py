@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.api.entry import Entry
     from headrace.api.group import Group
     from headrace.api.retry_policy import Backoff
+    from headrace.api.rules import Retention
     from headrace.api.stream import Stream
     from headrace.api.stream_id import StreamID
 
@@ -34,6 +35,7 @@ __all__ = [
     "Entry",
     "Group",
     "HeadraceError",
+    "Retention",
     "Stop",
     "Stream",
     "StreamID",
@@ -52,6 +54,7 @@ _MODULES = {
     "Delivery": "delivery",
     "Entry": "entry",
     "Group": "group",
+    "Retention": "rules",
     "Stop": "backend",
     "Stream": "stream",
     "StreamID": "stream_id",

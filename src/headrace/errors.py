@@ -108,6 +108,15 @@ class NoSuchGroup(CommandError):
     text = "NOGROUP No such consumer group"
 
 
+class KeyRequired(CommandError):
+    """XGROUP needs an existing stream."""
+
+    text = (
+        "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"
+        " the MKSTREAM option to create an empty stream automatically."
+    )
+
+
 class GroupExists(CommandError):
     """A consumer group of that name already exists."""
 
@@ -122,6 +131,21 @@ class AccessDenied(CommandError):
     """The user or password is missing or wrong, or the user lacks the permission."""
 
     text = "NOPERM this user has no permissions to do that"
+
+
+class StreamFull(CommandError):
+    """The stream is at a limit of its rules, and its entries must stay. Nothing was added."""
+
+    text = "FULL the stream is at its limit"
+
+
+class LastIdMismatch(HeadraceError):
+    """The entry was not added: the stream's last ID is not the expected one."""
+
+    def __init__(self, stream: str, expected: str) -> None:
+        super().__init__(
+            f"the last ID of {stream!r} is not {expected}: read the newer entries, and try again"
+        )
 
 
 class NotSupported(CommandError):

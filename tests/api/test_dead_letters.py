@@ -11,7 +11,8 @@ import redis
 from stepping import Stepper
 
 import headrace
-from headrace.api.retry_policy import Backoff, dead_letter_stream
+from headrace.api.retry_policy import Backoff
+from headrace.companion_keys import dead_letter_name
 from headrace.errors import UsageError
 from redis_server import free_port, redis_server
 from waiting import wait_until
@@ -150,5 +151,5 @@ def test_in_a_cluster_dead_letters_are_moved_at_once_and_come_back(cluster_url: 
 
 @pytest.mark.parametrize("name", [b"orders", b"{shop}:orders", b"a{b", b"x{y}z", b"{a}{b}"])
 def test_dead_letters_are_in_the_slot_of_their_stream(name: bytes) -> None:
-    assert slot_tag(dead_letter_stream(name)) == slot_tag(name)
-    assert dead_letter_stream(name) != name
+    assert slot_tag(dead_letter_name(name)) == slot_tag(name)
+    assert dead_letter_name(name) != name

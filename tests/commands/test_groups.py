@@ -91,7 +91,7 @@ def test_help_lists_every_subcommand(talk):
     lines = talk("XGROUP HELP")
     assert lines[0].startswith("XGROUP <subcommand>") and lines[-2:] == ["HELP", "    Prints this list."]
     named = {line.split()[0] for line in lines[1:] if not line.startswith(" ")}
-    assert named == {"CREATE", "CREATECONSUMER", "DELCONSUMER", "DESTROY", "SETID", "HELP"}
+    assert named == {"CFGSET", "CREATE", "CREATECONSUMER", "DELCONSUMER", "DESTROY", "SETID", "HELP"}
 
 
 def test_keys_are_named(talk):

@@ -15,10 +15,11 @@ from redis.crc import key_slot
 from stream_server import StreamServer, start_server
 
 from headrace.client import retry
+from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, UsageError
 from headrace.spark.sink import sender
 from headrace.spark.sink.exactly_once import ConfirmedRowsLost
-from headrace.spark.sink.marker import ALL_ROWS, Marker, hash_tagged
+from headrace.spark.sink.marker import ALL_ROWS, Marker
 from headrace.spark.sink.sender import write_batches
 from redis_server import free_port
 

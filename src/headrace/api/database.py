@@ -20,6 +20,7 @@ from headrace.api.local.directory import open_directory
 from headrace.api.local.engine_session import EngineSession
 from headrace.api.local.local_engine import LocalEngine
 from headrace.api.local.storage import LibraryHost, Storage
+from headrace.api.rules import Retention
 from headrace.api.stream import Stream
 from headrace.commands.server_interface import STREAM_SETTINGS
 from headrace.engine.engine import Engine
@@ -70,28 +71,46 @@ class Database:
         self.replica = replica  # of a copy of a server: open(replica_of=…); else None
 
     @overload
-    def stream(self, name: str | bytes, codec: None = None) -> Stream[RawFields]: ...
+    def stream(
+        self, name: str | bytes, codec: None = None, *, retention: Retention | None = ...
+    ) -> Stream[RawFields]: ...
     @overload
-    def stream(self, name: str | bytes, codec: Literal["text"]) -> Stream[dict[str, str]]: ...
+    def stream(
+        self, name: str | bytes, codec: Literal["text"], *, retention: Retention | None = ...
+    ) -> Stream[dict[str, str]]: ...
     @overload
-    def stream(self, name: str | bytes, codec: Literal["json"]) -> Stream[Any]: ...
+    def stream(
+        self, name: str | bytes, codec: Literal["json"], *, retention: Retention | None = ...
+    ) -> Stream[Any]: ...
     @overload
-    def stream(self, name: str | bytes, codec: type[T]) -> Stream[T]: ...
+    def stream(
+        self, name: str | bytes, codec: type[T], *, retention: Retention | None = ...
+    ) -> Stream[T]: ...
     @overload
-    def stream(self, name: str | bytes, codec: Codec[T]) -> Stream[T]: ...
+    def stream(
+        self, name: str | bytes, codec: Codec[T], *, retention: Retention | None = ...
+    ) -> Stream[T]: ...
 
-    def stream(self, name: str | bytes, codec: Any = None) -> Stream[Any]:
+    def stream(
+        self, name: str | bytes, codec: Any = None, *, retention: Retention | None = None
+    ) -> Stream[Any]:
         """Return the stream of that name. It need not exist yet.
 
         Args:
             name: the key of the stream; str is encoded as UTF-8.
             codec: how values are stored: None (fields as bytes), `"text"`, `"json"`, a dataclass, a pydantic
                 model or an object with encode() and decode().
+            retention: what the server keeps of the stream, which is created; None: as it is. See
+                Stream.set_retention().
 
         Raises:
+            NotSupported: if `retention` is given, and the server is not Headrace.
             CodecError: if the codec is invalid, or a dataclass has an attribute that cannot be stored.
         """
-        return Stream(self.backend, name, codec)
+        found: Stream[Any] = Stream(self.backend, name, codec)
+        if retention is not None:
+            found.set_retention(retention)
+        return found
 
     def streams(self, match: str | bytes = "*") -> list[Stream[RawFields]]:
         """Return the existing streams whose names match a glob pattern such as `orders:*`, sorted by name.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
@@ -28,9 +28,10 @@ from headrace.api.retry_policy import (
     MAX_DELIVERIES_DEFAULT,
     Backoff,
     RetryPolicy,
-    dead_letter_stream,
 )
+from headrace.api.rules import Duration, duration_ms, explain_rules, rules_from_reply
 from headrace.api.stream_id import StreamID, id_from_reply
+from headrace.companion_keys import dead_letter_name
 from headrace.errors import CommandError, NoSuchGroup, UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Group(Generic[T]):
                 f"backoff={backoff!r}: must be Backoff(initial=1, multiplier=2, maximum=60), in seconds"
             )
         if dead_letters is None:
-            dead_letters = dead_letter_stream(stream.key)
+            dead_letters = dead_letter_name(stream.key)
         dead_letter_key = None if dead_letters is False else encode_name(dead_letters)
         if dead_letter_key == b"":
             raise UsageError("dead_letters: must be the name of a stream, or False for none")
@@ -148,6 +149,54 @@ class Group(Generic[T]):
                 return False
             raise
         return True
+
+    # Rules.
+
+    def set_rules(
+        self,
+        *,
+        lease: Duration | None = None,
+        backoff: Sequence[Duration] = (),
+        max_deliveries: int | None = None,
+        dead_letters: str | bytes | None = None,
+        max_pending: int | None = None,
+        consumer_ttl: Duration | None = None,
+    ) -> None:
+        """Replace the rules by which the server delivers to plain clients of this group: see docs/rules.md.
+
+        Consumers of this library have leases, back-off and dead letters of their own and need no rules.
+
+        Args:
+            lease: an entry that is not acknowledged for so long is delivered again; None: never.
+            backoff: delays before the first, second, ... redelivery; the last one repeats.
+            max_deliveries: instead of one more delivery move the entry to the dead letters.
+            dead_letters: their stream; None: `{orders}:dead` for the stream `orders`.
+            max_pending: a consumer with so many pending entries receives no others.
+            consumer_ttl: remove a consumer that was not seen for so long.
+
+        Raises:
+            NotSupported: if the server is not Headrace.
+            CommandError: if the combination is not accepted.
+        """
+        delays = b",".join(b"%d" % duration_ms(delay, "backoff") for delay in backoff)
+        words = [b"LEASE", b"%d" % (0 if lease is None else duration_ms(lease, "lease"))]
+        words += [b"BACKOFF", delays or b"-"]
+        words += [b"MAX-DELIVERIES", b"%d" % (max_deliveries or 0)]
+        words += [b"DEAD-LETTER", b"-" if dead_letters is None else encode_name(dead_letters)]
+        words += [b"MAX-PENDING", b"%d" % (max_pending or 0)]
+        ttl = 0 if consumer_ttl is None else duration_ms(consumer_ttl, "consumer_ttl")
+        words += [b"CONSUMER-TTL", b"%d" % ttl]
+        try:
+            self.backend.request(b"XGROUP", b"CFGSET", self.stream.key, self.key, *words)
+        except CommandError as rejected:
+            raise explain_rules(rejected) from None
+
+    def rules(self) -> dict[str, str]:
+        """Return the rules of the group, by the names that XGROUP CFGSET uses; {} if there are none."""
+        for reply in self.backend.request(b"XINFO", b"GROUPS", self.stream.key):
+            if reply[1] == self.key:
+                return rules_from_reply(reply)
+        return {}
 
     # Consumers.
 

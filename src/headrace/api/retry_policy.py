@@ -84,18 +84,3 @@ class RetryPolicy:
     def claim_interval_ms(self) -> int:
         """How often a consumer looks for idle entries of others, in milliseconds."""
         return max(1, round(min(self.lease / 2, CLAIM_INTERVAL_MAX_S) * 1000))
-
-
-def dead_letter_stream(stream: bytes) -> bytes:
-    """Return the default stream for dead letters: in the same cluster slot, so that moving there is atomic.
-
-    >>> dead_letter_stream(b"orders"), dead_letter_stream(b"{shop}orders")
-    (b'{orders}:dead', b'{shop}orders:dead')
-
-    A name with only a closing brace has no such name; it gets `name:dead`, which a cluster rejects.
-    """
-    _, opened, rest = stream.partition(b"{")
-    tag, closed, _ = rest.partition(b"}")
-    if (opened and closed and tag) or b"}" in stream:
-        return stream + b":dead"
-    return b"{" + stream + b"}:dead"

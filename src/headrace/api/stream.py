@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from headrace.api.backend import Backend, Stop
@@ -17,6 +18,7 @@ from headrace.api.codecs.arguments import (
     range_start,
     references_argument,
     replica_wait,
+    schedule_options,
     to_stream_id,
     trim_arguments,
     xadd_id,
@@ -27,12 +29,15 @@ from headrace.api.entry import Entry, entries_from_reply
 from headrace.api.group import Group
 from headrace.api.info import GroupInfo, StreamInfo
 from headrace.api.retry_policy import LEASE_DEFAULT, MAX_DELIVERIES_DEFAULT, Backoff
+from headrace.api.rules import Duration, Retention, explain_rules, rules_from_reply
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.client.server_errors import not_supported
+from headrace.companion_keys import schedule_name
 from headrace.errors import (
     CommandError,
     InvalidStreamId,
     InvalidSyntax,
+    LastIdMismatch,
     NoSuchKey,
     NoSuchStream,
     NotSupported,
@@ -97,6 +102,9 @@ class Stream(Generic[T]):
         references: References = ...,
         idempotency: tuple[str | bytes, str | bytes] | None = ...,
         create: bool = ...,
+        if_last: IdLike | None = ...,
+        delay: Duration | None = ...,
+        at: datetime | None = ...,
         wait_replicas: int | None = ...,
         timeout: float = ...,
     ) -> StreamID: ...
@@ -112,6 +120,9 @@ class Stream(Generic[T]):
         references: References = ...,
         idempotency: tuple[str | bytes, str | bytes] | None = ...,
         create: bool = ...,
+        if_last: IdLike | None = ...,
+        delay: Duration | None = ...,
+        at: datetime | None = ...,
         wait_replicas: int | None = ...,
         timeout: float = ...,
     ) -> StreamID: ...
@@ -127,6 +138,9 @@ class Stream(Generic[T]):
         references: References = "keep",
         idempotency: tuple[str | bytes, str | bytes] | None = None,
         create: bool = True,
+        if_last: IdLike | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         wait_replicas: int | None = None,
         timeout: float = REPLICAS_TIMEOUT_S,
     ) -> StreamID:
@@ -149,6 +163,11 @@ class Stream(Generic[T]):
                 same ID. A stream remembers the last 100 requests of each producer for 100 seconds; see
                 stream_idmp_maxsize and stream_idmp_duration of open().
             create: False: do not create the stream.
+            if_last: add the entry only if this is the last ID of the stream ("0-0" for a new one), as in
+                event sourcing. Needs Headrace, as do the next two.
+            delay: schedule the entry: the server adds it to the stream after so many seconds. The ID
+                returned is that in the schedule, with which cancel() removes it.
+            at: schedule the entry for a datetime with a time zone.
             wait_replicas: wait until so many replicas of the server have the entry; None: as connect() was
                 told.
             timeout: seconds to wait for them.
@@ -159,6 +178,8 @@ class Stream(Generic[T]):
         Raises:
             NoSuchStream: if the stream does not exist and `create` is False.
             IdTooSmall: if `id` is not larger than all IDs before.
+            LastIdMismatch: if the last ID is not `if_last`.
+            StreamFull: if the rules of the stream reject more entries.
             CodecError: if the value cannot be stored.
             NotOnDisk: if the entry is in memory but the disk rejected it.
             ConnectionLost: if the server was lost: the entry may have been added. With `idempotency` the call
@@ -166,9 +187,14 @@ class Stream(Generic[T]):
             NotReplicated: if the entry is stored, but too few replicas confirmed it in time.
         """
         options: list[bytes] = []
-        if not (maxlen is None and minid is None and references == "keep" and idempotency is None and create):
-            options = xadd_options(maxlen, minid, approximate, references, idempotency, create)
+        has_options = maxlen is not None or minid is not None or idempotency is not None or not create
+        if has_options or references != "keep" or if_last is not None:
+            options = xadd_options(maxlen, minid, approximate, references, idempotency, create, if_last)
         word = b"*" if id == "*" else xadd_id(id)
+        if delay is not None or at is not None:
+            if options or word != b"*":
+                raise UsageError("delay and at cannot be combined with an ID or other options of add()")
+            options = schedule_options(delay, at)
         if idempotency is not None and word != b"*":
             raise UsageError("idempotency and id: the stream generates the ID of such an entry; leave id out")
         try:
@@ -178,8 +204,43 @@ class Stream(Generic[T]):
         except CommandError as refused:
             raise _explained(refused, options) from None
         if reply is None:
+            if if_last is not None:
+                raise LastIdMismatch(self.name, str(to_stream_id(if_last)))
             raise self._missing()
         return id_from_reply(reply)
+
+    def cancel(self, id: IdLike) -> bool:
+        """Cancel a scheduled entry, by the ID that add() has returned.
+
+        Returns:
+            False if there is no such entry: it was added to the stream, or cancelled, before.
+        """
+        schedule = schedule_name(self.key)
+        return bool(self.backend.request(b"XDEL", schedule, bytes(to_stream_id(id))))
+
+    # Rules.
+
+    def set_retention(self, retention: Retention | None) -> None:
+        """Replace the rules by which the server trims the stream, which is created if it does not exist.
+
+        Args:
+            retention: the rules; None removes all.
+
+        Raises:
+            NotSupported: if the server is not Headrace.
+        """
+        words = (Retention() if retention is None else retention).words()
+        try:
+            self.backend.request(b"XCFGSET", self.key, b"MKSTREAM", *words)
+        except CommandError as rejected:
+            raise explain_rules(rejected) from None
+
+    def rules(self) -> dict[str, str]:
+        """Return the rules of the stream, by the names that XCFGSET uses; {} if there are none."""
+        try:
+            return rules_from_reply(self.backend.request(b"XINFO", b"STREAM", self.key))
+        except NoSuchKey:
+            return {}
 
     @overload
     def add_many(
@@ -568,6 +629,7 @@ class Stream(Generic[T]):
 
 NEWER = {b"KEEPREF": ("references", "8.2"), b"DELREF": ("references", "8.2"), b"ACKED": ("references", "8.2")}
 NEWER[b"IDMP"] = ("idempotency", "8.6")
+HEADRACE_ONLY = {b"IFLAST": "if_last", b"DELAY": "delay", b"DUE": "at"}
 
 
 def _explained(refused: CommandError, options: list[bytes]) -> CommandError:
@@ -576,4 +638,6 @@ def _explained(refused: CommandError, options: list[bytes]) -> CommandError:
         for word in options:
             if word in NEWER:
                 return not_supported(refused, *NEWER[word])
+            if word in HEADRACE_ONLY:
+                return NotSupported(f"{refused} ({HEADRACE_ONLY[word]}= needs a Headrace server)")
     return refused

@@ -20,6 +20,7 @@ from headrace.errors import (
     NotAnInteger,
     NotSupported,
     ServerOutOfMemory,
+    StreamFull,
     WrongType,
 )
 
@@ -31,6 +32,7 @@ BY_CODE: dict[str, type[CommandError]] = {
     "WRONGPASS": AccessDenied,
     "NOPERM": AccessDenied,
     "OOM": ServerOutOfMemory,
+    "FULL": StreamFull,
     "CROSSSLOT": CrossSlot,
 }
 
@@ -51,6 +53,7 @@ ADVICE: dict[type[CommandError], str] = {
     NotSupported: "The server is too old for it, or has it disabled.",
     CrossSlot: "Names that share a part in braces are in one slot: {orders} and {orders}:dead.",
     ServerOutOfMemory: "The server has reached its memory limit: trim streams, or raise maxmemory.",
+    StreamFull: "Its rules keep what it has: wait until consumers have acknowledged entries.",
     IdTooSmall: "IDs only increase. Without an ID the stream generates the next one.",
 }
 

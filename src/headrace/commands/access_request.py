@@ -17,8 +17,8 @@ LOOKUP_ONLY = 0
 # By full name: the use of the first key, the second, ...; the last one applies to all further keys.
 _WRITE_ONLY = """
     append del expire expireat mset msetnx persist pexpire pexpireat psetex restore setex setnx setrange
-    unlink xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup|create xgroup|createconsumer
-    xgroup|delconsumer xgroup|destroy xgroup|setid xidmprecord xnack xsetid xtrim
+    unlink xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup|cfgset xgroup|create
+    xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|setid xidmprecord xnack xsetid xtrim
 """
 _LOOKUP_ONLY = """
     exists memory|usage object|encoding object|freq object|idletime object|refcount strlen touch type watch

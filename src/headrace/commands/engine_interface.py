@@ -36,6 +36,9 @@ class AuthorizationInterface(Protocol):
     def check_commands(self, session: Session, names: Iterable[bytes], now_ms: int) -> None:
         """Raise CommandError if the user may not run one of these commands."""
 
+    def check_key(self, session: Session, command: bytes, key: bytes, now_ms: int) -> None:
+        """Raise CommandError if the user may not run the command, which writes, on the key."""
+
 
 class TimingInterface(Protocol):
     """Durations of requests: engine.timing.Timing."""

@@ -20,7 +20,7 @@ from headrace.commands.server import (
     slowlog,
 )
 from headrace.commands.spec import Command
-from headrace.commands.stream import add, arrow, count, delete, idempotency, info, read, trim
+from headrace.commands.stream import add, arrow, configure, count, delete, idempotency, info, read, trim
 from headrace.commands.string import counters, strings, substrings
 
 FAMILIES = (
@@ -44,6 +44,7 @@ FAMILIES = (
     arrow,
     delete,
     trim,
+    configure,
     idempotency,
     groups,
     group_read,

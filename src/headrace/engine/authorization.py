@@ -17,7 +17,7 @@ import cython
 from headrace.access import log
 from headrace.access.command_catalogue import CommandCatalogue
 from headrace.access.log import AccessLog
-from headrace.access.selector import AccessRequest
+from headrace.access.selector import WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users
 from headrace.commands.access_request import build_access_request, key_uses
@@ -194,6 +194,16 @@ class Authorization:
             permission_error = self._check_request(session, AccessRequest(name, []), log.TOP_LEVEL, now_ms)
             if permission_error is not None:
                 raise permission_error
+
+    def check_key(self, session: Session, command: bytes, key: bytes, now_ms: int) -> None:
+        """Raise an error if the user may not run the command, which writes, on the key."""
+        if session.restricted_user is None:
+            return
+        request = AccessRequest(command, [command, key])
+        request.keys, request.uses = [1], [WRITE]
+        permission_error = self._check_request(session, request, log.TOP_LEVEL, now_ms)
+        if permission_error is not None:
+            raise permission_error
 
     def _log(
         self, session: Session, reason: bytes, context: bytes, what: bytes, user: bytes, now_ms: int

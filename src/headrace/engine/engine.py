@@ -24,16 +24,19 @@ from headrace.commands.table import COMMANDS
 from headrace.engine import error_replies
 from headrace.engine.authorization import Authorization
 from headrace.engine.clock import earlier_time
+from headrace.engine.rule_runner import RuleRunner
 from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate, never_serve, no_timeout_reply
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.blocking import Blocking, Waiter, WakeOrder
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
-from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.keyspace.rules import RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.memory_account import MemoryAccount
+from headrace.streams.stream import Stream
 from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)  # minimum time between two sweeps of expired keys
@@ -56,6 +59,8 @@ class Engine:
     auth: Authorization  # authentication and permissions
     write_gate: WriteGate  # shut while loading, pausing or rejecting writes
     effects: Effects
+    rule_registry: RuleRegistry
+    rules: RuleRunner
     stats: Stats
     timing: Timing
     rows: dict[bytes, CommandRow]  # by the first argument of a request, in lower and upper case
@@ -88,6 +93,13 @@ class Engine:
         self.exec_call = Call(self, self.keyspace, self.server, self.effects)
         self.waiter_call = Call(self, self.keyspace, self.server, self.effects)
         self.exec_call.may_block = self.waiter_call.may_block = False
+        self.rule_registry = self.keyspace.rules
+        self.rules = RuleRunner(
+            self.keyspace,
+            self.write_gate,
+            Call(self, self.keyspace, self.server, self.effects),
+            self.by_name,
+        )
         for command in COMMANDS:
             row = self._add(command)
             self.rows[command.name] = row
@@ -141,6 +153,7 @@ class Engine:
         self.call.recording = on
         self.exec_call.recording = on
         self.waiter_call.recording = on
+        self.rules.call.recording = on
         self.keyspace.on_expired = self.effects.record_expired if on else None
 
     # Requests.
@@ -197,6 +210,8 @@ class Engine:
             self.pubsub.deliver(self.woken)
         if self.keyspace.blocking.ready:
             self._serve_ready()
+        if self.rule_registry.ready:
+            self._apply_rules()
 
     @cython.ccall
     def run_transaction(self, session: Session, queue: list[tuple[CommandRow, list[bytes]]]) -> cython.void:
@@ -238,6 +253,8 @@ class Engine:
             call.session.last_write_offset = self.effects.offset
         if self.timing.enabled:
             self.timing.record_run(call, row, since)
+        if self.rule_registry.streams and row.command.write:
+            self._mark_ruled(call.database, row.command, call.argv)
 
     @cython.cfunc
     def _resolve_row(self, session: Session, row: CommandRow | None, argv: list[bytes]) -> CommandRow | None:
@@ -289,6 +306,39 @@ class Engine:
             session.reply.rewind(mark)
         session.force_reply = False
         session.advance_reply_mode()
+
+    # Rules of streams and groups.
+
+    @cython.cfunc
+    def _mark_ruled(self, database: Database, command: Command, argv: list[bytes]) -> cython.void:
+        """Have the rules of the streams applied that a command may have changed."""
+        key: bytes
+        if command.first_key:
+            key = argv[command.first_key]
+            self._mark_stream(database, command, argv, key)
+            return
+        try:
+            for at in command.key_positions(argv):
+                self._mark_stream(database, command, argv, argv[at])
+        except CommandError:
+            pass  # the command has failed for the same reason
+
+    @cython.cfunc
+    def _mark_stream(
+        self, database: Database, command: Command, argv: list[bytes], key: bytes
+    ) -> cython.void:
+        value: object = database.values.get(key)
+        if isinstance(value, Stream) and value in self.rule_registry.streams:
+            self.rules.on_command(command.name, value, argv)
+
+    @cython.cfunc
+    def _apply_rules(self) -> cython.void:
+        """Apply the rules of streams that were changed, and serve the clients that wait for the results."""
+        while self.rule_registry.ready:
+            self.rules.run_ready(self.keyspace.now)
+            if self.pubsub.outbox:
+                self.pubsub.deliver(self.woken)
+            self._serve_ready()
 
     # Waiting.
 
@@ -344,6 +394,9 @@ class Engine:
         if served:
             self.timing.record_unblocked(row, since)
             self._wake(call.session, mark)
+            if self.rule_registry.streams:
+                for key in waiter.keys:
+                    self._mark_stream(call.database, row.command, [], key)
         if self.pubsub.outbox:
             self.pubsub.deliver(self.woken)
         return served
@@ -453,8 +506,12 @@ class Engine:
             return
         if now_ms >= self.last_sweep_ms + SWEEP_INTERVAL_MS and not self.keyspace.sweep():
             self.last_sweep_ms = now_ms
+        if self.rule_registry.streams:
+            self.rules.tick(now_ms)
         self.pubsub.deliver(self.woken)
         self._serve_ready()
+        if self.rule_registry.ready:
+            self._apply_rules()
 
     @cython.ccall
     def next_deadline(self) -> cython.longlong:
@@ -464,6 +521,8 @@ class Engine:
             earliest = earlier_time(earliest, self.keyspace.compaction.next_step_ms())
         if self.write_gate.paused_until:
             return earlier_time(earliest, self.write_gate.paused_until)  # a pause keeps expired keys
+        if self.rule_registry.streams:
+            earliest = earlier_time(earliest, self.rules.next_due(self.keyspace.now))
         death: cython.longlong = self.keyspace.next_expiry()
         return (
             earliest

@@ -19,6 +19,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.error_replies import wire_text
 from headrace.errors import CommandError, WrongArgumentCount, to_text
 from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence import rule_records
 from headrace.visibility import Public
 
 NAME_SHOWN_MAX = 60
@@ -65,7 +66,13 @@ class Replayer:
                 concern data, or headrace failed to run it.
         """
         call: Call = self.call
+        recorded: list[bytes] | None = None
         row: CommandRow | None = self.engine.rows.get(argv[0])
+        if row is not None and row.command.name == b"publish":
+            recorded = rule_records.recorded_command(argv)
+        if recorded is not None:
+            argv = recorded
+            row = self.engine.rows.get(argv[0])
         if row is None or not row.is_plain:
             row = self._find(argv)
         command: Command = row.command

@@ -160,14 +160,7 @@ class Blocking:
         self.number += 1
         waiter.number = self.number
         for key in waiter.keys:
-            location = (waiter.database, key)
-            wait_classes = self.queues.get(location)
-            if wait_classes is None:
-                wait_classes = self.queues[location] = {}
-            wait_class = wait_classes.get(waiter.wait_class)
-            if wait_class is None:
-                wait_class = wait_classes[waiter.wait_class] = OrderedDict()
-            wait_class[waiter] = None
+            self._enter(waiter, key)
         if waiter.deadline:
             heappush(self.heap, (waiter.deadline, self.number, waiter))
 
@@ -226,6 +219,30 @@ class Blocking:
         return sorted(
             [waiter for wait_class in wait_classes.values() for waiter in wait_class], key=number_of
         )
+
+    @cython.ccall
+    def separate_waiters(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
+        """Let each client that waits for the key be tried by itself: consumers may find different entries."""
+        waiter: Waiter
+        for waiter in self.waiters(database, key):
+            if waiter.wait_class is None:
+                continue
+            for other in waiter.keys:
+                self._leave(waiter, other)
+            waiter.wait_class = None
+            for other in waiter.keys:
+                self._enter(waiter, other)
+
+    @cython.cfunc
+    def _enter(self, waiter: Waiter, key: bytes) -> cython.void:
+        location = (waiter.database, key)
+        wait_classes = self.queues.get(location)
+        if wait_classes is None:
+            wait_classes = self.queues[location] = {}
+        wait_class = wait_classes.get(waiter.wait_class)
+        if wait_class is None:
+            wait_class = wait_classes[waiter.wait_class] = OrderedDict()
+        wait_class[waiter] = None
 
     @cython.ccall
     def wake_order(self, database: cython.Py_ssize_t, key: bytes) -> WakeOrder:

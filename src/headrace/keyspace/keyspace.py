@@ -20,13 +20,14 @@ from random import Random
 
 import cython
 
-from headrace import limits
+from headrace import companion_keys, limits
 from headrace.errors import WrongType
 from headrace.keyspace import image as image_module
 from headrace.keyspace.blocking import Blocking
 from headrace.keyspace.events import Events
 from headrace.keyspace.expiry import Expiry
 from headrace.keyspace.image import DatabaseImage, KeyspaceImage
+from headrace.keyspace.rules import RuleRegistry
 from headrace.keyspace.scan import ScanOrder
 from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, WatchedKeys
@@ -73,6 +74,7 @@ class Keyspace:
     events: Events
     idempotency_sweeper: IdempotencySweeper
     compaction: Compaction
+    rules: RuleRegistry
     now: Public[cython.longlong]  # milliseconds since 1970; the same for a whole batch of commands
     counts_lookups: Public[cython.bint]  # the running command only reads: count its hits and misses
     # no key expires: a log is replayed, which contains its own deletions
@@ -96,6 +98,7 @@ class Keyspace:
         self.events = Events(self.settings)
         self.idempotency_sweeper = IdempotencySweeper()
         self.compaction = Compaction()
+        self.rules = RuleRegistry()
         self.memory = MemoryAccount()
         self.memory.evictable = OrderedDict()
         self.now = 0
@@ -136,6 +139,7 @@ class Keyspace:
         a.image, b.image = b.image, a.image
         a.invalidate_existing()
         b.invalidate_existing()
+        self.rules.swap(first, second)
         self.changes += 1
         self.blocking.signal_all(first)
         self.blocking.signal_all(second)
@@ -161,6 +165,7 @@ class Keyspace:
         counters stay.
         """
         database: Database
+        self.rules.clear()
         for database in self.databases:
             database.replace_data(other.databases[database.index])
         self.memory.total = other.memory.total
@@ -468,6 +473,9 @@ class Database:
                 stream = value
                 stream.memory.parent = self.keyspace.memory
                 stream.epoch = self.keyspace.epoch
+                key = stream.memory.key
+                if key is not None:
+                    self.keyspace.rules.on_stored(self.index, key, stream)
         if self.scan_order is not None:
             self.scan_order.replace(self.values)
         self.invalidate_existing()
@@ -504,6 +512,8 @@ class Database:
                 stream.epoch = self.keyspace.epoch
             if stream.live_counts is not None:
                 stream.memory.mark_evictable(stream)
+            if stream.has_rules or key.endswith(companion_keys.SCHEDULED):
+                self.keyspace.rules.on_stored(self.index, key, stream)
         else:
             memory.total += string_bytes(len(value))  # type: ignore[arg-type]
 
@@ -524,6 +534,8 @@ class Database:
             stream = value
             stream.memory.detach()
             memory.evictable.pop(stream, None)
+            if len(self.keyspace.rules.streams):
+                self.keyspace.rules.on_removed(stream)
         else:
             memory.total -= string_bytes(len(value))  # type: ignore[arg-type]
 
@@ -604,6 +616,10 @@ class Database:
         """Have blocked clients of the key retried after the command."""
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal(self.index, key)
+
+    def has_waiters(self, key: bytes) -> bool:
+        """Return whether clients wait for the key."""
+        return (self.index, key) in self.keyspace.blocking.queues
 
     @cython.ccall
     def watch(self, key: bytes, watch: Watch) -> cython.void:

@@ -17,10 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark.sink.arrow_cells import field_cells
 from headrace.spark.sink.encoder import XaddEncoder
-from headrace.spark.sink.marker import Marker, hash_tagged
+from headrace.spark.sink.marker import Marker
 
 DIGEST_BYTES = 16
 BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this many batches

@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
+from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, UsageError
 from headrace.pipeline.replay_source import LAST_ID
 from headrace.spark.options import Options, parse_options
-from headrace.spark.sink.marker import Marker, hash_tagged
+from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import RowSender
 from headrace.spark.source.offsets import START, parse_id
 from headrace.spark.source.stream_state import last_ids

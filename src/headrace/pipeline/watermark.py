@@ -20,13 +20,13 @@ from typing import Any
 
 import redis
 
+from headrace import companion_keys
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark.archive.files import HEADRACE_DIRECTORY, SPARK_LOG, last_batch, logged_files, read_archive
 from headrace.spark.archive.files import archived_through as archived_through
-from headrace.spark.sink.marker import hash_tagged
 from headrace.spark.sink.write_timeouts import explain_timeouts
 from headrace.spark.source.history import StreamObservation, identity_mismatch
 from headrace.spark.source.offsets import parse_id
@@ -38,7 +38,7 @@ PARQUET_MAGIC = b"PAR1"  # the last bytes of a complete Parquet file
 
 def watermark_key(stream: str) -> bytes:
     """Return the key of the stream's watermark; its hash tag puts it into the stream's slot of a cluster."""
-    return b"%b:headrace:archived" % hash_tagged(stream_key(stream))
+    return companion_keys.watermark_name(stream_key(stream))
 
 
 def published_id(client: Any, stream: str) -> str | None:

@@ -10,6 +10,7 @@ from headrace.persistence.rdb.reader import ByteReader, LoadedSnapshot, read_rdb
 
 STREAM_DATABASE = b"repl-stream-db"
 VERSION = b"redis-ver"
+VALKEY_VERSION = b"valkey-ver"
 
 
 def load_snapshot(
@@ -49,6 +50,11 @@ def load_snapshot(
 def is_of_redis_7(loaded: LoadedSnapshot) -> bool:
     """Return whether a Redis 7 has made the snapshot."""
     return loaded.aux.get(VERSION, b"").startswith(b"7.")
+
+
+def is_of_headrace(loaded: LoadedSnapshot) -> bool:
+    """Return whether a Headrace has made the snapshot: it names no version of another server."""
+    return VERSION not in loaded.aux and VALKEY_VERSION not in loaded.aux
 
 
 def selected_database(loaded: LoadedSnapshot) -> int:

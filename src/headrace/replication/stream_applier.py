@@ -2,7 +2,7 @@
 
 SELECT               the database of the commands that follow, also after a reconnect
 MULTI ... EXEC       held until EXEC, then applied at once, and recorded as one transaction
-PUBLISH              delivered to this server's subscribers
+PUBLISH              delivered to this server's subscribers; records of rules are applied instead
 write commands       run by a Replayer; recorded for the own log, published as events, blocked readers wake
 
 A command that fails here is counted, and logged once for each name. A command for types that Headrace does
@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, HeadraceError, InvalidStreamId, to_text
+from headrace.persistence import rule_records
 from headrace.streams import delivery
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -62,6 +63,7 @@ class StreamApplier:
         self.keyspace = engine.keyspace
         self.skip_foreign = skip_foreign
         self.counts_deliveries = False  # the primary is a Redis 7: see streams/delivery.py
+        self.accepts_rules = True  # the primary is a Headrace: its clients cannot write records of rules
         self.skipped: dict[str, int] = {}  # by command name
         self.failed: dict[str, int] = {}
         self.is_torn = False  # a part of a transaction was applied: only a snapshot helps
@@ -146,7 +148,7 @@ class StreamApplier:
 
     def _run(self, name: bytes, argv: list[bytes]) -> None:
         if name == b"PUBLISH" and len(argv) == 3:
-            self.engine.pubsub.publish(argv[1], argv[2])
+            self._publish(argv)
             return
         if not self._can_run(name, argv):
             self._require_skipping(name)
@@ -161,6 +163,17 @@ class StreamApplier:
             self._on_error(name, argv, error)
         elif claim is not None:
             self._count_delivery(argv, *claim)
+
+    def _publish(self, argv: list[bytes]) -> None:
+        """Deliver a message. A record of rules is applied, if only the primary itself can have written it."""
+        if argv[1] != rule_records.CHANNEL:
+            self.engine.pubsub.publish(argv[1], argv[2])
+        elif self.accepts_rules and rule_records.recorded_command(argv) is not None:
+            error = self._replay(argv)
+            if error is not None:
+                self._on_error(b"PUBLISH", argv, error)
+        else:
+            count_name(self.skipped, "PUBLISH")
 
     def _replay(self, argv: list[bytes]) -> bytes | None:
         """Run the command; return the text of its error."""

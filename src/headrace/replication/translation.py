@@ -19,6 +19,7 @@ from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
+from headrace.persistence.rule_records import recorded_command
 from headrace.streams.idempotency import iid_of
 
 NEWER_COMMANDS = frozenset({b"XDELEX", b"XACKDEL", b"XNACK"})
@@ -97,6 +98,9 @@ def count(items: Iterable[Item], name: bytes) -> int:
 
 def keys_of(words: list[bytes]) -> list[bytes]:
     """Return the keys of an effect. Raises WholeDatabase if it has none."""
+    recorded = recorded_command(words)
+    if recorded is not None:
+        words = recorded
     command = find(words[0])
     if command is not None and command.subcommands and len(words) > 1:
         command = command.subcommand(words[1])

@@ -13,6 +13,8 @@ from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.pending import PendingEntries
+from headrace.streams.redelivery import DueEntries
+from headrace.streams.rules import GroupRules
 from headrace.structures import footprint
 from headrace.visibility import Public
 
@@ -29,6 +31,8 @@ class Group:
     pending: PendingEntries
     memory: MemoryAccount
     consumers_by_name: dict[bytes, Consumer]
+    rules: Public[GroupRules | None]  # None: there are none
+    redeliveries: Public[DueEntries | None]  # what is to be delivered again; None without a LEASE
 
     def __init__(
         self, name: bytes, ms: cython.ulonglong, seq: cython.ulonglong, entries_read: cython.longlong
@@ -39,12 +43,20 @@ class Group:
         self.entries_read = entries_read
         self._set_pending(PendingEntries())
         self.consumers_by_name = {}
+        self.rules = None
+        self.redeliveries = None
 
     @cython.cfunc
     def _set_pending(self, pending: PendingEntries) -> cython.void:
         self.pending = pending
         self.memory = pending.memory
         self.memory.add(memory_account.GROUP_BYTES + len(self.name))
+
+    @cython.ccall
+    def set_rules(self, rules: GroupRules | None) -> cython.void:
+        """Replace the rules; None removes all."""
+        self.rules = rules
+        self.redeliveries = DueEntries(self.pending, rules) if rules is not None and rules.lease_ms else None
 
     @cython.ccall
     def consumer(self, name: bytes) -> Consumer | None:
@@ -89,6 +101,7 @@ class Group:
     def _twin(self, pending: PendingEntries) -> Group:
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
         other._set_pending(pending)
+        other.set_rules(self.rules)
         consumer: Consumer
         for consumer in other.pending.consumers():
             other.consumers_by_name[consumer.name] = consumer

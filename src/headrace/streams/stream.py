@@ -27,6 +27,7 @@ from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
+from headrace.streams.rules import StreamRules
 from headrace.streams.stream_image import StreamImage
 from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
@@ -69,6 +70,8 @@ class Stream:
     idmp_maxsize: Public[cython.longlong]
     epoch: Public[cython.uint]  # of the last snapshot that needs nothing from it; 0: it is in no keyspace yet
     image: StreamImage | None  # for the snapshot that is being written; None: none, or it has been written
+    rules: Public[StreamRules | None]  # None: there are none
+    has_rules: Public[cython.bint]  # it or one of its groups has rules, or had some
 
     def __init__(self) -> None:
         self.memory = MemoryAccount(memory_account.STREAM_BYTES)
@@ -83,6 +86,8 @@ class Stream:
         self.idmp_maxsize = IDMP_MAXSIZE
         self.epoch = 0
         self.image = None
+        self.rules = None
+        self.has_rules = False
 
     # ---- adding
 
@@ -390,6 +395,7 @@ class Stream:
         image.first_seq = self.first_seq
         image.max_deleted_ms = self.max_deleted_ms
         image.max_deleted_seq = self.max_deleted_seq
+        image.rules = self.rules
         image.idmp_duration_s = self.idmp_duration_s
         image.idmp_maxsize = self.idmp_maxsize
         return image
@@ -412,6 +418,8 @@ class Stream:
             other.nodes.insert(cursor.key, other.tail)
             other.memory.add(memory_account.NODE_BYTES + other.tail.pack.cap)
             more = cursor.next()
+        other.rules = self.rules
+        other.has_rules = self.has_rules
         other.length = self.length
         other.entries_added = self.entries_added
         other.last_ms = self.last_ms

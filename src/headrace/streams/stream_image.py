@@ -33,6 +33,7 @@ from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
+from headrace.streams.rules import StreamRules
 from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax import Rax
@@ -67,6 +68,7 @@ class StreamImage:
     idempotency: IdempotencyStore | None
     idmp_duration_s: cython.longlong
     idmp_maxsize: cython.longlong
+    rules: StreamRules | None
     # The current node.
     ms: cython.ulonglong
     seq: cython.ulonglong
@@ -89,6 +91,7 @@ class StreamImage:
         self.groups = []
         self.idempotency = None
         self.idmp_duration_s = self.idmp_maxsize = 0
+        self.rules = None
         self.ms = self.seq = 0
         self.data = None
         self.size = 0

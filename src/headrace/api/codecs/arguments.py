@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from headrace.api.rules import Duration, duration_ms
 from headrace.api.stream_id import StreamID
 from headrace.errors import InvalidID, UsageError
 
@@ -109,6 +110,7 @@ def xadd_options(
     references: References,
     idempotency: tuple[str | bytes, str | bytes] | None,
     create: bool,
+    if_last: IdLike | None = None,
 ) -> list[bytes]:
     """Return the options of XADD."""
     words = trim_arguments(maxlen, minid, approximate)
@@ -121,7 +123,19 @@ def xadd_options(
         words += [b"IDMP", producer, request]
     if not create:
         words.append(b"NOMKSTREAM")
+    if if_last is not None:
+        words += [b"IFLAST", bytes(to_stream_id(if_last))]
     return words
+
+
+def schedule_options(delay: Duration | None, at: datetime | None) -> list[bytes]:
+    """Return the options of XADD that schedule an entry. Raises UsageError for invalid times."""
+    if delay is not None and at is not None:
+        raise UsageError("delay and at: pass one of them")
+    if at is not None:
+        return [b"DUE", b"%d" % StreamID.at(at).ms]
+    assert delay is not None
+    return [b"DELAY", b"%d" % duration_ms(delay, "delay")]
 
 
 def replica_wait(count: int, seconds: float) -> tuple[int, float]:

@@ -26,7 +26,12 @@ from headrace.client.topology import topology_of_url
 from headrace.client.url import parse_server_url, without_password
 from headrace.errors import DatabaseClosed, HeadraceError, NotOnDisk, UsageError
 from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
-from headrace.replication.snapshot_loading import is_of_redis_7, load_snapshot, selected_database
+from headrace.replication.snapshot_loading import (
+    is_of_headrace,
+    is_of_redis_7,
+    load_snapshot,
+    selected_database,
+)
 from headrace.replication.stream_applier import StreamApplier
 
 if TYPE_CHECKING:
@@ -275,6 +280,7 @@ class Replica:
             self._history, self._offset = self._coming[0] or None, self._coming[1]
             self._applier.is_torn = False
             self._applier.counts_deliveries = is_of_redis_7(loaded)
+            self._applier.accepts_rules = is_of_headrace(loaded)
             self._applier.select(selected_database(loaded))
             engine.after_replay()
 

@@ -11,10 +11,12 @@ import cython
 from headrace.commands.call import Call
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.rows import help_row
+from headrace.commands.rule_effects import ReservedChannel
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import UnknownSubcommand
 from headrace.keyspace.glob import Glob
+from headrace.persistence.rule_records import CHANNEL as RULES_CHANNEL
 
 
 @cython.cfunc
@@ -74,6 +76,8 @@ def run_punsubscribe(call: Call) -> None:
 def run_publish(call: Call) -> None:
     """PUBLISH: send a message; reply with the number of subscriptions it reached."""
     pubsub: PubSub = call.engine.pubsub
+    if call.argv[1] == RULES_CHANNEL:
+        raise ReservedChannel()
     call.reply.integer(pubsub.publish(call.argv[1], call.argv[2]))
     call.server.replication.publish(call.argv[1], call.argv[2])
 

@@ -24,6 +24,8 @@ from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.pending import PendingEntries
+from headrace.streams.redelivery import DueEntries, DueWalk
+from headrace.streams.rules import GroupRules
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -134,9 +136,18 @@ class XReadGroupRequest:
         stream = value
         name: bytes | None = self.options.group
         group: Group | None = None if name is None else stream.group(name)
-        if group is None:
+        if group is None or group.redeliveries is not None:
             return True
         return stream_id.before(group.last_ms, group.last_seq, stream.last_ms, stream.last_seq)
+
+    @cython.cfunc
+    def has_rules(self) -> cython.bint:
+        """Return whether a group has rules, so that two of its consumers may find different entries."""
+        group: Group
+        found: cython.bint = False
+        for group in self.groups:
+            found = found or group.rules is not None
+        return found
 
     @cython.cfunc
     def schedule_claim_retry(self, call: Call) -> cython.void:
@@ -181,8 +192,12 @@ class XReadGroupRequest:
         if after is not None:
             stream_reply.write_history(after)
         else:
+            if group.rules is not None:
+                stream_reply.apply_rules(group.rules)
             if self.options.claim != read_options.NO_CLAIM:
                 stream_reply.write_claimed(self.options.claim)
+            elif group.redeliveries is not None and not self.options.noack:
+                stream_reply.write_due(group.redeliveries)
             stream_reply.write_new(self.options.noack, self.options.claim != read_options.NO_CLAIM)
         if stream_reply.delivered > 0:
             call.keyspace.changes += 1
@@ -233,6 +248,7 @@ class StreamReply:
     consumer: Consumer
     budget: ReplyBudget
     limit: cython.longlong  # maximum number of entries
+    pending_max: cython.longlong  # of the consumer, by the rule MAX-PENDING
     found: cython.longlong  # entries written
     delivered: cython.longlong  # entries that became the consumer's
 
@@ -246,6 +262,7 @@ class StreamReply:
         self.consumer = consumer
         self.budget = budget
         self.limit = budget.stream_limit()
+        self.pending_max = I64_MAX
         self.found = 0
         self.delivered = 0
 
@@ -314,6 +331,63 @@ class StreamReply:
             rest -= 1
 
     @cython.cfunc
+    def apply_rules(self, rules: GroupRules) -> cython.void:
+        """Apply MAX-PENDING: the consumer gets no more entries than it may have pending."""
+        if rules.max_pending:
+            self.pending_max = rules.max_pending
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _may_have_more(self) -> cython.bint:
+        return self.consumer.pending_count < self.pending_max
+
+    @cython.cfunc
+    def write_due(self, due: DueEntries) -> cython.void:
+        """Write and claim the entries whose lease has ended, the earliest first.
+
+        One that may not be delivered any more is left to the engine, which moves it to the dead letters. One
+        that is deleted from the stream is acknowledged.
+        """
+        call: Call = self.call
+        pending: PendingEntries = self.group.pending
+        lookup: EntryLookup = EntryLookup(self.stream)
+        entry: StreamIterator | None
+        rules: GroupRules | None = self.group.rules
+        most: cython.longlong = I64_MAX
+        last: bytes = stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.recording else b""
+        if rules is not None and rules.max_deliveries:
+            most = rules.max_deliveries
+        walk: DueWalk = DueWalk(due, call.now)
+        ms: cython.ulonglong
+        seq: cython.ulonglong
+        while self.found < self.limit and not self.budget.is_full() and self._may_have_more():
+            slot: cython.Py_ssize_t = walk.next()
+            if slot < 0:
+                break
+            ms = pending.ms_of(slot)
+            seq = pending.seq_of(slot)
+            entry = lookup.find(ms, seq)
+            if entry is None:
+                pending.remove(slot)
+                call.keyspace.changes += 1
+                call.record([b"XACK", self.key, self.group.name, stream_id.text_of(ms, seq)])
+                continue
+            if pending.delivery_count_of(slot) >= most:
+                call.keyspace.rules.give_up(self.stream, self.group.name, ms, seq)
+                continue
+            entries.write_entry(call.reply, entry)
+            self._count_entry()
+            pending.assign(
+                slot, self.consumer, call.now, members.saturating_increment(pending.delivery_count_of(slot))
+            )
+            due.add(slot)
+            self.consumer.active_ms = call.now
+            if call.recording:
+                word: bytes = stream_id.text_of(ms, seq)
+                members.record_claim(call, self.key, self.group, slot, word, last)
+            self.delivered += 1
+
+    @cython.cfunc
     def write_new(self, noack: cython.bint, claiming: cython.bint) -> cython.void:
         """Write and deliver the entries above the group's last ID."""
         call: Call = self.call
@@ -333,7 +407,12 @@ class StreamReply:
         else:
             seq += 1
         entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
-        while self.found < self.limit and not self.budget.is_full() and entry.next():
+        while (
+            self.found < self.limit
+            and not self.budget.is_full()
+            and (noack or self._may_have_more())
+            and entry.next()
+        ):
             if claiming:
                 self._write_with_delivery(entry, 0, 0)
             else:
@@ -343,6 +422,8 @@ class StreamReply:
             if call.recording and not noack:
                 word = stream_id.text_of(entry.ms, entry.seq)
                 members.record_claim(call, self.key, group, slot, word, last)
+            if group.redeliveries is not None and not noack:
+                group.redeliveries.add(slot)
             self.delivered += 1
         if call.recording and self.found > before:
             members.record_last_id(call, self.key, group)
@@ -409,7 +490,7 @@ def run(call: Call) -> None:
     if options.block == read_options.NO_BLOCK or not call.may_block:
         call.reply.null_array()
         return
-    wait_class = (options.group, options.claim)
+    wait_class = None if request.has_rules() else (options.group, options.claim)
     call.wait(
         request.keys,
         options.deadline(call.now),

@@ -5,6 +5,7 @@ XGROUP SETID key group <id | $> [ENTRIESREAD entries-read]
 XGROUP DESTROY key group
 XGROUP CREATECONSUMER key group consumer
 XGROUP DELCONSUMER key group consumer
+XGROUP CFGSET key group rule value …                          configure.py
 XGROUP HELP
 """
 
@@ -15,11 +16,12 @@ import cython
 from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
+from headrace.commands.group import configure
 from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
-from headrace.errors import CommandError, GroupExists, UnknownSubcommand
+from headrace.errors import CommandError, GroupExists, KeyRequired, UnknownSubcommand
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
@@ -27,13 +29,6 @@ from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
 UNKNOWN = cython.declare(cython.longlong, -1)  # entries-read is unknown
-
-
-class KeyRequired(CommandError):
-    text = (
-        "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"
-        " the MKSTREAM option to create an empty stream automatically."
-    )
 
 
 class EntriesReadNegative(CommandError):
@@ -191,6 +186,7 @@ def run_delete_consumer(call: Call) -> None:
 
 
 SUBCOMMANDS = [
+    configure.COMMAND,
     Command(
         "xgroup|create",
         -5,

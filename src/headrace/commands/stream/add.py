@@ -1,27 +1,46 @@
 """Adding an entry.
 
-XADD key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid]
+XADD key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid] [IFLAST id]
     [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value …]
+
+XADD key <DELAY ms | DUE unix-ms> * field value [field value …]
+
+IFLAST and scheduled entries are extensions of Headrace. IFLAST adds the entry only if the stream's last ID is
+the given one. A scheduled entry is added to the stream `{key}:scheduled`, with its time as its last field;
+the engine moves it to its stream when it is due (streams/schedule.py).
 """
 
 from __future__ import annotations
 
 import cython
 
-from headrace import mem
+from headrace import companion_keys, mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
 from headrace.commands.stream.trim import TrimOptions
-from headrace.errors import CommandError, IdsExhausted, IdTooSmall, InvalidStreamId, WrongArgumentCount
+from headrace.errors import (
+    CommandError,
+    IdsExhausted,
+    IdTooSmall,
+    InvalidStreamId,
+    StreamFull,
+    WrongArgumentCount,
+    to_text,
+)
+from headrace.keyspace import watermark
 from headrace.limits import ID_TEXT_MAX
 from headrace.streams import idempotency as idempotent_requests
+from headrace.streams import retention
 from headrace.streams.idempotency import IdempotencyStore
+from headrace.streams.rules import StreamRules
+from headrace.streams.schedule import DUE_FIELD
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
+TIME_DIGITS_MAX = 17
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 STAR = cython.declare(cython.uchar, 42)
 DASH = cython.declare(cython.uchar, 45)
@@ -49,6 +68,18 @@ class NoIid(CommandError):
     text = "ERR syntax error, IDMP requires a non-empty idempotent ID"
 
 
+class TwoIfLast(CommandError):
+    text = "ERR syntax error, IFLAST specified multiple times"
+
+
+class NotScheduled(CommandError):
+    text = "ERR syntax error, DELAY and DUE are the only option of their XADD, and its ID must be *"
+
+
+class TimeOutOfRange(CommandError):
+    text = "ERR DELAY and DUE must be milliseconds of at most 17 digits"
+
+
 class IdmpOfChosenId(CommandError):
     text = "ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs"
 
@@ -68,6 +99,7 @@ class XAddRequest:
     id_at: cython.Py_ssize_t
     pid_at: cython.Py_ssize_t  # index of the producer ID of an idempotent request; 0: not idempotent
     iid_at: cython.Py_ssize_t  # 0: the iid is computed from the pairs
+    if_last_at: cython.Py_ssize_t  # index of IFLAST; 0: not given
 
     def __init__(self) -> None:
         self.make_stream = True
@@ -78,6 +110,7 @@ class XAddRequest:
         self.id_at = 2
         self.pid_at = 0
         self.iid_at = 0
+        self.if_last_at = 0
 
     @cython.cfunc
     def read_id(self, word: bytes) -> cython.void:
@@ -113,6 +146,12 @@ class XAddRequest:
         if left >= 1 and arguments.is_keyword(word, b"IDMPAUTO"):
             self._set_producer(argv, at + 1, "IDMPAUTO")
             return at + 2
+        if left >= 1 and arguments.is_keyword(word, b"IFLAST"):
+            if self.if_last_at != 0:
+                raise TwoIfLast()
+            stream_id.parse(argv[at + 1], 0)
+            self.if_last_at = at
+            return at + 2
         return at
 
     @cython.cfunc
@@ -127,6 +166,13 @@ class XAddRequest:
     def iid(self, argv: list[bytes]) -> bytes:
         """Return the request's idempotent ID: the producer's, or one computed from the pairs."""
         return argv[self.iid_at] if self.iid_at != 0 else idempotent_requests.iid_of(argv, self.id_at + 1)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def is_expected_last(self, argv: list[bytes], stream: Stream) -> cython.bint:
+        """Return whether the stream's last ID is that of IFLAST; a new stream has 0-0."""
+        wanted: StreamId = stream_id.parse(argv[self.if_last_at + 1], 0)
+        return wanted.ms == stream.last_ms and wanted.seq == stream.last_seq
 
     @cython.cfunc
     def choose_id(self, stream: Stream, now: cython.longlong) -> cython.void:
@@ -208,8 +254,11 @@ def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython
 
 def run(call: Call) -> None:
     """XADD: append the entry, reply with its ID, trim the stream; record the ID and the exact trim."""
-    request: XAddRequest = parse(call)
     argv: list[bytes] = call.argv
+    if not _is_no_option(argv[2]) and is_scheduled(argv):
+        schedule(call)
+        return
+    request: XAddRequest = parse(call)
     key: bytes = argv[1]
     found: Stream | None = call.database.stream(key)
     stream: Stream
@@ -225,6 +274,11 @@ def run(call: Call) -> None:
         iid = request.iid(argv)
         if _is_duplicate(call, request, iid, stream):
             return
+    if request.if_last_at != 0 and not request.is_expected_last(argv, stream):
+        call.reply.null()
+        return
+    if stream.rules is not None and not call.replayed():
+        check_room(call, key, stream, stream.rules)
     request.choose_id(stream, call.now)
     stream.append(
         request.ms,
@@ -245,6 +299,40 @@ def run(call: Call) -> None:
     call.changed_and_ready(key, "t", b"xadd", effect)
     if trimmed > 0:
         call.notify("t", b"xtrim", key)
+
+
+def is_scheduled(argv: list[bytes]) -> bool:
+    """Return whether the entry is to be scheduled: the first option is DELAY or DUE."""
+    return argv[2].upper() in (b"DELAY", b"DUE")
+
+
+def schedule(call: Call) -> None:
+    """Add a scheduled entry; reply with its ID in the schedule."""
+    argv = call.argv
+    if len(argv) < 5 or argv[4] != b"*":
+        raise NotScheduled()
+    if not argv[3].isdigit() or len(argv[3]) > TIME_DIGITS_MAX:
+        raise TimeOutOfRange()
+    call.database.stream(argv[1])  # raises WrongType
+    due = int(argv[3]) + (max(call.now, 0) if argv[2].upper() == b"DELAY" else 0)
+    key = companion_keys.schedule_name(argv[1])
+    call.argv = [argv[0], key, *argv[4:], DUE_FIELD, b"%d" % due]
+    run(call)
+    stream = call.database.stream(key)
+    if stream is not None:
+        call.keyspace.rules.mark(stream)
+
+
+def check_room(call: Call, key: bytes, stream: Stream, rules: StreamRules) -> None:
+    """Raise StreamFull if the rules of the stream keep it from growing."""
+    archived = watermark.archived_id(call.database, key, stream) if rules.keep_unarchived else None
+    limit = retention.full_limit(stream, rules, archived)
+    if limit:
+        ruled = call.keyspace.rules.streams.get(stream)
+        if ruled is not None:
+            ruled.rejected += 1
+        most = rules.max_len if limit == "MAX-LEN" else rules.max_bytes
+        raise StreamFull(f"FULL stream '{to_text(key)}' is at its limit: {limit} {most}")
 
 
 @cython.cfunc
@@ -280,6 +368,8 @@ def _effect(request: XAddRequest, argv: list[bytes], stream: Stream) -> list[byt
         words[request.id_at] = stream_id.text_of(request.ms, request.seq)
     if request.trim is not None:
         request.trim.make_exact(stream, words)
+    if request.if_last_at != 0:
+        del words[request.if_last_at : request.if_last_at + 2]
     return words
 
 
@@ -295,7 +385,8 @@ COMMANDS = [
         summary="Appends an entry to a stream, and optionally trims the stream.",
         complexity="O(1), and O(n) for the n entries that a trim removes",
         syntax="key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid]"
-        " [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id>"
-        " field value [field value ...]",
+        " [IFLAST id] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id>"
+        " field value [field value ...] | key <DELAY milliseconds | DUE unix-milliseconds> * field value"
+        " [field value ...]",
     ),
 ]

@@ -25,6 +25,7 @@ from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.pending import PendingEntries
+from headrace.streams.rules import Rules
 from headrace.streams.stream import Stream
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
@@ -47,7 +48,7 @@ def run_stream(call: Call) -> None:
     n: cython.Py_ssize_t = len(argv)
     reply: ReplyWriter = call.reply
     if n == 3:
-        reply.map(16)
+        reply.map(16 if stream.rules is None else 17)
         write_counters(reply, stream)
         reply.bulk(b"groups")
         reply.integer(stream.group_count)
@@ -55,9 +56,10 @@ def run_stream(call: Call) -> None:
         entries.write_edge(reply, stream, False)
         reply.bulk(b"last-entry")
         entries.write_edge(reply, stream, True)
+        write_rules(reply, stream.rules)
         return
     count: cython.longlong = parse_full(argv)
-    reply.map(15)
+    reply.map(15 if stream.rules is None else 16)
     write_counters(reply, stream)
     reply.bulk(b"entries")
     entries.write_entries(reply, StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False), count)
@@ -66,6 +68,7 @@ def run_stream(call: Call) -> None:
     group: Group
     for group in stream.groups():
         write_group(reply, stream, group, count)
+    write_rules(reply, stream.rules)
 
 
 @cython.cfunc
@@ -115,6 +118,19 @@ def write_counters(reply: ReplyWriter, stream: Stream) -> cython.void:
 
 
 @cython.cfunc
+def write_rules(reply: ReplyWriter, rules: Rules | None) -> cython.void:
+    """Write the pair of the rules, a map from name to value; nothing if there are none."""
+    if rules is None:
+        return
+    given: dict[str, bytes] = rules.given()
+    reply.bulk(b"rules")
+    reply.map(len(given))
+    for name, value in given.items():
+        reply.bulk(name.encode())
+        reply.bulk(value)
+
+
+@cython.cfunc
 def write_progress(reply: ReplyWriter, stream: Stream, group: Group) -> cython.void:
     """Write the group's position and its lag; null for an unknown number."""
     lag: cython.longlong = delivery.lag(stream, group)
@@ -140,7 +156,7 @@ def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.
     shown: cython.longlong = 0
     owner: Consumer | None
     consumer: Consumer
-    reply.map(8)
+    reply.map(8 if group.rules is None else 9)
     reply.bulk(b"name")
     reply.bulk(group.name)
     write_progress(reply, stream, group)
@@ -164,6 +180,7 @@ def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.
     reply.array(group.consumer_count())
     for consumer in group.consumers():
         write_consumer(reply, pending, consumer, count)
+    write_rules(reply, group.rules)
 
 
 @cython.cfunc
@@ -201,7 +218,7 @@ def run_groups(call: Call) -> None:
     group: Group
     reply.array(stream.group_count)
     for group in stream.groups():
-        reply.map(6)
+        reply.map(6 if group.rules is None else 7)
         reply.bulk(b"name")
         reply.bulk(group.name)
         reply.bulk(b"consumers")
@@ -209,6 +226,7 @@ def run_groups(call: Call) -> None:
         reply.bulk(b"pending")
         reply.integer(group.pending.count)
         write_progress(reply, stream, group)
+        write_rules(reply, group.rules)
 
 
 def run_consumers(call: Call) -> None:

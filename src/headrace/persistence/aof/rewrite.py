@@ -8,6 +8,7 @@
     XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 1 FORCE                 runs of unowned entries
     XCFGSET s IDMP-DURATION 50 IDMP-MAXSIZE 9                       if it differs from the defaults
     XIDMPRECORD s pid iid 4-0                                       each remembered request
+    PUBLISH headrace:rules "... XCFGSET s MAX-LEN 1000 ..."         rules of the stream and its groups
     PEXPIREAT s 4102444800000
 
 XCLAIM and XNACK need the entry, but a pending entry may be deleted. For a stream with such entries the groups
@@ -38,6 +39,7 @@ from headrace.keyspace.image import DatabaseImage, KeyspaceImage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
 from headrace.persistence.aof.log_buffer import LogBuffer
+from headrace.persistence.rule_records import rule_record
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
@@ -162,6 +164,17 @@ def stream_commands(key: bytes, stream: StreamImage, settings: Settings) -> Iter
             yield [b"XGROUP", b"CREATE", key, group.name, last, *read]
             yield from member_commands(key, group)
     yield from producer_commands(key, stream, settings)
+    yield from rule_commands(key, stream)
+
+
+def rule_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
+    """Yield the records of the rules of the stream and its groups."""
+    group: Group
+    if stream.rules is not None:
+        yield rule_record([b"XCFGSET", key, *stream.rules.words()])
+    for group in stream.groups:
+        if group.rules is not None:
+            yield rule_record([b"XGROUP", b"CFGSET", key, group.name, *group.rules.words()])
 
 
 def entry_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:

@@ -16,6 +16,9 @@ In a DUMP payload they are between object and footer. They are written in the pr
                                           the delivery order of entries with the same time, if it is
                                           not the order of their IDs
     'i' duration, maxsize, producers ...  below type 26: as type 26 writes it
+    'r' count, word ...                   the rules of the stream: names and values, as XCFGSET has them
+        groups: string name, count, word ...
+                                          the rules of groups, as XGROUP CFGSET has them
 
 groups is a count; groups without such data are left out, as are empty parts. DUMP payloads never contain 'a'
 or 'o', so that they equal those of a Redis server with the same history.
@@ -40,12 +43,20 @@ from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENC
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
+from headrace.streams.rules import (
+    NO_GROUP_RULES,
+    NO_STREAM_RULES,
+    GroupRules,
+    InvalidRule,
+    Rules,
+    StreamRules,
+)
 from headrace.streams.stream import Stream
 from headrace.streams.stream_image import StreamImage
 
 AUX_NAME = b"headrace-kept"
 MAGIC = b"HRK1"
-UNOWNED, ACTIVE, ORDER, PRODUCERS = b"uaoi"
+UNOWNED, ACTIVE, ORDER, PRODUCERS, RULES = b"uaoir"
 STEP_SLOTS = cython.declare(cython.Py_ssize_t, 1024)
 
 
@@ -68,7 +79,7 @@ def encode_extras(
 @cython.exceptval(-1, check=False)
 def may_have_extras(image: StreamImage, settings: Settings) -> cython.bint:
     """Return whether extras_steps() may return anything but None: most streams have no extras."""
-    return len(image.groups) > 0 or _has_producers(image, settings)
+    return len(image.groups) > 0 or _has_producers(image, settings) or image.rules is not None
 
 
 def extras_steps(
@@ -93,6 +104,7 @@ def extras_steps(
     if version.stream_type < TYPE_IDEMPOTENCY and _has_producers(image, settings):
         out.byte(PRODUCERS)
         write_producers(out, image, now_ms)
+    _put_rules(out, image)
     return MAGIC + out.take() if out.offset() else None
 
 
@@ -151,6 +163,24 @@ def _put_order(out: RdbOutput, pending: PendingEntries, slots: array[int]) -> No
     out.length(len(slots))
     for slot in slots:
         out.raw_id(pending.ms_of(slot), pending.seq_of(slot))
+
+
+def _put_rules(out: RdbOutput, image: StreamImage) -> None:
+    ruled = [group for group in image.groups if group.rules is not None]
+    if image.rules is None and not ruled:
+        return
+    out.byte(RULES)
+    _put_words(out, [] if image.rules is None else image.rules.words())
+    out.length(len(ruled))
+    for group in ruled:
+        out.string(group.name)
+        _put_words(out, group.rules.words() if group.rules is not None else [])
+
+
+def _put_words(out: RdbOutput, words: list[bytes]) -> None:
+    out.length(len(words))
+    for word in words:
+        out.string(word)
 
 
 def _unordered_steps(pending: PendingEntries) -> Generator[None, None, array[int]]:
@@ -223,10 +253,14 @@ def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
                 _take_groups(inp, stream, _take_order)
             elif kind == PRODUCERS:
                 read_producers(inp, stream, keyspace)
+            elif kind == RULES:
+                _take_rules(inp, stream)
             else:
                 raise ValueError(f"the part {kind:#x} is not known here")
     except Damaged as damaged:
         raise ValueError(f"at byte {damaged.offset} of it: {damaged.what}") from None
+    except InvalidRule as error:
+        raise ValueError(f"an invalid rule: {error}") from None
 
 
 def _take_groups(inp: RdbInput, stream: Stream, take: Callable[[RdbInput, Group], None]) -> None:
@@ -264,6 +298,26 @@ def _take_order(inp: RdbInput, group: Group) -> None:
     for _ in range(inp.length()):
         slot = _take_slot(inp, pending, None)
         pending.touch(slot, pending.delivery_time_of(slot), pending.delivery_count_of(slot))
+
+
+def _take_rules(inp: RdbInput, stream: Stream) -> None:
+    words = _take_words(inp, StreamRules)
+    if words:
+        stream.rules = NO_STREAM_RULES.changed(words)
+    stream.has_rules = True
+    _take_groups(inp, stream, _take_group_rules)
+
+
+def _take_group_rules(inp: RdbInput, group: Group) -> None:
+    group.set_rules(NO_GROUP_RULES.changed(_take_words(inp, GroupRules)))
+
+
+def _take_words(inp: RdbInput, kind: type[Rules]) -> list[bytes]:
+    words = [inp.string() for _ in range(inp.length())]
+    unknown = [name for name in words[::2] if not kind.has_rule(name)]
+    if unknown or len(words) % 2:
+        raise ValueError(f"rules that are not known here: {words}")
+    return words
 
 
 def _take_slot(inp: RdbInput, pending: PendingEntries, owner: Consumer | None) -> int:

@@ -35,7 +35,12 @@ from headrace.replication.replica_link import (
     LinkSettings,
     ReplicaLink,
 )
-from headrace.replication.snapshot_loading import is_of_redis_7, load_snapshot, selected_database
+from headrace.replication.snapshot_loading import (
+    is_of_headrace,
+    is_of_redis_7,
+    load_snapshot,
+    selected_database,
+)
 from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApplier
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -453,6 +458,7 @@ class ReplicaSide:
         self._synced = -1
         self.applier.is_torn = False
         self.applier.counts_deliveries = is_of_redis_7(loaded)
+        self.applier.accepts_rules = is_of_headrace(loaded)
         LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
         self.skipped_keys = loaded.skipped
         for name, number in loaded.skipped.items():

@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError
 
 TTL_MS = 30 * 24 * 3600 * 1000
@@ -76,17 +77,3 @@ class Marker:
         if int(batch) == self.batch_id:
             return int(rows)
         return ALL_ROWS if int(batch) > self.batch_id else 0
-
-
-def hash_tagged(stream: bytes) -> bytes:
-    """Return a key prefix that Redis Cluster puts into the slot of the stream.
-
-    The stream's name becomes the hash tag. A name that has a hash tag of its own is followed by a colon
-    instead, so that no two streams share a key. A name with `}` but without a tag has no such key: it works
-    with a single server only.
-    """
-    begin = stream.find(b"{")
-    end = stream.find(b"}", begin + 1)
-    if begin >= 0 and end > begin + 1:
-        return stream + b":"
-    return b"{%b}" % stream

@@ -12,10 +12,10 @@ from typing import Any
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
+from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError
 from headrace.resp.request import request
 from headrace.spark.sink.delivery import SinkConnection
-from headrace.spark.sink.marker import hash_tagged
 
 TEMPORARY_TTL_MS = 7 * 24 * 3600 * 1000  # if the driver dies before commit() and abort()
 

@@ -18,8 +18,8 @@ from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
 from headrace.client.topology import SOCKET_TIMEOUT_S
+from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, HeadraceError
-from headrace.spark.sink.marker import hash_tagged
 
 REPLY_PROBE_S = 2.0  # how long a reply may take before the server is probed
 PROBE_TIMEOUT_S = 5.0  # how long to wait for the reply to the probe

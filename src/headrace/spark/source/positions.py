@@ -12,16 +12,14 @@ never changes, and neither do its fields. A stream that contradicts one of them 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from headrace.fingerprint import entry_fingerprint as entry_fingerprint
 from headrace.spark.source.offsets import START, parse_id
 
 POSITION_FORM = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?::(\d{1,9}))?)?)?")
-FINGERPRINT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -82,14 +80,3 @@ def position_ids(positions: Mapping[str, Position]) -> dict[str, str]:
 def reached_ids(positions: Mapping[str, Position]) -> dict[str, str]:
     """Return the IDs of the positions that the query has reached: those that were not chosen by an option."""
     return {stream: each.id for stream, each in positions.items() if each.has_identity}
-
-
-def entry_fingerprint(fields: Mapping[Any, Any]) -> str:
-    """Return a short hash of an entry's fields in their order, the same for bytes and for str."""
-    found = hashlib.blake2b(digest_size=FINGERPRINT_BYTES)
-    for pair in fields.items():
-        for word in pair:
-            raw = word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
-            found.update(b"%d:" % len(raw))
-            found.update(raw)
-    return found.hexdigest()

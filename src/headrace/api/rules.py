@@ -1,0 +1,83 @@
+"""Rules of a stream and a group in Python: what the server keeps and delivers by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from headrace.errors import (
+    CommandError,
+    InvalidSyntax,
+    NoSuchKey,
+    NotSupported,
+    UnknownSubcommand,
+    UsageError,
+)
+
+Duration: TypeAlias = float | timedelta  # seconds
+
+
+def duration_ms(duration: Duration, name: str) -> int:
+    """Return whole milliseconds, at least 1. Raises UsageError if the duration is not positive."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
+        raise UsageError(f"{name}: must be a positive number of seconds or a timedelta, not {duration!r}")
+    return max(1, round(seconds * 1000))
+
+
+def explain_rules(rejected: CommandError) -> CommandError:
+    """Return the error; NotSupported if the server has no rules."""
+    if isinstance(rejected, InvalidSyntax | NotSupported | UnknownSubcommand | NoSuchKey):
+        return NotSupported(f"{rejected} (rules of streams and groups need a Headrace server)")
+    return rejected
+
+
+def rules_from_reply(reply: Any) -> dict[str, str]:
+    """Return the rules in a reply to XINFO: names and values in turns."""
+    pairs = dict(zip(reply[::2], reply[1::2], strict=True))
+    words = [word.decode("utf-8", "surrogateescape") for word in pairs.get(b"rules", ())]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """What a Headrace server keeps of a stream, without any client: see docs/rules.md.
+
+    >>> db.stream("orders", retention=Retention(max_age=timedelta(days=7), keep_unacked=True))
+
+    Attributes:
+        max_len: keep at most so many entries.
+        max_bytes: keep at most so many bytes of nodes.
+        max_age: keep entries that are younger: seconds or a timedelta.
+        exact: trim to the entry; False: by whole nodes, which is cheaper.
+        keep_unacked: keep what a group has not read or not acknowledged.
+        keep_unarchived: keep what is not archived.
+        drop_acked: remove an entry as soon as all groups have acknowledged it.
+        discard: at max_len or max_bytes remove the `"old"` entries, or reject `"new"` ones.
+    """
+
+    max_len: int | None = None
+    max_bytes: int | None = None
+    max_age: Duration | None = None
+    exact: bool = False
+    keep_unacked: bool = False
+    keep_unarchived: bool = False
+    drop_acked: bool = False
+    discard: Literal["old", "new"] = "old"
+
+    def words(self) -> list[bytes]:
+        """Return the arguments of XCFGSET that set these rules and remove all others."""
+        if self.discard not in ("old", "new"):
+            raise UsageError(f"discard: must be 'old' or 'new', not {self.discard!r}")
+        rules = {
+            b"MAX-LEN": self.max_len or 0,
+            b"MAX-BYTES": self.max_bytes or 0,
+            b"MAX-AGE": 0 if self.max_age is None else duration_ms(self.max_age, "max_age"),
+            b"EXACT": int(self.exact),
+            b"KEEP-UNACKED": int(self.keep_unacked),
+            b"KEEP-UNARCHIVED": int(self.keep_unarchived),
+            b"DROP-ACKED": int(self.drop_acked),
+        }
+        found = [word for name, value in rules.items() for word in (name, b"%d" % value)]
+        return [*found, b"DISCARD", b"NEW" if self.discard == "new" else b"-"]

@@ -1,0 +1,50 @@
+"""The names of keys that belong to a stream, in the same slot of a cluster as the stream.
+
+    stream            dead letters         scheduled entries          archived through
+    orders            {orders}:dead        {orders}:scheduled         {orders}:headrace:archived
+    {shop}orders      {shop}orders:dead    {shop}orders::scheduled    {shop}orders::headrace:archived
+
+Redis Cluster chooses the slot by the hash tag, the text between the first `{` and the next `}`. A name
+without a tag becomes the tag. A name with only a `}` cannot: its keys work with a single server only.
+"""
+
+from __future__ import annotations
+
+SCHEDULED = b":scheduled"
+
+
+def has_hash_tag(key: bytes) -> bool:
+    """Return whether the key has a hash tag that is not empty."""
+    begin = key.find(b"{")
+    return 0 <= begin < key.find(b"}", begin + 1) - 1
+
+
+def hash_tagged(key: bytes) -> bytes:
+    """Return a prefix of the stream's slot that no other stream shares."""
+    return key + b":" if has_hash_tag(key) else b"{%b}" % key
+
+
+def dead_letter_name(key: bytes) -> bytes:
+    """Return the default stream for dead letters."""
+    if not has_hash_tag(key) and b"}" in key:
+        return key + b":dead"
+    return (key if has_hash_tag(key) else b"{%b}" % key) + b":dead"
+
+
+def schedule_name(key: bytes) -> bytes:
+    """Return the stream of the scheduled entries."""
+    return hash_tagged(key) + SCHEDULED
+
+
+def scheduled_stream(key: bytes) -> bytes | None:
+    """Return the stream whose scheduled entries a key of this name holds; None if it has no such name."""
+    if not key.endswith(SCHEDULED):
+        return None
+    prefix = key.removesuffix(SCHEDULED)
+    stream = prefix[:-1] if prefix.endswith(b":") else prefix[1:-1]
+    return stream if stream and hash_tagged(stream) == prefix else None
+
+
+def watermark_name(key: bytes) -> bytes:
+    """Return the string that says how far the stream is archived."""
+    return hash_tagged(key) + b":headrace:archived"

@@ -1,0 +1,400 @@
+"""Apply the rules of streams and groups: after commands, at their times, and in bounded steps.
+
+    a command changed a stream with rules   ─▶ on_command() ─▶ run_ready(), directly after the command
+    the time of a rule has come             ─┐
+    work is left of an earlier step         ─┴▶ tick(), once in a turn of the event loop
+
+The effects are ordinary commands, run here as a client would run them: XTRIM, XDEL, XADD, XACK, XCLAIM and
+XGROUP DELCONSUMER. The effects of one decision are one transaction in the log. So a server that replays them
+needs to know no rules. Nothing is done on a replica, while data is loaded or replayed, during a pause, and
+while writes are rejected.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.commands.call import Call
+from headrace.commands.group.configure import dead_letter_stream
+from headrace.commands.session import Session
+from headrace.commands.stats import CommandRow
+from headrace.engine.write_gate import WriteGate
+from headrace.errors import CommandError, to_text
+from headrace.keyspace import watermark
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.keyspace.rules import RuledStream
+from headrace.streams import references, retention
+from headrace.streams.group import Group
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.schedule import due_of
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+
+NODES_AFTER_COMMAND = 8  # that a trim removes: more than one command adds
+NODES_PER_STEP = 200  # about half a millisecond
+ENTRIES_PER_STEP = 500
+SCHEDULED_READ_PER_STEP = 2000
+STREAMS_PER_TICK = 20
+RETRY_MS = 1000  # after a failure, and for what no command announces: the watermark of an archive
+NEVER = -1
+DEAD_FIELDS = tuple(
+    b"dead:" + name for name in (b"stream", b"id", b"group", b"consumer", b"deliveries", b"error")
+)
+EXPEDITED = frozenset({b"TIME", b"IDLE", b"FORCE", b"RETRYCOUNT"})  # with them XCLAIM may make an entry due
+
+
+def earlier(a: int, b: int) -> int:
+    """Return the earlier of two times; a negative one means never."""
+    return b if a < 0 or 0 <= b < a else a
+
+
+def has_noack(argv: list[bytes]) -> bool:
+    """Return whether the XREADGROUP acknowledges what it delivers; True if its arguments are not known."""
+    return not argv or any(word.upper() == b"NOACK" for word in argv[4:])
+
+
+class RuleRunner:
+    """Applies the rules of one keyspace."""
+
+    def __init__(
+        self, keyspace: Keyspace, write_gate: WriteGate, call: Call, rows: dict[bytes, CommandRow]
+    ) -> None:
+        """Create a runner.
+
+        Args:
+            call: for the commands of rules; no other code uses it.
+            rows: the rows of commands, by name.
+        """
+        self.keyspace = keyspace
+        self.registry = keyspace.rules
+        self.write_gate = write_gate
+        self.call = call
+        self._rows = rows
+        self.call.may_block = False
+        self.call.session = Session(0)
+        self.call.reply = self.call.session.reply
+        self._suspended = False  # the rules were not applied at the last tick
+
+    # When.
+
+    def is_suspended(self) -> bool:
+        """Return whether no rule may be applied now."""
+        keyspace, gate = self.keyspace, self.write_gate
+        return (
+            keyspace.hides_expired()
+            or keyspace.keep_expired
+            or gate.loading
+            or gate.paused_until != 0
+            or gate.write_error is not None
+        )
+
+    def on_command(self, name: bytes, stream: Stream, argv: list[bytes]) -> None:
+        """Record that a command has changed a stream with rules."""
+        ruled = self.registry.streams.get(stream)
+        if ruled is None:
+            return
+        self.registry.ready[ruled] = None
+        if name in (b"xack", b"xackdel"):
+            ruled.acked += argv[3:]
+        elif name.startswith(b"xgroup|") or (name == b"xreadgroup" and has_noack(argv)):
+            ruled.sweep_from = b"0-0"  # references of any entry may be gone
+        if name == b"xclaim" and not EXPEDITED.isdisjoint(word.upper() for word in argv[5:]):
+            group = stream.group(argv[2])
+            if group is not None and group.redeliveries is not None:
+                group.redeliveries.mark_stale()
+
+    def run_ready(self, now: int) -> None:
+        """Apply the rules of the streams that the last command changed."""
+        if self.is_suspended():
+            self._suspended = True
+            self.registry.ready.clear()
+            return
+        while self.registry.ready:
+            ruled = next(iter(self.registry.ready))
+            del self.registry.ready[ruled]
+            self._apply(ruled, now, NODES_AFTER_COMMAND)
+
+    def tick(self, now: int) -> None:
+        """Apply the rules whose time has come, and continue what is left."""
+        if self.is_suspended():
+            self._suspended = bool(self.registry.streams)
+            return
+        if self._suspended:
+            self._suspended = False
+            self.registry.mark_all()
+        backlog = self.registry.backlog
+        while (ruled := self.registry.pop_due(now)) is not None:
+            backlog[ruled] = None
+        for _ in range(min(len(backlog), STREAMS_PER_TICK)):
+            ruled = next(iter(backlog))
+            del backlog[ruled]
+            self._apply(ruled, now, NODES_PER_STEP)
+
+    def next_due(self, now: int) -> int:
+        """Return when tick() next has work; -1 for never."""
+        if not self.registry.streams or self.is_suspended():
+            return NEVER
+        if self.registry.backlog or self._suspended:
+            return now
+        return self.registry.next_due()
+
+    # One stream.
+
+    def _apply(self, ruled: RuledStream, now: int, nodes_max: int) -> None:
+        """Apply all rules of a stream, and set its timer."""
+        self.registry.backlog.pop(ruled, None)
+        try:
+            due, is_complete = self._apply_rules(ruled, now, nodes_max)
+        except CommandError as error:
+            logging.getLogger("headrace").error("a rule of %s failed: %s", to_text(ruled.key), error)
+            due, is_complete = now + RETRY_MS, True
+        if ruled.stream not in self.registry.streams:
+            return
+        self.registry.schedule(ruled, due)
+        if not is_complete:
+            self.registry.backlog[ruled] = None
+
+    def _apply_rules(self, ruled: RuledStream, now: int, nodes_max: int) -> tuple[int, bool]:
+        """Return when the rules next have work, and whether nothing is left to do now."""
+        stream = ruled.stream
+        due, is_complete = NEVER, True
+        if ruled.exhausted:
+            due = self._move_to_dead_letters(ruled, now)
+        if stream.rules is not None:
+            if stream.rules.drop_acked:
+                is_complete &= self._drop_acked(ruled)
+            limits_due, trimmed = self._trim(ruled, now, nodes_max)
+            due = earlier(due, limits_due)
+            is_complete &= not trimmed
+        ruled.acked.clear()
+        for group in stream.groups():
+            if group.rules is not None:
+                due = earlier(due, self._apply_group_rules(ruled, group, now))
+                if group.rules.consumer_ttl_ms and ruled.members_due_ms < 0:
+                    ruled.members_due_ms = now + group.rules.consumer_ttl_ms
+        if 0 <= ruled.members_due_ms <= now:
+            ruled.members_due_ms = self._remove_consumers(ruled, now)
+        due = earlier(due, ruled.members_due_ms)
+        if ruled.schedule is not None:
+            schedule_due, delivered = self._deliver_scheduled(ruled, now)
+            due = earlier(due, schedule_due)
+            is_complete &= delivered
+        return due, is_complete
+
+    # Retention.
+
+    def _trim(self, ruled: RuledStream, now: int, nodes_max: int) -> tuple[int, bool]:
+        """Trim a stream to its limits; return when MAX-AGE is due next, and whether entries were removed."""
+        stream, rules = ruled.stream, ruled.stream.rules
+        assert rules is not None
+        database = self.keyspace.databases[ruled.database]
+        archived = watermark.archived_id(database, ruled.key, stream) if rules.keep_unarchived else None
+        count = retention.count_removable(stream, rules, now, archived, nodes_max)
+        if count:
+            self._run(database, [b"XTRIM", ruled.key, b"MAXLEN", b"=", b"%d" % (stream.length - count)])
+            ruled.removed += count
+            return NEVER, True
+        due = retention.next_age_due(stream, rules)
+        if due > now:
+            return due, False
+        is_over = due >= 0 or retention.is_over_limit(stream, rules)
+        return now + RETRY_MS if rules.keep_unarchived and is_over else NEVER, False
+
+    def _drop_acked(self, ruled: RuledStream) -> bool:
+        """Remove entries that all groups have acknowledged; return False if some are left to look at."""
+        stream = ruled.stream
+        if not stream.group_count:
+            ruled.sweep_from = b""
+            return True
+        found = [word for word in dict.fromkeys(ruled.acked) if self._is_acked(stream, word)]
+        is_complete = True
+        if ruled.sweep_from:
+            first = stream_id.parse(ruled.sweep_from, 0)
+            lowest = references.lowest_last_id(stream)
+            assert lowest is not None
+            entries = StreamIterator(stream, first.ms, first.seq, lowest.ms, lowest.seq, False)
+            visited = 0
+            ruled.sweep_from = b""
+            while entries.next():
+                visited += 1
+                if visited > ENTRIES_PER_STEP:
+                    ruled.sweep_from = stream_id.text_of(entries.ms, entries.seq)
+                    is_complete = False
+                    break
+                if not references.is_pending(stream, entries.ms, entries.seq):
+                    found.append(stream_id.text_of(entries.ms, entries.seq))
+        if found:
+            database = self.keyspace.databases[ruled.database]
+            before = stream.length
+            self._run(database, [b"XDEL", ruled.key, *dict.fromkeys(found)])
+            ruled.removed += before - stream.length
+        return is_complete
+
+    def _is_acked(self, stream: Stream, word: bytes) -> bool:
+        """Return whether the word of an XACK or XACKDEL is the ID of an entry that no group needs."""
+        try:
+            entry = stream_id.parse(word, 0)
+        except CommandError:  # an option of XACKDEL
+            return False
+        return stream.contains(entry.ms, entry.seq) and not references.is_referenced(
+            stream, entry.ms, entry.seq
+        )
+
+    # Groups.
+
+    def _apply_group_rules(self, ruled: RuledStream, group: Group, now: int) -> int:
+        """Wake readers for entries that are due or that MAX-PENDING now permits; return the next due time."""
+        database = self.keyspace.databases[ruled.database]
+        if not database.has_waiters(ruled.key):
+            return NEVER
+        assert group.rules is not None
+        due = NEVER if group.redeliveries is None else group.redeliveries.next_due()
+        if group.rules.max_pending or 0 <= due <= now:
+            database.signal_ready(ruled.key)
+        return due if due > now else NEVER
+
+    def _move_to_dead_letters(self, ruled: RuledStream, now: int) -> int:
+        """Move entries that were delivered too often; return when to retry what failed, -1 if nothing did."""
+        database = self.keyspace.databases[ruled.database]
+        exhausted, ruled.exhausted = ruled.exhausted, []
+        due = NEVER
+        for name, ms, seq in exhausted:
+            group = ruled.stream.group(name)
+            if group is None or group.rules is None:
+                continue
+            try:
+                self._move_to_dead_letter(ruled, database, group, ms, seq)
+            except CommandError as error:
+                key = to_text(dead_letter_stream(ruled.key, group.rules))
+                logging.getLogger("headrace").error("no dead letter was added to %s: %s", key, error)
+                if group.redeliveries is not None:
+                    group.redeliveries.mark_stale()
+                due = now + RETRY_MS
+        return due
+
+    def _move_to_dead_letter(
+        self, ruled: RuledStream, database: Database, group: Group, ms: int, seq: int
+    ) -> None:
+        pending, word = group.pending, stream_id.text_of(ms, seq)
+        slot = pending.find(ms, seq)
+        if slot < 0 or group.rules is None:
+            return
+        start = self.call.effects.position()
+        entry = StreamIterator(ruled.stream, ms, seq, ms, seq, False)
+        if entry.next():
+            owner = pending.owner_of(slot)
+            deliveries = pending.delivery_count_of(slot)
+            values = (
+                ruled.key,
+                word,
+                group.name,
+                b"" if owner is None else owner.name,
+                b"%d" % deliveries,
+                b"delivered %d times and never acknowledged" % deliveries,
+            )
+            fields = _without(entry.entry(), DEAD_FIELDS)
+            fields += [part for pair in zip(DEAD_FIELDS, values, strict=True) for part in pair]
+            self._run(database, [b"XADD", dead_letter_stream(ruled.key, group.rules), b"*", *fields])
+            ruled.dead_letters += 1
+        self._run(database, [b"XACK", ruled.key, group.name, word])
+        self.call.effects.make_atomic(start)
+        ruled.acked.append(word)
+
+    def _remove_consumers(self, ruled: RuledStream, now: int) -> int:
+        """Apply CONSUMER-TTL; return when to do so next, -1 for never."""
+        database = self.keyspace.databases[ruled.database]
+        due = NEVER
+        for group in ruled.stream.groups():
+            rules = group.rules
+            if rules is None or not rules.consumer_ttl_ms:
+                continue
+            for consumer in group.consumers():
+                expires = consumer.seen_ms + rules.consumer_ttl_ms
+                if expires > now:
+                    due = earlier(due, expires)
+                elif consumer.pending_count == 0:
+                    self._run(database, [b"XGROUP", b"DELCONSUMER", ruled.key, group.name, consumer.name])
+                else:
+                    due = earlier(due, now + rules.consumer_ttl_ms)
+                    if group.redeliveries is not None:
+                        self._make_due(ruled, database, group, consumer.name)
+                        consumer.seen_ms = expires - rules.consumer_ttl_ms
+        return due
+
+    def _make_due(self, ruled: RuledStream, database: Database, group: Group, name: bytes) -> None:
+        """Make entries of a consumer due: as if they were delivered long ago."""
+        consumer, pending = group.consumer(name), group.pending
+        assert consumer is not None and group.redeliveries is not None
+        slot = pending.of_consumer_from(consumer, 0, 0)
+        words: list[bytes] = []
+        while slot >= 0 and len(words) < ENTRIES_PER_STEP:
+            if group.redeliveries.due_of(slot) > self.keyspace.now:
+                words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
+            slot = pending.of_consumer_after(consumer, slot)
+        if words:
+            claim = [b"XCLAIM", ruled.key, group.name, name, b"0", *words, b"TIME", b"0", b"JUSTID"]
+            self._run(database, claim)
+            group.redeliveries.mark_stale()
+            database.signal_ready(ruled.key)
+
+    # Scheduled entries.
+
+    def _deliver_scheduled(self, ruled: RuledStream, now: int) -> tuple[int, bool]:
+        """Move due entries to their stream; return when the next one is due, and whether none is left now."""
+        schedule = ruled.schedule
+        assert schedule is not None
+        schedule.read_new(SCHEDULED_READ_PER_STEP)
+        if not schedule.is_read():
+            return NEVER, False  # in order of due times: all of them must be known first
+        if schedule.retry_ms > now:
+            return schedule.next_due(), True
+        for _ in range(ENTRIES_PER_STEP):
+            item = schedule.pop_due(now)
+            if item is None:
+                return schedule.next_due(), True
+            try:
+                self._deliver(ruled, item[1], item[2])
+            except CommandError as error:
+                if not error.args[0].startswith("FULL"):
+                    logging.getLogger("headrace").error("%s is not delivered: %s", to_text(ruled.key), error)
+                schedule.put_back(item, now + RETRY_MS)
+                return schedule.next_due(), True
+        return NEVER, False
+
+    def _deliver(self, ruled: RuledStream, ms: int, seq: int) -> None:
+        """Append a scheduled entry to its stream and delete it from the schedule, in one transaction."""
+        entry = StreamIterator(ruled.stream, ms, seq, ms, seq, False)
+        if not entry.next():
+            return  # cancelled
+        words = entry.entry()
+        if due_of(words) < 0 or ruled.target is None:
+            return
+        database = self.keyspace.databases[ruled.database]
+        start = self.call.effects.position()
+        self._run(database, [b"XADD", ruled.target, b"*", *words[:-2]])
+        self._run(database, [b"XDEL", ruled.key, stream_id.text_of(ms, seq)])
+        self.call.effects.make_atomic(start)
+
+    # Commands.
+
+    def _run(self, database: Database, argv: list[bytes]) -> None:
+        """Run a command as a client would. Raises CommandError."""
+        call = self.call
+        row = self._rows[b"xgroup|delconsumer" if argv[0] == b"XGROUP" else argv[0].lower()]
+        call.argv = argv
+        call.command = row.command
+        call.now = self.keyspace.now
+        call.database = database
+        self.keyspace.counts_lookups = False
+        try:
+            row.run(call)
+        finally:
+            call.reply.rewind(0)
+        if argv[0] == b"XADD" and (stream := database.stream(argv[1])) is not None and stream.has_rules:
+            self.registry.mark(stream)
+
+
+def _without(words: list[bytes], names: tuple[bytes, ...]) -> list[bytes]:
+    """Return the fields and values without those of these names."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [word for pair in pairs if pair[0] not in names for word in pair]

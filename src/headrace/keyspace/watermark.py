@@ -1,0 +1,52 @@
+"""How far a stream is archived, as the archive job publishes it in a key beside the stream.
+
+    {orders}:headrace:archived    1763676000000-4:5:9af3c01e    last archived ID, entries added up to it, ...
+
+A stream that was deleted and created again must not be trimmed by the watermark of its predecessor. So a
+watermark counts only if the stream has reached its ID, and if as many entries were added up to it or the
+entry itself is the same. Without both, it counts if it was published without them.
+"""
+
+from __future__ import annotations
+
+from headrace import companion_keys
+from headrace.errors import CommandError
+from headrace.fingerprint import entry_fingerprint
+from headrace.keyspace.keyspace import Database
+from headrace.streams import entry_counts
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+
+def archived_id(database: Database, key: bytes, stream: Stream) -> StreamId | None:
+    """Return the last archived ID of the stream at the key; None if there is no valid watermark."""
+    name = companion_keys.watermark_name(key)
+    value = database.values.get(name) if database.contains(name) else None
+    if not isinstance(value, (bytes, bytearray)):
+        return None
+    parts = bytes(value).split(b":")
+    try:
+        archived = stream_id.parse(parts[0], 0)
+    except CommandError:
+        return None
+    if stream.last_id().precedes(archived):
+        return None
+    number = int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else None
+    fingerprint = parts[2].decode(errors="replace") if len(parts) > 2 else ""
+    if number is None and not fingerprint:
+        return archived
+    return archived if _is_same(stream, archived, number, fingerprint) else None
+
+
+def _is_same(stream: Stream, archived: StreamId, number: int | None, fingerprint: str) -> bool:
+    """Return whether the stream is known to be the one with this number of entries and this last entry."""
+    if number is not None and stream.max_deleted_id().precedes(archived):
+        after = entry_counts.count_up_to(stream, archived.ms, archived.seq)
+        return number == stream.entries_added - (stream.length - after)
+    entry = StreamIterator(stream, archived.ms, archived.seq, archived.ms, archived.seq, False)
+    if not fingerprint or not entry.next():
+        return False
+    words = entry.entry()
+    return entry_fingerprint(dict(zip(words[::2], words[1::2], strict=True))) == fingerprint

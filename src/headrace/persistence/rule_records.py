@@ -1,0 +1,52 @@
+"""Rules in the log, in the stream to replicas, and in nothing that a Redis server would reject.
+
+A change of rules is recorded as a message to a channel, which changes nothing for Redis since 7.0. Its text
+is the command that sets the rules, as a client would send it:
+
+    PUBLISH headrace:rules "*4\r\n$7\r\nXCFGSET\r\n$6\r\norders\r\n$7\r\nMAX-AGE\r\n$8\r\n86400000\r\n"
+
+Clients cannot publish to this channel.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.resp.request import request
+
+CHANNEL = b"headrace:rules"
+COMMANDS = (b"XCFGSET", b"XGROUP")  # those that set rules
+ARRAY = re.compile(rb"\*([1-9]\d{0,6})\r\n")
+BULK = re.compile(rb"\$(\d{1,9})\r\n")
+
+
+def rule_record(words: list[bytes]) -> list[bytes]:
+    """Return the effect that records the command."""
+    return [b"PUBLISH", CHANNEL, request(*words)]
+
+
+def recorded_command(effect: list[bytes]) -> list[bytes] | None:
+    """Return the command of a record; None if the effect is not one, or is damaged."""
+    if len(effect) != 3 or effect[0].upper() != b"PUBLISH" or effect[1] != CHANNEL:
+        return None
+    words = _words(effect[2])
+    return words if words and words[0] in COMMANDS else None
+
+
+def _words(message: bytes) -> list[bytes]:
+    """Return the words of a request as clients send it; [] if it is malformed."""
+    head = ARRAY.match(message)
+    if head is None:
+        return []
+    words = []
+    at = head.end()
+    for _ in range(int(head[1])):
+        size = BULK.match(message, at)
+        if size is None:
+            return []
+        end = size.end() + int(size[1])
+        words.append(message[size.end() : end])
+        if message[end : end + 2] != b"\r\n":
+            return []
+        at = end + 2
+    return words if at == len(message) else []

@@ -1,0 +1,213 @@
+"""What the limits of a stream's rules remove: its oldest entries, so many that XTRIM MAXLEN expresses it.
+
+              removable                 kept by KEEP-UNACKED or KEEP-UNARCHIVED
+    | 1-0  2-0 | 3-0  4-0 | 5-0  6-0 | 7-0 ...
+                          ^ first kept ID       nodes before it are dropped while a limit is exceeded
+
+Without EXACT only whole nodes are removed, so at most one node more than the limit stays.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.streams import entry_counts, memory_account
+from headrace.streams import node as node_module
+from headrace.streams.group import Group
+from headrace.streams.idempotency import IdempotencyStore
+from headrace.streams.node import Node
+from headrace.streams.node_walk import EntryWalk
+from headrace.streams.rules import StreamRules
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.rax_walk import RaxCursor
+from headrace.structures.stream_id import StreamId
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+TIME_MAX = cython.declare(cython.ulonglong, 1 << 60)  # ms
+
+
+@cython.ccall
+def first_unacked(stream: Stream) -> StreamId | None:
+    """Return the lowest ID that a group may have to read or has pending; None if there is no group."""
+    groups: dict[bytes, Group] | None = stream.groups_by_name
+    group: Group
+    slot: cython.Py_ssize_t
+    lowest: StreamId | None = None
+    candidate: StreamId
+    if groups is None:
+        return None
+    for group in groups.values():
+        slot = group.pending.from_id(0, 0)
+        candidate = _id_after(group.last_ms, group.last_seq)
+        if slot >= 0 and stream_id.before(
+            group.pending.ms_of(slot), group.pending.seq_of(slot), candidate.ms, candidate.seq
+        ):
+            candidate = StreamId(group.pending.ms_of(slot), group.pending.seq_of(slot))
+        if lowest is None or candidate.precedes(lowest):
+            lowest = candidate
+    return lowest
+
+
+@cython.ccall
+def first_kept(stream: Stream, rules: StreamRules, archived: StreamId | None) -> StreamId:
+    """Return the lowest ID that must stay; the highest one if none must.
+
+    archived: the last archived ID; None if nothing is.
+    """
+    kept: StreamId = StreamId(U64_MAX, U64_MAX)
+    unacked: StreamId | None = first_unacked(stream) if rules.keep_unacked else None
+    unarchived: StreamId
+    if unacked is not None:
+        kept = unacked
+    if rules.keep_unarchived:
+        unarchived = StreamId(0, 0) if archived is None else _id_after(archived.ms, archived.seq)
+        if unarchived.precedes(kept):
+            kept = unarchived
+    return kept
+
+
+@cython.ccall
+def node_bytes(stream: Stream) -> cython.longlong:
+    """Return the memory of the stream without its groups and idempotent requests."""
+    groups: dict[bytes, Group] | None = stream.groups_by_name
+    group: Group
+    idempotency: IdempotencyStore | None = stream.idempotency
+    total: cython.longlong = stream.memory.total - memory_account.STREAM_BYTES
+    if groups is not None:
+        for group in groups.values():
+            total -= group.memory.total
+    if idempotency is not None:
+        total -= idempotency.memory.total
+    return total
+
+
+@cython.ccall
+def count_removable(
+    stream: Stream,
+    rules: StreamRules,
+    now: cython.longlong,
+    archived: StreamId | None,
+    nodes_max: cython.Py_ssize_t,
+) -> cython.longlong:
+    """Return how many of the oldest entries the limits remove now, at most those of nodes_max nodes."""
+    kept: StreamId = first_kept(stream, rules, archived)
+    discard_new: cython.bint = rules.discard_new
+    maxlen: cython.longlong = 0 if discard_new else rules.max_len
+    max_bytes: cython.longlong = 0 if discard_new else rules.max_bytes
+    oldest_ms: cython.ulonglong = mem.as_unsigned(max(now - rules.max_age_ms, 0)) if rules.max_age_ms else 0
+    length: cython.longlong = mem.as_signed(stream.length)
+    size: cython.longlong = node_bytes(stream) if max_bytes else 0
+    removed: cython.longlong = 0
+    node: Node
+    whole: cython.bint
+    cursor: RaxCursor = RaxCursor(stream.nodes)
+    more: cython.bint = cursor.seek("^")
+    while more and nodes_max > 0:
+        node = node_module.node_at(cursor)
+        walk: EntryWalk = EntryWalk(node)
+        walk.enter_end(node)
+        if not walk.previous():
+            break
+        whole = (
+            (maxlen > 0 and length - removed - node.live >= maxlen)
+            or (max_bytes > 0 and size > max_bytes and node is not stream.tail)
+            or walk.ms < oldest_ms
+        )
+        if not whole or not stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq):
+            if rules.exact:
+                excess: cython.longlong = length - removed - maxlen if maxlen > 0 else 0
+                if max_bytes > 0 and size > max_bytes and node is not stream.tail:
+                    excess = node.live
+                removed += _count_in_node(node, excess, oldest_ms, kept)
+            break
+        removed += node.live
+        size -= memory_account.NODE_BYTES + node.pack.cap
+        nodes_max -= 1
+        more = cursor.next()
+    return removed
+
+
+@cython.cfunc
+def _count_in_node(
+    node: Node, excess: cython.longlong, oldest_ms: cython.ulonglong, kept: StreamId
+) -> cython.longlong:
+    """Count the first live entries of the node that are before `kept`, and too many or too old."""
+    found: cython.longlong = 0
+    walk: EntryWalk = EntryWalk(node)
+    while walk.next() and stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq):
+        if walk.deleted:
+            continue
+        if found >= excess and walk.ms >= oldest_ms:
+            break
+        found += 1
+    return found
+
+
+@cython.ccall
+def full_limit(stream: Stream, rules: StreamRules, archived: StreamId | None) -> str:
+    """Return the limit at which XADD must be rejected now: MAX-LEN or MAX-BYTES; empty if there is room."""
+    length: cython.longlong = mem.as_signed(stream.length)
+    head: Node | None
+    kept: StreamId
+    if rules.discard_new:
+        if rules.max_len and length >= rules.max_len:
+            return "MAX-LEN"
+        return "MAX-BYTES" if rules.max_bytes and node_bytes(stream) >= rules.max_bytes else ""
+    if not (rules.keep_unacked or rules.keep_unarchived):
+        return ""
+    if rules.max_len and length >= rules.max_len:
+        kept = first_kept(stream, rules, archived)
+        if mem.as_signed(entry_counts.count_between(stream, kept.ms, kept.seq, U64_MAX, U64_MAX)) >= (
+            rules.max_len
+        ):
+            return "MAX-LEN"
+    if rules.max_bytes and node_bytes(stream) >= rules.max_bytes:
+        kept = first_kept(stream, rules, archived)
+        head = stream.first_node()
+        if head is None or head is stream.tail:
+            return ""
+        walk: EntryWalk = EntryWalk(head)
+        walk.enter_end(head)
+        if walk.previous() and not stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq):
+            return "MAX-BYTES"
+    return ""
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def is_over_limit(stream: Stream, rules: StreamRules) -> cython.bint:
+    """Return whether the stream has more entries or bytes than it may have."""
+    length: cython.longlong = mem.as_signed(stream.length)
+    if rules.max_len and length > rules.max_len:
+        return True
+    return bool(rules.max_bytes) and node_bytes(stream) > rules.max_bytes
+
+
+@cython.ccall
+def next_age_due(stream: Stream, rules: StreamRules) -> cython.longlong:
+    """Return when MAX-AGE next removes entries, in Unix milliseconds, if nothing must stay; -1 for never."""
+    head: Node | None = stream.first_node()
+    age: cython.longlong = rules.max_age_ms
+    if age == 0 or head is None:
+        return -1
+    if rules.exact and stream.length > 0:
+        return _age_reached(stream.first_ms, age)
+    walk: EntryWalk = EntryWalk(head)
+    walk.enter_end(head)
+    return _age_reached(walk.ms, age) if walk.previous() else -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _age_reached(ms: cython.ulonglong, age: cython.longlong) -> cython.longlong:
+    """Return when an entry of this time is older than `age`; -1 if that is beyond any clock."""
+    return mem.as_signed(ms) + age + 1 if ms < TIME_MAX else -1
+
+
+@cython.cfunc
+def _id_after(ms: cython.ulonglong, seq: cython.ulonglong) -> StreamId:
+    """Return the next higher ID; the highest one for itself."""
+    last: StreamId = StreamId(ms, seq)
+    return last if ms == U64_MAX and seq == U64_MAX else last.successor()

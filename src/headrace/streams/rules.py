@@ -1,0 +1,247 @@
+"""Rules of a stream or a group: what the server does by itself. An extension of Headrace.
+
+A rule is declared once, as a field of StreamRules or GroupRules: its name, the values it accepts, what it
+does. Parsing, error texts, XINFO and the documentation derive from the declaration. Rules are immutable, so
+that copies of a stream and snapshots share them.
+
+    XCFGSET orders MAX-AGE 86400000 KEEP-UNACKED 1        sets two rules and leaves the others
+    XCFGSET orders MAX-AGE 0                              removes one; so does the value -
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from headrace.errors import CommandError
+
+I64_MAX = (1 << 63) - 1
+MILLISECONDS_MAX = 100 * 365 * 86_400_000  # a hundred years: sums of times stay in 64 bits
+BACKOFF_MAX = 100  # values
+NONE = (b"0", b"-")  # they remove a rule
+
+
+class InvalidRule(CommandError):
+    """A value or a combination of rules that is not accepted. Nothing was changed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"ERR {text}")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a rule is called and accepts.
+
+    Attributes:
+        name: upper case, as in requests.
+        accepts: the accepted values, for error texts and documentation.
+        summary: what the rule does.
+        parse: returns the value of a word; raises ValueError if it is not accepted.
+        word: returns the word of a value.
+        requires: the names of rules of which one must be set, too; empty for none.
+    """
+
+    name: str
+    accepts: str
+    summary: str
+    parse: Callable[[bytes], Any]
+    word: Callable[[Any], bytes]
+    requires: tuple[str, ...] = ()
+
+
+def _integer(most: int) -> Callable[[bytes], int]:
+    def parse(word: bytes) -> int:
+        if not word.isdigit() or (word.startswith(b"0") and word != b"0") or int(word) > most:
+            raise ValueError
+        return int(word)
+
+    return parse
+
+
+def _decimal(value: int) -> bytes:
+    return b"%d" % value
+
+
+def _rule(
+    default: Any,
+    name: str,
+    accepts: str,
+    summary: str,
+    parse: Callable[[bytes], Any],
+    word: Callable[[Any], bytes],
+    requires: tuple[str, ...] = (),
+) -> Any:
+    rule = Declaration(name, accepts, summary, parse, word, requires)
+    return field(default=default, metadata={"rule": rule})
+
+
+def _count(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
+    accepts = f"an integer from 1 to {I64_MAX}"
+    return _rule(0, name, accepts, summary, _integer(I64_MAX), _decimal, requires)
+
+
+def _milliseconds(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
+    accepts = f"milliseconds from 1 to {MILLISECONDS_MAX}"
+    return _rule(0, name, accepts, summary, _integer(MILLISECONDS_MAX), _decimal, requires)
+
+
+def _flag(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
+    return _rule(False, name, "1", summary, lambda word: bool(_integer(1)(word)), _decimal, requires)
+
+
+def _parse_discard(word: bytes) -> bool:
+    if word.upper() not in (b"OLD", b"NEW"):
+        raise ValueError
+    return word.upper() == b"NEW"
+
+
+def _parse_milliseconds_list(word: bytes) -> tuple[int, ...]:
+    parse = _integer(MILLISECONDS_MAX)
+    found = tuple(parse(item) for item in word.split(b","))
+    if len(found) > BACKOFF_MAX:
+        raise ValueError
+    return found
+
+
+def _parse_name(word: bytes) -> bytes:
+    if not word:
+        raise ValueError
+    return word
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A set of rules; a rule that is not set has the default value of its field."""
+
+    @classmethod
+    def declarations(cls) -> dict[bytes, tuple[str, Declaration]]:
+        """Return for each rule, by its name, the name of its field and its declaration."""
+        return DECLARATIONS[cls]
+
+    @classmethod
+    def has_rule(cls, word: bytes) -> bool:
+        """Return whether the word, in any case, is the name of a rule."""
+        return word.upper() in cls.declarations()
+
+    def changed(self, words: list[bytes]) -> Self:
+        """Return these rules with changes; words are names and values in turns, each name of a rule.
+
+        Raises:
+            InvalidRule: if a value or the combination is not accepted.
+        """
+        changes: dict[str, Any] = {}
+        for name, word in zip(words[::2], words[1::2], strict=True):
+            attribute, rule = self.declarations()[name.upper()]
+            if attribute in changes:
+                raise InvalidRule(f"{rule.name} specified multiple times")
+            changes[attribute] = _parse_value(type(self), attribute, rule, word)
+        found = replace(self, **changes)
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Raise InvalidRule if a rule is set without one that it requires."""
+        given = self.given()
+        for name in given:
+            rule = self.declarations()[name.encode()][1]
+            if rule.requires and not any(other in given for other in rule.requires):
+                raise InvalidRule(f"{name} requires {' or '.join(rule.requires)}")
+
+    def given(self) -> dict[str, bytes]:
+        """Return name and value of each rule that is set, as in requests, in the order of declaration."""
+        found = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value != one.default:
+                rule: Declaration = one.metadata["rule"]
+                found[rule.name] = rule.word(value)
+        return found
+
+    def words(self) -> list[bytes]:
+        """Return the words that set these rules on a stream or group without rules."""
+        return [word for name, value in self.given().items() for word in (name.encode(), value)]
+
+
+def _parse_value(kind: type[Rules], attribute: str, rule: Declaration, word: bytes) -> Any:
+    if word in NONE:
+        return next(one.default for one in fields(kind) if one.name == attribute)
+    try:
+        return rule.parse(word)
+    except ValueError:
+        raise InvalidRule(f"{rule.name} must be {rule.accepts}; 0 or - removes the rule") from None
+
+
+LIMITS = ("MAX-LEN", "MAX-BYTES", "MAX-AGE")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRules(Rules):
+    """What a stream keeps."""
+
+    max_len: int = _count("MAX-LEN", "Keep at most so many entries.")
+    max_bytes: int = _count("MAX-BYTES", "Keep at most so many bytes of nodes, as MEMORY USAGE counts them.")
+    max_age_ms: int = _milliseconds("MAX-AGE", "Keep entries that are younger, by the time in their IDs.")
+    exact: bool = _flag(
+        "EXACT", "Trim to the entry; without it whole nodes are removed, as by `~`.", requires=LIMITS
+    )
+    keep_unacked: bool = _flag(
+        "KEEP-UNACKED", "The limits keep entries that a group has not read or not acknowledged.", LIMITS
+    )
+    keep_unarchived: bool = _flag(
+        "KEEP-UNARCHIVED", "The limits keep entries after the archive's watermark.", requires=LIMITS
+    )
+    drop_acked: bool = _flag(
+        "DROP-ACKED", "Remove an entry as soon as all groups, at least one, have acknowledged it."
+    )
+    discard_new: bool = _rule(
+        False,
+        "DISCARD",
+        "OLD or NEW",
+        "NEW: at MAX-LEN or MAX-BYTES reject XADD; OLD, the default: remove the oldest entries.",
+        _parse_discard,
+        lambda value: b"NEW" if value else b"OLD",
+        requires=("MAX-LEN", "MAX-BYTES"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules(Rules):
+    """How a group delivers."""
+
+    lease_ms: int = _milliseconds(
+        "LEASE", "An entry that is neither acknowledged nor claimed for so long is delivered again."
+    )
+    backoff_ms: tuple[int, ...] = _rule(
+        (),
+        "BACKOFF",
+        f"1 to {BACKOFF_MAX} delays in milliseconds, separated by commas",
+        "Delay before the first, second, ... redelivery; the last value repeats.",
+        _parse_milliseconds_list,
+        lambda delays: b",".join(b"%d" % delay for delay in delays),
+        requires=("LEASE",),
+    )
+    max_deliveries: int = _count(
+        "MAX-DELIVERIES", "Instead of one more delivery move the entry to the dead letters.", ("LEASE",)
+    )
+    dead_letter: bytes = _rule(
+        b"",
+        "DEAD-LETTER",
+        "the key of a stream",
+        "The stream for dead letters; `{key}:dead` without this rule.",
+        _parse_name,
+        lambda name: name,
+        requires=("MAX-DELIVERIES",),
+    )
+    max_pending: int = _count("MAX-PENDING", "A consumer with so many pending entries receives no others.")
+    consumer_ttl_ms: int = _milliseconds(
+        "CONSUMER-TTL", "Remove a consumer that was not seen for so long; its entries are delivered again."
+    )
+
+
+DECLARATIONS: dict[type[Rules], dict[bytes, tuple[str, Declaration]]] = {
+    kind: {one.metadata["rule"].name.encode(): (one.name, one.metadata["rule"]) for one in fields(kind)}
+    for kind in (StreamRules, GroupRules)
+}
+NO_STREAM_RULES = StreamRules()
+NO_GROUP_RULES = GroupRules()

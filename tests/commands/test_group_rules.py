@@ -1,0 +1,346 @@
+"""Rules of a group: leases, back-off, dead letters, MAX-PENDING, CONSUMER-TTL; what is recorded of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+READ = "XREADGROUP GROUP g {} {}STREAMS s >"
+
+
+def read(talk: Any, consumer: str, options: str = "", client: str = "a") -> Any:
+    """Return the IDs that the consumer receives; None for none; "(waits)"."""
+    reply = talk(READ.format(consumer, options and options + " "), client=client)
+    return entry_ids(reply)
+
+
+def entry_ids(reply: Any) -> Any:
+    if not isinstance(reply, list):
+        return None if reply == "nil-array" else reply
+    return [entry[0] for entry in reply[0][1]]
+
+
+def pending(talk: Any) -> list[list[Any]]:
+    """Return ID, consumer and delivery count of all pending entries."""
+    return [[row[0], row[1], row[3]] for row in talk("XPENDING s g - + 100")]
+
+
+@pytest.fixture
+def leased(grouped: Any) -> Any:
+    """A stream s with 1-0 to 3-0 and a group g with a lease of 100 ms. The time is 1000."""
+    assert grouped("XGROUP CFGSET s g LEASE 100") == "OK"
+    grouped.effects()
+    return grouped
+
+
+# leases
+
+
+def test_an_entry_is_delivered_again_when_its_lease_has_ended(leased: Any) -> None:
+    assert read(leased, "ann") == ["1-0", "2-0", "3-0"]
+    leased("XACK s g 2-0")
+    leased.tick(1099)
+    assert read(leased, "bob") is None
+    leased.tick(1100)
+    leased("XADD s 4-0 f v")
+    leased.effects()
+    assert read(leased, "bob", "COUNT 3") == ["1-0", "3-0", "4-0"]
+    assert pending(leased) == [["1-0", "bob", 2], ["3-0", "bob", 2], ["4-0", "bob", 1]]
+    assert leased.effects() == [
+        "MULTI",
+        "XCLAIM s g bob 0 1-0 TIME 1100 RETRYCOUNT 2 FORCE JUSTID LASTID 3-0",
+        "XCLAIM s g bob 0 3-0 TIME 1100 RETRYCOUNT 2 FORCE JUSTID LASTID 3-0",
+        "XCLAIM s g bob 0 4-0 TIME 1100 RETRYCOUNT 1 FORCE JUSTID LASTID 3-0",
+        "XGROUP SETID s g 4-0 ENTRIESREAD 4",
+        "EXEC",
+    ]
+
+
+def test_a_claim_by_the_owner_renews_the_lease(leased: Any) -> None:
+    read(leased, "ann", "COUNT 1")
+    leased.tick(1090)
+    leased("XCLAIM s g ann 0 1-0 JUSTID")
+    leased.tick(1150)
+    assert read(leased, "bob", "COUNT 1") == ["2-0"]
+    leased.tick(1190)
+    assert read(leased, "bob", "COUNT 1") == ["1-0"]
+
+
+def test_an_entry_that_is_nacked_is_due_at_once(leased: Any) -> None:
+    read(leased, "ann")
+    leased("XNACK s g FAIL IDS 1 2-0")
+    assert read(leased, "bob") == ["2-0"]
+
+
+def test_a_blocked_reader_wakes_when_an_entry_is_due(leased: Any) -> None:
+    read(leased, "ann")
+    assert read(leased, "bob", "BLOCK 0", client="b") == "(waits)"
+    assert leased.engine.next_deadline() == 1100
+    leased.tick(1100)
+    assert entry_ids(leased.heard("b")) == ["1-0", "2-0", "3-0"]
+
+
+def test_a_blocked_reader_wakes_for_an_entry_that_is_delivered_later(leased: Any) -> None:
+    assert read(leased, "ann", "COUNT 3") == ["1-0", "2-0", "3-0"]
+    leased("XACK s g 1-0 2-0 3-0")
+    assert read(leased, "bob", "BLOCK 0", client="b") == "(waits)"
+    leased("XADD s 4-0 f v")
+    assert entry_ids(leased.heard("b")) == ["4-0"]
+    assert read(leased, "cid", "BLOCK 0", client="c") == "(waits)"
+    leased.tick(leased.engine.next_deadline())
+    assert (leased.now, entry_ids(leased.heard("c"))) == (1100, ["4-0"])
+
+
+def test_noack_history_and_claim_keep_their_meaning(leased: Any) -> None:
+    read(leased, "ann", "COUNT 1")
+    leased.tick(2000)
+    assert read(leased, "bob", "COUNT 1 NOACK") == ["2-0"]
+    assert entry_ids(leased("XREADGROUP GROUP g ann STREAMS s 0")) == ["1-0"]
+    leased.tick(3000)
+    reply = leased("XREADGROUP GROUP g bob COUNT 1 CLAIM 50 STREAMS s >")
+    assert reply[0][1][0] == ["1-0", ["f", "1"], 1000, 2]
+
+
+def test_a_due_entry_that_is_deleted_is_acknowledged(leased: Any) -> None:
+    read(leased, "ann")
+    leased("XDEL s 1-0 3-0")
+    leased.tick(1200)
+    leased.effects()
+    assert read(leased, "bob") == ["2-0"]
+    assert [one for one in leased.effects() if one.startswith("XACK")] == ["XACK s g 1-0", "XACK s g 3-0"]
+    assert pending(leased) == [["2-0", "bob", 2]]
+
+
+def test_without_rules_nothing_is_delivered_again(grouped: Any) -> None:
+    read(grouped, "ann")
+    grouped.tick(10**9)
+    assert read(grouped, "bob") is None
+
+
+# BACKOFF
+
+
+def test_each_redelivery_waits_for_its_delay(leased: Any) -> None:
+    leased("XGROUP CFGSET s g BACKOFF 10,1000")
+    times = []
+    read(leased, "ann", "COUNT 1")
+    leased("XGROUP SETID s g 3-0")
+    read(leased, "ann", "BLOCK 0", client="b")
+    for _ in range(4):
+        leased.tick(leased.engine.next_deadline())
+        assert entry_ids(leased.heard("b")) == ["1-0"]
+        times.append(leased.now)
+        read(leased, "ann", "BLOCK 0", client="b")
+    assert times == [1110, 1110 + 1100, 1110 + 2200, 1110 + 3300]
+
+
+def test_a_long_delay_does_not_hold_up_entries_delivered_later(leased: Any) -> None:
+    leased("XGROUP CFGSET s g BACKOFF 10,100000")
+    read(leased, "ann", "COUNT 1")
+    leased.tick(1110)
+    assert read(leased, "ann", "COUNT 1") == ["1-0"]  # now it waits for 100 s
+    assert read(leased, "ann", "COUNT 1") == ["2-0"]
+    leased.tick(1220)
+    assert read(leased, "bob", "COUNT 1") == ["2-0"]
+    assert read(leased, "bob", "COUNT 1") == ["3-0"]
+    assert read(leased, "bob", "COUNT 1") is None
+
+
+def test_a_claim_with_an_earlier_time_makes_an_entry_due(leased: Any) -> None:
+    leased("XGROUP CFGSET s g BACKOFF 1000")
+    read(leased, "ann")
+    assert read(leased, "bob") is None
+    leased("XCLAIM s g ann 0 2-0 TIME 1 JUSTID")
+    leased.tick(1200)
+    assert read(leased, "bob") == ["2-0"]
+
+
+def test_a_released_entry_does_not_wait_for_its_delay(leased: Any) -> None:
+    leased("XGROUP CFGSET s g BACKOFF 1000 MAX-DELIVERIES 9")
+    read(leased, "ann")
+    leased("XNACK s g FAIL IDS 2 2-0 3-0")
+    assert read(leased, "bob") == ["2-0", "3-0"]
+
+
+# dead letters
+
+
+def test_after_the_last_delivery_an_entry_becomes_a_dead_letter(leased: Any) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 2")
+    for now in (1000, 1100):
+        leased.tick(now)
+        assert read(leased, "ann", "COUNT 1") == ["1-0"]
+    leased.tick(1200)
+    leased.effects()
+    assert read(leased, "bob", "COUNT 1") == ["2-0"]
+    effects = leased.effects()
+    assert effects[-4:] == [
+        "MULTI",
+        "XADD {s}:dead 1200-0 f 1 dead:stream s dead:id 1-0 dead:group g dead:consumer ann dead:deliveries 2"
+        " dead:error delivered 2 times and never acknowledged",
+        "XACK s g 1-0",
+        "EXEC",
+    ]
+    assert pending(leased) == [["2-0", "bob", 1]]
+
+
+def test_a_blocked_reader_is_no_obstacle_for_a_dead_letter(leased: Any) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 1 DEAD-LETTER graves")
+    read(leased, "ann")
+    assert read(leased, "bob", "BLOCK 0", client="b") == "(waits)"
+    leased.tick(1100)
+    assert leased.heard("b") == "(waits)"
+    assert [leased("XLEN graves"), pending(leased)] == [3, []]
+
+
+def test_an_entry_stays_pending_while_its_dead_letter_cannot_be_added(leased: Any) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 1 DEAD-LETTER graves BACKOFF 5")
+    read(leased, "ann", "COUNT 1")
+    leased("XGROUP SETID s g 3-0")
+    leased("SET graves x")
+    leased.tick(1200)
+    assert read(leased, "bob") is None
+    assert pending(leased) == [["1-0", "ann", 1]]
+    leased("DEL graves")
+    assert read(leased, "bob") is None
+    assert [leased("XLEN graves"), pending(leased)] == [1, []]
+
+
+def test_fields_of_an_earlier_dead_letter_are_replaced(leased: Any) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 1")
+    leased("XADD s 9-0 dead:id 7-7 dead:error old f v")
+    leased("XGROUP SETID s g 8-0")
+    read(leased, "ann")
+    leased.tick(1100)
+    read(leased, "ann")
+    ((_, fields),) = leased("XRANGE {s}:dead - +")
+    assert fields[:4] == ["f", "v", "dead:stream", "s"] and fields.count("dead:id") == 1
+
+
+@pytest.mark.parametrize(
+    ("request_line", "error"),
+    [
+        ("XGROUP CFGSET s g MAX-DELIVERIES 3", "-ERR MAX-DELIVERIES requires LEASE"),
+        ("XGROUP CFGSET s g BACKOFF 5", "-ERR BACKOFF requires LEASE"),
+        ("XGROUP CFGSET s g LEASE 5 DEAD-LETTER d", "-ERR DEAD-LETTER requires MAX-DELIVERIES"),
+        (
+            "XGROUP CFGSET s g LEASE 5 MAX-DELIVERIES 3 DEAD-LETTER s",
+            "-ERR DEAD-LETTER must be another stream than the group's own",
+        ),
+        (
+            "XGROUP CFGSET s g LEASE 5 BACKOFF 1,x",
+            "-ERR BACKOFF must be 1 to 100 delays in milliseconds, separated by commas;",
+        ),
+        ("XGROUP CFGSET s g LEASE", "-ERR wrong number of arguments for 'xgroup|cfgset' command"),
+        ("XGROUP CFGSET s g MAX-LEN 5", "-ERR syntax error"),
+        ("XGROUP CFGSET s h LEASE 5", "-NOGROUP No such consumer group 'h' for key name 's'"),
+        ("XGROUP CFGSET s g LEASE 5 MAX-DELIVERIES 3 DEAD-LETTER text", "-WRONGTYPE"),
+    ],
+)
+def test_an_invalid_rule_changes_nothing(grouped: Any, request_line: str, error: str) -> None:
+    grouped("SET text x")
+    grouped.effects()
+    assert grouped(request_line).startswith(error)
+    assert grouped.effects() == [] and "rules" not in grouped("XINFO GROUPS s")[0]
+
+
+def test_a_lease_that_other_rules_require_cannot_be_removed(leased: Any) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 3")
+    assert leased("XGROUP CFGSET s g LEASE 0") == "-ERR MAX-DELIVERIES requires LEASE"
+    assert leased("XGROUP CFGSET s g LEASE 0 MAX-DELIVERIES 0") == "OK"
+    assert "rules" not in leased("XINFO GROUPS s")[0]
+
+
+def test_dead_letter_streams_have_no_dead_letters(leased: Any) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 3")
+    leased("XGROUP CREATE {s}:dead h 0 MKSTREAM")
+    error = "-ERR MAX-DELIVERIES must not be set on a stream of dead letters"
+    assert leased("XGROUP CFGSET {s}:dead h LEASE 5 MAX-DELIVERIES 2") == error
+    leased("XGROUP CREATE t h 0 MKSTREAM")
+    leased("XGROUP CFGSET t h LEASE 5")
+    error = "-ERR DEAD-LETTER must be a stream without dead letters of its own"
+    assert leased("XGROUP CFGSET t h MAX-DELIVERIES 2 DEAD-LETTER s") == error
+
+
+def test_a_user_cannot_send_dead_letters_where_it_may_not_write(leased: Any) -> None:
+    leased("ACL SETUSER eve on nopass ~s +@all")
+    leased("AUTH eve x", client="e")
+    line = "XGROUP CFGSET s g MAX-DELIVERIES 2 DEAD-LETTER secret"
+    assert leased(line, client="e").startswith("-NOPERM")
+    assert leased("XGROUP CFGSET s g MAX-DELIVERIES 2", client="e").startswith("-NOPERM")
+    leased("ACL SETUSER eve ~secret")
+    assert leased(line, client="e") == "OK"
+
+
+# MAX-PENDING
+
+
+def test_a_consumer_gets_no_more_than_it_may_have_pending(grouped: Any) -> None:
+    grouped("XGROUP CFGSET s g MAX-PENDING 2")
+    assert read(grouped, "ann") == ["1-0", "2-0"]
+    assert read(grouped, "ann") is None
+    assert read(grouped, "ann", "BLOCK 0", client="b") == "(waits)"
+    grouped("XADD s 4-0 f v")
+    assert grouped.heard("b") == "(waits)"
+    assert read(grouped, "bob", "COUNT 1") == ["3-0"]
+    grouped("XACK s g 1-0")
+    assert entry_ids(grouped.heard("b")) == ["4-0"]
+
+
+def test_a_consumer_with_room_is_served_though_another_waits_before_it(grouped: Any) -> None:
+    grouped("XGROUP CFGSET s g MAX-PENDING 3")
+    read(grouped, "ann")
+    assert read(grouped, "ann", "BLOCK 0", client="b") == "(waits)"
+    assert read(grouped, "bob", "BLOCK 0", client="c") == "(waits)"
+    grouped("XADD s 4-0 f v")
+    assert (grouped.heard("b"), entry_ids(grouped.heard("c"))) == ("(waits)", ["4-0"])
+
+
+def test_waiters_are_separated_when_the_rule_is_set_later(grouped: Any) -> None:
+    read(grouped, "ann")
+    read(grouped, "ann", "BLOCK 0", client="b")
+    read(grouped, "bob", "BLOCK 0", client="c")
+    grouped("XGROUP CFGSET s g MAX-PENDING 3")
+    grouped("XADD s 4-0 f v")
+    assert (grouped.heard("b"), entry_ids(grouped.heard("c"))) == ("(waits)", ["4-0"])
+
+
+# CONSUMER-TTL
+
+
+def test_an_inactive_consumer_without_entries_is_removed(grouped: Any) -> None:
+    grouped("XGROUP CFGSET s g CONSUMER-TTL 500")
+    read(grouped, "ann")
+    grouped("XACK s g 1-0 2-0 3-0")
+    grouped.tick(1400)
+    read(grouped, "bob")
+    grouped.effects()
+    grouped.tick(1500)
+    assert grouped.effects() == ["XGROUP DELCONSUMER s g ann"]
+    assert [one[1] for one in grouped("XINFO CONSUMERS s g")] == ["bob"]
+
+
+def test_the_entries_of_an_inactive_consumer_become_due_first(grouped: Any) -> None:
+    grouped("XGROUP CFGSET s g CONSUMER-TTL 500 LEASE 100000")
+    read(grouped, "ann")
+    read(grouped, "bob", "BLOCK 0", client="b")
+    grouped.tick(1500)
+    assert entry_ids(grouped.heard("b")) == ["1-0", "2-0", "3-0"]
+    assert pending(grouped) == [["1-0", "bob", 2], ["2-0", "bob", 2], ["3-0", "bob", 2]]
+    grouped.tick(2000)
+    assert [one[1] for one in grouped("XINFO CONSUMERS s g")] == ["bob"]
+
+
+# suspension
+
+
+def test_rules_are_suspended_on_a_replica_and_resumed_after_its_promotion(leased: Any) -> None:
+    leased("XCFGSET s MAX-AGE 10 EXACT 1")
+    leased.engine.keyspace.hide_expired = True
+    leased.engine.tick(5000)
+    assert leased("XLEN s") == 0 or leased.engine.next_deadline() == -1
+    assert leased.engine.rules.is_suspended()
+    leased.engine.keyspace.hide_expired = False
+    leased.tick(5000)
+    assert leased("XLEN s") == 0
