@@ -36,6 +36,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
             ("headrace.api.entry", ["Entry"]),
             ("headrace.api.stream_id", ["StreamID"]),
             ("headrace.api.codecs.codec", ["Codec"]),
+            ("headrace.api.rules", ["Retention"]),
             ("headrace.api.info", ["StreamInfo"]),
             ("headrace.api.backend", ["Stop"]),
         ],

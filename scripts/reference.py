@@ -1,4 +1,6 @@
-"""Write docs/commands.md, docs/options.md and the table in docs/server.md; with `--check` only compare.
+"""Write docs/commands.md, docs/options.md and the tables in docs/server.md and docs/rules.md.
+
+With `--check` only compare.
 
 python scripts/reference.py [--check]
 """
@@ -13,6 +15,7 @@ from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.server.config.directives import DIRECTIVES
 from headrace.spark.options import OPTIONS
+from headrace.streams.rules import GroupRules, StreamRules
 
 DOCS = Path(__file__).parent.parent / "docs"
 GENERATED = "*Generated from the code by `scripts/reference.py`; a test checks that it is current.*"
@@ -82,14 +85,30 @@ def server() -> str:
         syntax = directive.kind.syntax
         names = ", ".join(f"`{name}`" for name in (directive.name, directive.alias) if name)
         lines.append(f"| {names} | {syntax} | {default} | {mutable} | {about} |")
-    text = (DOCS / "server.md").read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return "\n".join([before + BEGIN, GENERATED, "", *lines, END + after])
+    return with_table((DOCS / "server.md").read_text(), "directives", lines)
 
 
-BEGIN, END = "<!-- directives -->", "<!-- end of directives -->"
-PAGES = {"commands.md": commands, "options.md": options, "server.md": server}
+def rules() -> str:
+    """Return docs/rules.md with the current tables."""
+    text = (DOCS / "rules.md").read_text()
+    for name, kind in (("stream rules", StreamRules), ("group rules", GroupRules)):
+        lines = ["| rule | takes | | requires |", "|---|---|---|---|"]
+        for _, rule in kind.declarations().values():
+            requires = " or ".join(f"`{other}`" for other in rule.requires)
+            lines.append(f"| `{rule.name}` | {rule.accepts} | {cell(rule.summary)} | {requires} |")
+        text = with_table(text, name, lines)
+    return text
+
+
+def with_table(text: str, name: str, lines: list[str]) -> str:
+    """Return the text with the lines between the marks of this name."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return "\n".join([before + begin, GENERATED, "", *lines, end + after])
+
+
+PAGES = {"commands.md": commands, "options.md": options, "server.md": server, "rules.md": rules}
 
 
 def main(arguments: list[str]) -> int:

@@ -14,11 +14,11 @@ from headrace.api.codecs.arguments import (
     count_argument,
     decode_name,
     encode_name,
+    headrace_options,
     range_end,
     range_start,
     references_argument,
     replica_wait,
-    schedule_options,
     to_stream_id,
     trim_arguments,
     xadd_id,
@@ -163,10 +163,9 @@ class Stream(Generic[T]):
                 same ID. A stream remembers the last 100 requests of each producer for 100 seconds; see
                 stream_idmp_maxsize and stream_idmp_duration of open().
             create: False: do not create the stream.
-            if_last: add the entry only if this is the last ID of the stream ("0-0" for a new one), as in
-                event sourcing. Needs Headrace, as do the next two.
-            delay: schedule the entry: the server adds it to the stream after so many seconds. The ID
-                returned is that in the schedule, with which cancel() removes it.
+            if_last: add the entry only if this is the stream's last ID; "0-0" for a new stream.
+            delay: schedule the entry: the server adds it after so many seconds. The ID returned is for
+                cancel().
             at: schedule the entry for a datetime with a time zone.
             wait_replicas: wait until so many replicas of the server have the entry; None: as connect() was
                 told.
@@ -187,27 +186,24 @@ class Stream(Generic[T]):
             NotReplicated: if the entry is stored, but too few replicas confirmed it in time.
         """
         options: list[bytes] = []
-        has_options = maxlen is not None or minid is not None or idempotency is not None or not create
-        if has_options or references != "keep" or if_last is not None:
-            options = xadd_options(maxlen, minid, approximate, references, idempotency, create, if_last)
+        if not (maxlen is None and minid is None and references == "keep" and idempotency is None and create):
+            options = xadd_options(maxlen, minid, approximate, references, idempotency, create)
         word = b"*" if id == "*" else xadd_id(id)
-        if delay is not None or at is not None:
-            if options or word != b"*":
-                raise UsageError("delay and at cannot be combined with an ID or other options of add()")
-            options = schedule_options(delay, at)
         if idempotency is not None and word != b"*":
             raise UsageError("idempotency and id: the stream generates the ID of such an entry; leave id out")
+        if not (if_last is None and delay is None and at is None):
+            options = headrace_options(options, word, if_last, delay, at)
+        found = self._add(self._writer(wait_replicas, timeout), word, value, options)
+        if found is None:
+            raise self._missing() if if_last is None else LastIdMismatch(self.name, str(if_last))
+        return found
+
+    def _add(self, backend: Backend, id: bytes, value: Any, options: list[bytes]) -> StreamID | None:
         try:
-            reply = self._writer(wait_replicas, timeout).add(
-                self.key, word, self.codec.encode(value), options
-            )
+            reply = backend.add(self.key, id, self.codec.encode(value), options)
         except CommandError as refused:
             raise _explained(refused, options) from None
-        if reply is None:
-            if if_last is not None:
-                raise LastIdMismatch(self.name, str(to_stream_id(if_last)))
-            raise self._missing()
-        return id_from_reply(reply)
+        return None if reply is None else id_from_reply(reply)
 
     def cancel(self, id: IdLike) -> bool:
         """Cancel a scheduled entry, by the ID that add() has returned.

@@ -38,6 +38,7 @@ COMMANDS = {
     "pending": "List the entries that a group has not acknowledged.",
     "query": "Query streams and archives in SQL.",
     "replay": "Add the entries of a stream or archive to a stream again.",
+    "rules": "Show, set and explain the rules of a stream: retention, redelivery.",
     "serve": "Run the server.",
     "tail": "Print the last entries of streams, and follow them.",
     "top": "Watch a server: throughput, streams, groups, lag, memory.",

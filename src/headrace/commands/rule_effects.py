@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from headrace.commands.call import Call
 from headrace.errors import CommandError
+from headrace.persistence.rule_records import CHANNEL as CHANNEL
+from headrace.persistence.rule_records import recorded_command as recorded_command
 from headrace.persistence.rule_records import rule_record
 
 

@@ -11,6 +11,7 @@ import logging
 
 import cython
 
+from headrace.commands import rule_effects
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -19,7 +20,6 @@ from headrace.engine.engine import Engine
 from headrace.engine.error_replies import wire_text
 from headrace.errors import CommandError, WrongArgumentCount, to_text
 from headrace.keyspace.keyspace import Keyspace
-from headrace.persistence import rule_records
 from headrace.visibility import Public
 
 NAME_SHOWN_MAX = 60
@@ -69,7 +69,7 @@ class Replayer:
         recorded: list[bytes] | None = None
         row: CommandRow | None = self.engine.rows.get(argv[0])
         if row is not None and row.command.name == b"publish":
-            recorded = rule_records.recorded_command(argv)
+            recorded = rule_effects.recorded_command(argv)
         if recorded is not None:
             argv = recorded
             row = self.engine.rows.get(argv[0])

@@ -110,7 +110,6 @@ def xadd_options(
     references: References,
     idempotency: tuple[str | bytes, str | bytes] | None,
     create: bool,
-    if_last: IdLike | None = None,
 ) -> list[bytes]:
     """Return the options of XADD."""
     words = trim_arguments(maxlen, minid, approximate)
@@ -123,13 +122,23 @@ def xadd_options(
         words += [b"IDMP", producer, request]
     if not create:
         words.append(b"NOMKSTREAM")
-    if if_last is not None:
-        words += [b"IFLAST", bytes(to_stream_id(if_last))]
     return words
 
 
-def schedule_options(delay: Duration | None, at: datetime | None) -> list[bytes]:
-    """Return the options of XADD that schedule an entry. Raises UsageError for invalid times."""
+def headrace_options(
+    options: list[bytes], id: bytes, if_last: IdLike | None, delay: Duration | None, at: datetime | None
+) -> list[bytes]:
+    """Return the options of XADD with those that only Headrace has.
+
+    Raises:
+        UsageError: if a time is invalid, or a scheduled entry has an ID or other options.
+    """
+    if if_last is not None:
+        options = [*options, b"IFLAST", bytes(to_stream_id(if_last))]
+    if delay is None and at is None:
+        return options
+    if options or id != b"*":
+        raise UsageError("delay and at cannot be combined with an ID or other options of add()")
     if delay is not None and at is not None:
         raise UsageError("delay and at: pass one of them")
     if at is not None:

@@ -407,12 +407,11 @@ class StreamReply:
         else:
             seq += 1
         entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
-        while (
-            self.found < self.limit
-            and not self.budget.is_full()
-            and (noack or self._may_have_more())
-            and entry.next()
-        ):
+        most: cython.longlong = self.limit
+        if self.pending_max < I64_MAX and not noack:
+            most = min(most, before + max(self.pending_max - self.consumer.pending_count, 0))
+        due: DueEntries | None = None if noack else group.redeliveries
+        while self.found < most and not self.budget.is_full() and entry.next():
             if claiming:
                 self._write_with_delivery(entry, 0, 0)
             else:
@@ -422,8 +421,8 @@ class StreamReply:
             if call.recording and not noack:
                 word = stream_id.text_of(entry.ms, entry.seq)
                 members.record_claim(call, self.key, group, slot, word, last)
-            if group.redeliveries is not None and not noack:
-                group.redeliveries.add(slot)
+            if due is not None:
+                due.add(slot)
             self.delivered += 1
         if call.recording and self.found > before:
             members.record_last_id(call, self.key, group)

@@ -145,6 +145,21 @@ def keyspace(call: Call) -> Fields:
 
 
 # In the order shown: name, title, function, shown by default.
+def rule_figures(call: Call) -> Fields:
+    """Return what the rules of the present streams have done; nothing without rules."""
+    found = list(call.keyspace.rules.streams.values())
+    if not found:
+        return []
+    return [
+        ("rules_streams", sum(one.stream.has_rules for one in found)),
+        ("rules_streams_with_work", len(call.keyspace.rules.backlog)),
+        ("rules_removed_entries", sum(one.removed for one in found)),
+        ("rules_dead_letters", sum(one.dead_letters for one in found)),
+        ("rules_rejected_entries", sum(one.rejected for one in found)),
+        ("scheduled_entries", sum(one.stream.length for one in found if one.schedule is not None)),
+    ]
+
+
 SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
     ("server", "Server", server, True),
     ("clients", "Clients", clients, True),
@@ -158,6 +173,7 @@ SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
     ("latencystats", "Latencystats", latencystats, False),
     ("cluster", "Cluster", cluster, True),
     ("keyspace", "Keyspace", keyspace, True),
+    ("rules", "Rules", rule_figures, True),
 ]
 
 
@@ -169,6 +185,8 @@ def run_info(call: Call) -> None:
     for name, title, figures, by_default in SECTIONS:
         if everything or name in asked or (by_default and "default" in asked):
             fields = dict(figures(call)) | dict(call.server.info(name))
+            if name == "rules" and not fields:
+                continue
             blocks.append(f"# {title}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items()))
     call.reply.verbatim("\r\n".join(blocks).encode("utf-8", "replace"))
 

@@ -49,6 +49,7 @@ DASH = cython.declare(cython.uchar, 45)
 CLIENT = cython.declare(cython.int, 0)  # `ms-seq` or `ms`
 CLOCK = cython.declare(cython.int, 1)  # `*`
 SEQUENCE = cython.declare(cython.int, 2)  # `ms-*`: the client gives the milliseconds, the server the rest
+SCHEDULE = cython.declare(cython.int, 3)  # when the entry is due
 
 
 class IdZero(CommandError):
@@ -212,6 +213,9 @@ def parse(call: Call) -> XAddRequest:
     request: XAddRequest = XAddRequest()
     if _is_no_option(argv[2]):
         request.read_id(argv[2])
+    elif is_scheduled(argv):
+        request.source = SCHEDULE
+        return request
     else:
         request.id_at = _read_options(request, call, argv)
     pairs: cython.Py_ssize_t = n - request.id_at - 1
@@ -254,12 +258,12 @@ def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython
 
 def run(call: Call) -> None:
     """XADD: append the entry, reply with its ID, trim the stream; record the ID and the exact trim."""
+    request: XAddRequest = parse(call)
     argv: list[bytes] = call.argv
-    if not _is_no_option(argv[2]) and is_scheduled(argv):
+    key: bytes = argv[1]
+    if request.source == SCHEDULE:
         schedule(call)
         return
-    request: XAddRequest = parse(call)
-    key: bytes = argv[1]
     found: Stream | None = call.database.stream(key)
     stream: Stream
     if found is not None:

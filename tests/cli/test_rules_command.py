@@ -1,0 +1,75 @@
+"""headrace rules: shows, sets and explains the rules of a stream and its groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from headrace.cli.main import main
+from headrace_server import headrace_server
+
+
+@pytest.fixture
+def client() -> Iterator[redis.Redis]:
+    with headrace_server() as port, redis.Redis(port=port, decode_responses=True) as connected:
+        for number in range(1, 21):
+            connected.xadd("orders", {"n": number}, f"{number}-0")
+        connected.xgroup_create("orders", "billing", "0")
+        yield connected
+
+
+def run(client: redis.Redis, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Return the exit code and everything printed."""
+    port = client.connection_pool.connection_kwargs["port"]
+    code = main(["rules", "--url", f"redis://127.0.0.1:{port}", "orders", *words])
+    printed = capsys.readouterr()
+    return code, printed.out + printed.err
+
+
+def test_rules_are_set_shown_and_removed(client: redis.Redis, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(client, capsys) == (0, "stream orders has no rules\n")
+    code, text = run(client, capsys, "--set", "max-age=7d", "--set", "KEEP-UNACKED=1")
+    assert code == 0 and "MAX-AGE" in text and "7 d" in text
+    code, text = run(client, capsys, "--group", "billing", "--set", "LEASE=30s", "--set", "BACKOFF=1s,2min")
+    assert code == 0 and "group billing" in text and "1 s, 2 min" in text
+    code, text = run(client, capsys, "--json")
+    found = json.loads(text)
+    assert found["stream"] == {"MAX-AGE": "604800000", "KEEP-UNACKED": "1"}
+    assert found["groups"] == {"billing": {"LEASE": "30000", "BACKOFF": "1000,120000"}}
+    run(client, capsys, "--remove", "MAX-AGE", "--remove", "KEEP-UNACKED")
+    assert json.loads(run(client, capsys, "--json")[1])["stream"] == {}
+
+
+def test_what_a_rule_keeps_is_explained(client: redis.Redis, capsys: pytest.CaptureFixture[str]) -> None:
+    client.xreadgroup("billing", "ann", {"orders": ">"}, count=3)
+    _, text = run(client, capsys, "--set", "MAX-AGE=1h", "--set", "KEEP-UNACKED=1")
+    assert "20 entries are older than MAX-AGE and kept by KEEP-UNACKED: group billing, 3 pending" in text
+    _, text = run(client, capsys, "--remove", "MAX-AGE", "--set", "MAX-LEN=5")
+    assert "15 entries are more than MAX-LEN and kept by KEEP-UNACKED: group billing" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "MAX-LEN"], "must be RULE=VALUE"),
+        (["--set", "NO-SUCH=1"], "no such rule"),
+        (["--set", "MAX-AGE=soon"], "not a duration"),
+        (["--set", "EXACT=1"], "EXACT requires MAX-LEN"),
+        (["--group", "nobody", "--set", "LEASE=1s"], "No such consumer group"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    client: redis.Redis, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code, text = run(client, capsys, *words)
+    assert code == 2 and message in text and len(text.splitlines()) == 1
+
+
+def test_a_redis_server_has_no_rules(server_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with redis.Redis.from_url(server_url) as client:
+        client.xadd("plain", {"f": "v"})
+    code = main(["rules", "--url", server_url, "plain", "--set", "MAX-LEN=5"])
+    assert code == 2 and "only Headrace" in capsys.readouterr().err
