@@ -287,7 +287,8 @@ def test_a_changed_rule_is_recorded_as_a_message(talk: Any) -> None:
     fill(talk, 1)
     talk.engine.effects.take()
     talk("XCFGSET s MAX-LEN 5 IDMP-MAXSIZE 7")
-    (_, options), (_, rules) = talk.engine.effects.take()
+    multi, options, rules, end = (words for _, words in talk.engine.effects.take())
+    assert (multi, end) == ([b"MULTI"], [b"EXEC"])
     assert options == [b"XCFGSET", b"s", b"IDMP-DURATION", b"100", b"IDMP-MAXSIZE", b"7"]
     assert rules[:2] == [b"PUBLISH", b"headrace:rules"]
     assert rule_records.recorded_command(rules) == [b"XCFGSET", b"s", b"MAX-LEN", b"5"]

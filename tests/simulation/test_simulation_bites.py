@@ -62,12 +62,12 @@ class LeapingLog(Log):
 class TidyLog(Log):
     """Removes the files of the past before the manifest that no longer names them is durable."""
 
-    def _store(self, manifest):
+    def _replace_manifest(self, manifest):
         needed = {line.file for line in [manifest.base, *manifest.incrs] if line}
         for line in [self.manifest.base, *self.manifest.incrs]:
             if line and line.file not in needed:
                 self.files.remove(self.names.path(line.file))
-        super()._store(manifest)
+        super()._replace_manifest(manifest)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ while writes are rejected.
 from __future__ import annotations
 
 import logging
+from itertools import islice
 
 from headrace.commands.call import Call
 from headrace.commands.group.configure import dead_letter_stream
@@ -33,8 +34,10 @@ from headrace.structures import stream_id
 NODES_AFTER_COMMAND = 8  # that a trim removes: more than one command adds
 NODES_PER_STEP = 200  # about half a millisecond
 ENTRIES_PER_STEP = 500
-SCHEDULED_READ_PER_STEP = 2000
-STREAMS_PER_TICK = 20
+SCHEDULED_READ_PER_STEP = 1000
+DELIVERIES_PER_STEP = 100
+WORK_PER_TICK = 50  # streams that are only looked at; one with effects counts as EFFECTS_WORK
+EFFECTS_WORK = 15
 RETRY_MS = 1000  # after a failure, and for what no command announces: the watermark of an archive
 NEVER = -1
 DEAD_FIELDS = tuple(
@@ -123,12 +126,18 @@ class RuleRunner:
             self._suspended = False
             self.registry.mark_all()
         backlog = self.registry.backlog
-        while (ruled := self.registry.pop_due(now)) is not None:
+        for _ in range(WORK_PER_TICK):
+            ruled = self.registry.pop_due(now)
+            if ruled is None:
+                break
             backlog[ruled] = None
-        for _ in range(min(len(backlog), STREAMS_PER_TICK)):
-            ruled = next(iter(backlog))
-            del backlog[ruled]
+        work = 0
+        for ruled in list(islice(backlog, WORK_PER_TICK)):
+            before = self.keyspace.changes
             self._apply(ruled, now, NODES_PER_STEP)
+            work += 1 if self.keyspace.changes == before else EFFECTS_WORK
+            if work >= WORK_PER_TICK:
+                break
 
     def next_due(self, now: int) -> int:
         """Return when tick() next has work; -1 for never."""
@@ -147,6 +156,9 @@ class RuleRunner:
             due, is_complete = self._apply_rules(ruled, now, nodes_max)
         except CommandError as error:
             logging.getLogger("headrace").error("a rule of %s failed: %s", to_text(ruled.key), error)
+            due, is_complete = now + RETRY_MS, True
+        except Exception:
+            logging.getLogger("headrace").exception("a bug in the rules of %s", to_text(ruled.key))
             due, is_complete = now + RETRY_MS, True
         if ruled.stream not in self.registry.streams:
             return
@@ -348,7 +360,7 @@ class RuleRunner:
             return NEVER, False  # in order of due times: all of them must be known first
         if schedule.retry_ms > now:
             return schedule.next_due(), True
-        for _ in range(ENTRIES_PER_STEP):
+        for _ in range(DELIVERIES_PER_STEP):
             item = schedule.pop_due(now)
             if item is None:
                 return schedule.next_due(), True

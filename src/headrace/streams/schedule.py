@@ -2,8 +2,8 @@
 
     stream {orders}:scheduled   5-0 customer ann headrace:due 9000 | 6-0 customer bob headrace:due 7000 | ...
 
-    buckets, by second of the due time      7 -> [ 7000 6 0 ]      9 -> [ 9000 5 0 | 9311 8 0 ]
-    opened: the second that has begun, as a heap of (due, ID)
+    buckets, by tenth of a second      70 -> [ 7000 6 0 ]      90 -> [ 9000 5 0 | 9031 8 0 ]
+    opened: the buckets that have begun, as a heap of (due, ID)
 
 An entry takes 24 bytes here. All of it follows from the stream, so nothing of it is stored. An entry that was
 deleted from the stream (cancelled) is found to be missing when it is due.
@@ -22,7 +22,7 @@ from headrace.structures import stream_id
 from headrace.visibility import Public
 
 DUE_FIELD = b"headrace:due"  # the name of an entry's last field; its value: Unix milliseconds
-SECOND = cython.declare(cython.longlong, 1000)
+BUCKET_MS = cython.declare(cython.longlong, 100)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 DUE_MAX = cython.declare(cython.longlong, 1 << 60)
 ITEM = cython.declare(cython.Py_ssize_t, 3)  # numbers of an entry in a bucket
@@ -49,7 +49,7 @@ class Schedule:
     ms: cython.ulonglong  # the last entry read from the stream
     seq: cython.ulonglong
     buckets: dict[int, array[int]]
-    seconds: list[int]  # a heap of the keys of buckets
+    numbers: list[int]  # a heap of the keys of buckets
     opened: list[tuple[int, int, int]]
     count: Public[cython.longlong]  # entries in buckets and opened, deleted ones included
     retry_ms: Public[cython.longlong]  # nothing is delivered before: the stream of the entries is full
@@ -59,7 +59,7 @@ class Schedule:
         self.ms = 0
         self.seq = 0
         self.buckets = {}
-        self.seconds = []
+        self.numbers = []
         self.opened = []
         self.count = 0
         self.retry_ms = 0
@@ -96,28 +96,28 @@ class Schedule:
 
     @cython.cfunc
     def _add(self, due: cython.longlong, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-        second: cython.longlong = due // SECOND
-        bucket = self.buckets.get(second)
+        number: cython.longlong = due // BUCKET_MS
+        bucket = self.buckets.get(number)
         if bucket is None:
-            bucket = self.buckets[second] = array("Q")
-            heappush(self.seconds, second)
+            bucket = self.buckets[number] = array("Q")
+            heappush(self.numbers, number)
         bucket.extend((due, ms, seq))
         self.count += 1
 
     @cython.ccall
     def next_due(self) -> cython.longlong:
         """Return a time at which pop_due() may find an entry, not after its due time; -1 for none."""
-        if not self.opened and not self.seconds:
+        if not self.opened and not self.numbers:
             return -1
         due: cython.longlong = self.opened[0][0] if self.opened else DUE_MAX
-        if self.seconds:
-            due = min(due, self.seconds[0] * SECOND)
+        if self.numbers:
+            due = min(due, self.numbers[0] * BUCKET_MS)
         return max(due, self.retry_ms)
 
     def pop_due(self, now: int) -> tuple[int, int, int] | None:
         """Remove and return the first (due, ms, seq) that is due, by due time, then ID; None for none."""
-        while self.seconds and self.seconds[0] * SECOND <= now:
-            bucket = self.buckets.pop(heappop(self.seconds))
+        while self.numbers and self.numbers[0] * BUCKET_MS <= now:
+            bucket = self.buckets.pop(heappop(self.numbers))
             for at in range(0, len(bucket), ITEM):
                 self.opened.append((bucket[at], bucket[at + 1], bucket[at + 2]))
             heapify(self.opened)
