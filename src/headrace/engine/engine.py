@@ -32,7 +32,7 @@ from headrace.keyspace.blocking import Blocking, Waiter, WakeOrder
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.rules import RuleRegistry
+from headrace.keyspace.rules import RuledStream, RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.memory_account import MemoryAccount
@@ -328,7 +328,18 @@ class Engine:
         self, database: Database, command: Command, argv: list[bytes], key: bytes
     ) -> cython.void:
         value: object = database.values.get(key)
-        if isinstance(value, Stream) and value in self.rule_registry.streams:
+        ruled: RuledStream | None
+        quiet: cython.bint = False
+        if not isinstance(value, Stream):
+            return
+        ruled = self.rule_registry.streams.get(value)
+        if ruled is None:
+            return
+        if command.name == b"xadd":
+            quiet = ruled.is_quiet()
+        elif command.name == b"xack" or command.name == b"xreadgroup":
+            quiet = not ruled.watches_acks and not database.has_waiters(key)
+        if not quiet:
             self.rules.on_command(command.name, value, argv)
 
     @cython.cfunc

@@ -40,6 +40,7 @@ WORK_PER_TICK = 50  # streams that are only looked at; one with effects counts a
 EFFECTS_WORK = 15
 RETRY_MS = 1000  # after a failure, and for what no command announces: the watermark of an archive
 NEVER = -1
+I64_MAX = (1 << 63) - 1
 DEAD_FIELDS = tuple(
     b"dead:" + name for name in (b"stream", b"id", b"group", b"consumer", b"deliveries", b"error")
 )
@@ -165,6 +166,7 @@ class RuleRunner:
         self.registry.schedule(ruled, due)
         if not is_complete:
             self.registry.backlog[ruled] = None
+        self._set_quiet(ruled, now)
 
     def _apply_rules(self, ruled: RuledStream, now: int, nodes_max: int) -> tuple[int, bool]:
         """Return when the rules next have work, and whether nothing is left to do now."""
@@ -182,8 +184,6 @@ class RuleRunner:
         for group in stream.groups():
             if group.rules is not None:
                 due = earlier(due, self._apply_group_rules(ruled, group, now))
-                if group.rules.consumer_ttl_ms and ruled.members_due_ms < 0:
-                    ruled.members_due_ms = now + group.rules.consumer_ttl_ms
         if 0 <= ruled.members_due_ms <= now:
             ruled.members_due_ms = self._remove_consumers(ruled, now)
         due = earlier(due, ruled.members_due_ms)
@@ -192,6 +192,23 @@ class RuleRunner:
             due = earlier(due, schedule_due)
             is_complete &= delivered
         return due, is_complete
+
+    def _set_quiet(self, ruled: RuledStream, now: int) -> None:
+        """Set which commands need not apply the rules: most of them change nothing."""
+        stream, rules = ruled.stream, ruled.stream.rules
+        ruled.quiet_length, ruled.quiet_bytes, ruled.watches_acks = I64_MAX, 0, False
+        if rules is None:
+            return
+        if rules.max_len and not rules.discard_new:
+            head = stream.first_node()
+            slack = 1 if rules.exact or head is None else max(head.live, 1)
+            ruled.quiet_length = min(rules.max_len + slack, I64_MAX)
+        if rules.max_bytes and not rules.discard_new:
+            ruled.quiet_bytes = max(stream.memory.total + rules.max_bytes - retention.node_bytes(stream), 1)
+        if rules.max_age_ms and ruled.due_ms < 0:
+            ruled.quiet_length = 0  # the next entry needs a timer
+        is_over = retention.is_over_limit(stream, rules) or 0 <= retention.next_age_due(stream, rules) <= now
+        ruled.watches_acks = rules.drop_acked or (rules.keep_unacked and is_over)
 
     # Retention.
 
@@ -320,17 +337,16 @@ class RuleRunner:
             rules = group.rules
             if rules is None or not rules.consumer_ttl_ms:
                 continue
+            due = earlier(due, now + rules.consumer_ttl_ms)  # of consumers that are created meanwhile
             for consumer in group.consumers():
                 expires = consumer.seen_ms + rules.consumer_ttl_ms
                 if expires > now:
                     due = earlier(due, expires)
                 elif consumer.pending_count == 0:
                     self._run(database, [b"XGROUP", b"DELCONSUMER", ruled.key, group.name, consumer.name])
-                else:
-                    due = earlier(due, now + rules.consumer_ttl_ms)
-                    if group.redeliveries is not None:
-                        self._make_due(ruled, database, group, consumer.name)
-                        consumer.seen_ms = expires - rules.consumer_ttl_ms
+                elif group.redeliveries is not None:
+                    self._make_due(ruled, database, group, consumer.name)
+                    consumer.seen_ms = expires - rules.consumer_ttl_ms
         return due
 
     def _make_due(self, ruled: RuledStream, database: Database, group: Group, name: bytes) -> None:

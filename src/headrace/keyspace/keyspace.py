@@ -617,9 +617,12 @@ class Database:
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal(self.index, key)
 
-    def has_waiters(self, key: bytes) -> bool:
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def has_waiters(self, key: bytes) -> cython.bint:
         """Return whether clients wait for the key."""
-        return (self.index, key) in self.keyspace.blocking.queues
+        blocking: Blocking = self.keyspace.blocking
+        return blocking.count > 0 and (self.index, key) in blocking.queues
 
     @cython.ccall
     def watch(self, key: bytes, watch: Watch) -> cython.void:

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 import cython
 
-from headrace import companion_keys
+from headrace import companion_keys, mem
 from headrace.streams.schedule import Schedule
 from headrace.streams.stream import Stream
 from headrace.visibility import Public
@@ -36,6 +36,10 @@ class RuledStream:
     acked: Public[list[bytes]]  # IDs acknowledged since the rules were last applied
     sweep_from: Public[bytes]  # DROP-ACKED: look at all entries from this ID on; empty: no need to
     exhausted: Public[list[tuple[bytes, int, int]]]  # (group, ms, seq): no more deliveries are allowed
+    # An XADD needs no rules to be applied while the stream is below these; see is_quiet().
+    quiet_length: Public[cython.longlong]
+    quiet_bytes: Public[cython.longlong]  # of its memory account; 0: no limit
+    watches_acks: Public[cython.bint]  # an acknowledgement may let entries be removed
     removed: Public[cython.longlong]  # entries that the rules have removed
     dead_letters: Public[cython.longlong]
     rejected: Public[cython.longlong]  # XADDs rejected at a limit
@@ -49,7 +53,18 @@ class RuledStream:
         self.acked = []
         self.sweep_from = b""
         self.exhausted = []
+        self.quiet_length = self.quiet_bytes = 0
+        self.watches_acks = True
         self.removed = self.dead_letters = self.rejected = 0
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def is_quiet(self) -> cython.bint:
+        """Return whether an XADD has left nothing to do for the rules."""
+        length: cython.longlong = mem.as_signed(self.stream.length)
+        if self.schedule is not None or length >= self.quiet_length:
+            return False
+        return self.quiet_bytes == 0 or self.stream.memory.total < self.quiet_bytes
 
     @property
     def key(self) -> bytes:
@@ -112,6 +127,8 @@ class RuleRegistry:
         else:
             ruled.members_due_ms = 0
             ruled.sweep_from = b"0-0"
+            ruled.quiet_length = 0
+            ruled.watches_acks = True
             self.backlog[ruled] = None
 
     @cython.ccall
