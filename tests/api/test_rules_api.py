@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -140,3 +143,75 @@ def test_a_manual_clock_moves_scheduled_entries() -> None:
         assert len(orders) == 0
         clock.advance(seconds=1)
         wait_until(lambda: len(orders) == 1, "the entry")
+
+
+# Consumers of groups with rules.
+
+
+def test_consumers_handle_the_entries_of_a_key_in_order(db: headrace.Database) -> None:
+    orders = db.stream("orders")
+    for number in range(300):
+        orders.add({"customer": f"c{number % 7}", "n": number})
+    group = orders.group("billing", lease=5, backoff=headrace.Backoff(0.01), ordered_by="customer")
+    assert group.rules()["ORDERED-BY"] == "customer" and group.policy.server_rules
+    chance, lock = random.Random(1), threading.Lock()
+    running: dict[str, str] = {}
+    handled: dict[str, list[int]] = {}
+
+    def handle(entry: Any, consumer: str) -> None:
+        customer = entry["customer"]
+        with lock:
+            assert running.setdefault(customer, consumer) == consumer, "two consumers at the same time"
+            fails, pause = chance.random() < 0.1, chance.random() * 0.005
+        time.sleep(pause)
+        with lock:
+            del running[customer]
+            if fails and entry.times_delivered == 1:
+                raise RuntimeError("fails the first time")
+            handled.setdefault(customer, []).append(int(entry["n"]))
+
+    consumers = [group.consumer(batch=batch, block=0.3, concurrency=2) for batch in (1, 5, None)]
+    threads = [
+        threading.Thread(target=one.run, args=(lambda entry, name=one.name: handle(entry, name),))
+        for one in consumers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert {c: sorted(numbers) for c, numbers in handled.items()} == handled
+    assert sorted(n for numbers in handled.values() for n in numbers) == list(range(300))
+    assert sum(one.counters.handled > 0 for one in consumers) > 1
+    assert group.pending() == []
+
+
+def test_the_server_redelivers_what_a_consumer_left(db: headrace.Database) -> None:
+    jobs = db.stream("jobs")
+    jobs.add({"n": 1})
+    group = jobs.group("workers", max_deliveries=2)
+    group.set_rules(lease=0.2, max_deliveries=2)
+    for delivery in group.consumer("ann"):
+        assert delivery.times_delivered == 1
+        break  # unfinished: pending until the lease is over
+    for delivery in group.consumer("bob", block=2):
+        assert delivery.times_delivered == 2
+        break
+    assert list(group.consumer("cid", block=1)) == []
+    assert [letter.fields[b"n"] for letter in group.dead_letters] == [b"1"] and group.pending() == []
+
+
+def test_a_recreated_group_has_its_rules_again(db: headrace.Database) -> None:
+    jobs = db.stream("jobs")
+    group = jobs.group("workers", ordered_by="k", recreate="0")
+    rules = group.rules()
+    jobs.add({"n": 1})
+    group.destroy()
+    assert [entry["n"] for entry in group.consumer("ann", block=0.5)] == [b"1"]
+    assert group.rules() == rules
+
+
+def test_redis_has_no_ordered_groups() -> None:
+    with redis_server() as port, headrace.connect(f"redis://127.0.0.1:{port}") as db:
+        with pytest.raises(NotSupported):
+            db.stream("s").group("g", ordered_by="k")
+        assert db.stream("s").group("g").policy.server_rules == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -21,10 +22,13 @@ def client() -> Iterator[redis.Redis]:
         yield connected
 
 
+def url_of(client: redis.Redis) -> str:
+    return f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
+
+
 def run(client: redis.Redis, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """Return the exit code and everything printed."""
-    port = client.connection_pool.connection_kwargs["port"]
-    code = main(["rules", "--url", f"redis://127.0.0.1:{port}", "orders", *words])
+    code = main(["rules", "--url", url_of(client), "orders", *words])
     printed = capsys.readouterr()
     return code, printed.out + printed.err
 
@@ -73,3 +77,21 @@ def test_a_redis_server_has_no_rules(server_url: str, capsys: pytest.CaptureFixt
         client.xadd("plain", {"f": "v"})
     code = main(["rules", "--url", server_url, "plain", "--set", "MAX-LEN=5"])
     assert code == 2 and "only Headrace" in capsys.readouterr().err
+
+
+def test_what_a_group_waits_for_is_explained(client: redis.Redis, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(21, 25):
+        client.xadd("orders", {"customer": "ada"}, f"{number}-0")
+    rules = ["--set", "LEASE=50ms", "--set", "ORDERED-BY=customer", "--set", "MAX-PENDING=21"]
+    assert run(client, capsys, "--group", "billing", *rules)[0] == 0
+    client.xreadgroup("billing", "ann", {"orders": ">"}, count=21)
+    client.xreadgroup("billing", "bob", {"orders": ">"})
+    _, text = run(client, capsys)
+    assert "24 pending" not in text and "3 wait for earlier ones with the same customer" in text
+    assert "consumer ann of group billing has MAX-PENDING entries" in text
+    time.sleep(0.06)
+    assert "21 are due for redelivery" in run(client, capsys)[1]
+    assert main(["inspect", "--url", url_of(client), "orders", "--pending", "30"]) == 0
+    drawn = capsys.readouterr().out
+    assert "ORDERED-BY customer" in drawn and drawn.count("waits for its turn") == 3
+    assert client.info("rules")["rules_waiting_entries"] == 3

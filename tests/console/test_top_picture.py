@@ -157,3 +157,11 @@ def test_a_long_name_is_cut_only_as_far_as_the_console_needs() -> None:
         console.print(top_picture(history, "here", "name", None))
         assert isinstance(console.file, io.StringIO)
         assert shown in console.file.getvalue()
+
+
+def test_effects_of_rules_are_shown() -> None:
+    history = History()
+    info = {"rules_streams": "2", "rules_removed_entries": "1200", "rules_dead_letters": "0"}
+    history.add(ServerStats(10.0, info | {"scheduled_entries": "5"}, [STREAM]))
+    shown = text(top_picture(history, "here", "rate", None))
+    assert "rules of 2 streams   1,200 removed   5 scheduled" in shown and "dead letters" not in shown

@@ -7,20 +7,14 @@ that has replayed all effects, or loaded a snapshot. At the end an engine withou
 
 from __future__ import annotations
 
-import io
 import random
 from typing import Any
 
 import pytest
 
 from engine_talk import Talk
-from headrace.engine.engine import Engine
-from headrace.engine.replaying import Replayer
-from headrace.persistence import rule_records
-from headrace.persistence.rdb.reader import read_rdb
-from headrace.persistence.rdb.versions import by_name
-from headrace.persistence.rdb.writer import write_rdb
 from portrait import portrait
+from rule_replays import number_of, replay, restarted
 
 STEPS = 250
 CONSUMERS = ("ann", "bob", "cid")
@@ -158,33 +152,12 @@ class World:
         if self.chance.random() < 0.5:
             engine = replay(self.records, self.talk.now)
         else:
-            engine = Engine()
-            data = bytearray()
-            write_rdb(
-                self.talk.engine.keyspace, data.extend, version=by_name("compatible"), now_ms=self.talk.now
-            )
-            read_rdb(io.BytesIO(data), engine.keyspace, now_ms=self.talk.now)
+            engine = restarted(self.talk)
         assert portrait(engine.keyspace, times=False) == before
         settings = engine.keyspace.settings
         settings.stream_node_max_entries = self.talk.engine.keyspace.settings.stream_node_max_entries
         engine.record_effects(True)
         self.talk.engine, self.talk.clients = engine, {}
-
-
-def number_of(entry: str) -> tuple[int, int]:
-    ms, seq = entry.split("-")
-    return int(ms), int(seq)
-
-
-def replay(records: list[tuple[int, list[bytes]]], now: int, with_rules: bool = True) -> Engine:
-    engine = Engine()
-    replayer = Replayer(engine, now)
-    for _, words in records:
-        if words[0] in (b"MULTI", b"EXEC"):
-            continue
-        if with_rules or rule_records.recorded_command(words) is None:
-            assert replayer.replay(words) is None, words
-    return engine
 
 
 @pytest.mark.parametrize("seed", range(24))

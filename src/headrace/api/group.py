@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
@@ -81,11 +81,16 @@ class Group(Generic[T]):
         lease: seconds without a sign of life from a consumer after which others claim its entries. Work may
             take longer, because the lease is renewed while the process lives.
         backoff: how long a failed entry waits: Backoff(initial=1, multiplier=2, maximum=60), in seconds.
+        ordered_by: the name of a field. Entries with the same value of it are handled one after the other, in
+            stream order, by all consumers of the group together. The server does that, and redelivers what
+            consumers leave: the arguments above become rules of the group, see docs/rules.md. None: do not
+            change the rules of the group. If it has the rule LEASE, its rules replace the arguments above.
         recreate: `"0"` or `"$"`: recreate a deleted group or stream and start there; what other consumers had
             pending is lost. False: consumers raise NoSuchGroup.
 
     Raises:
         UsageError: if an argument is invalid.
+        NotSupported: if `ordered_by` is given and the server is not Headrace.
         CommandError: if the server rejects the group.
     """
 
@@ -99,6 +104,7 @@ class Group(Generic[T]):
         dead_letters: str | bytes | Literal[False] | None = None,
         lease: float = LEASE_DEFAULT,
         backoff: Backoff | None = None,
+        ordered_by: str | bytes | None = None,
         recreate: Literal["0", "$", False] = False,
     ) -> None:
         if recreate not in ("0", "$", False):
@@ -117,7 +123,7 @@ class Group(Generic[T]):
         self.stream = stream
         self.backend = stream.backend
         self.key = encode_name(name)
-        self.policy = RetryPolicy(
+        self._own_policy = self.policy = RetryPolicy(
             max_deliveries,
             dead_letter_key,
             lease,
@@ -127,6 +133,9 @@ class Group(Generic[T]):
         self.handlers: list[Handler] = []
         self._start = group_start_id(start)
         self.create()
+        if ordered_by is not None:
+            self._set_own_rules(encode_name(ordered_by))
+        self._adopt_rules()
 
     @property
     def name(self) -> str:
@@ -159,18 +168,21 @@ class Group(Generic[T]):
         backoff: Sequence[Duration] = (),
         max_deliveries: int | None = None,
         dead_letters: str | bytes | None = None,
+        ordered_by: str | bytes | None = None,
         max_pending: int | None = None,
         consumer_ttl: Duration | None = None,
     ) -> None:
-        """Replace the rules by which the server delivers to plain clients of this group: see docs/rules.md.
+        """Replace the rules by which the server delivers to all clients of this group: see docs/rules.md.
 
-        Consumers of this library have leases, back-off and dead letters of their own and need no rules.
+        With a lease, consumers of this library leave redelivery to the server, too. Those that run already
+        do so after a restart.
 
         Args:
             lease: an entry that is not acknowledged for so long is delivered again; None: never.
             backoff: delays before the first, second, ... redelivery; the last one repeats.
             max_deliveries: instead of one more delivery move the entry to the dead letters.
             dead_letters: their stream; None: `{orders}:dead` for the stream `orders`.
+            ordered_by: the field whose equal values are processed one after the other.
             max_pending: a consumer with so many pending entries receives no others.
             consumer_ttl: remove a consumer that was not seen for so long.
 
@@ -183,13 +195,46 @@ class Group(Generic[T]):
         words += [b"BACKOFF", delays or b"-"]
         words += [b"MAX-DELIVERIES", b"%d" % (max_deliveries or 0)]
         words += [b"DEAD-LETTER", b"-" if dead_letters is None else encode_name(dead_letters)]
+        words += [b"ORDERED-BY", b"-" if ordered_by is None else encode_name(ordered_by)]
         words += [b"MAX-PENDING", b"%d" % (max_pending or 0)]
         ttl = 0 if consumer_ttl is None else duration_ms(consumer_ttl, "consumer_ttl")
         words += [b"CONSUMER-TTL", b"%d" % ttl]
+        self._send_rules(words)
+        self._adopt_rules()
+
+    def _set_own_rules(self, ordered_by: bytes) -> None:
+        """Set the rule ORDERED-BY, and those that correspond to the arguments of the group."""
+        policy = self._own_policy
+        gives_up = policy.max_deliveries is not None and policy.dead_letters is not None
+        words = [b"LEASE", b"%d" % policy.lease_ms, b"ORDERED-BY", ordered_by]
+        words += [b"MAX-DELIVERIES", b"%d" % (policy.max_deliveries or 0 if gives_up else 0)]
+        words += [b"DEAD-LETTER", (policy.dead_letters or b"-") if gives_up else b"-"]
+        self._send_rules(words)
+
+    def _send_rules(self, words: list[bytes]) -> None:
         try:
             self.backend.request(b"XGROUP", b"CFGSET", self.stream.key, self.key, *words)
         except CommandError as rejected:
             raise explain_rules(rejected) from None
+
+    def _adopt_rules(self) -> None:
+        """Let consumers follow the rules of the group, if the server redelivers."""
+        self.policy = self._own_policy
+        rules = {name: word.encode("utf-8", "surrogateescape") for name, word in self.rules().items()}
+        if "LEASE" not in rules:
+            return
+        delays = [int(delay) for delay in rules.get("BACKOFF", b"0").split(b",")]
+        self.policy = replace(
+            self._own_policy,
+            lease=int(rules["LEASE"]) / 1000,
+            server_rules=tuple(word for name in rules for word in (name.encode(), rules[name])),
+            ordered_by=rules.get("ORDERED-BY"),
+            server_delay_ms=max(delays),
+        )
+        if "MAX-DELIVERIES" in rules:
+            dead_letters = rules.get("DEAD-LETTER", dead_letter_name(self.stream.key))
+            most = int(rules["MAX-DELIVERIES"])
+            self.policy = replace(self.policy, max_deliveries=most, dead_letters=dead_letters)
 
     def rules(self) -> dict[str, str]:
         """Return the rules of the group, by the names that XGROUP CFGSET uses; {} if there are none."""
@@ -380,14 +425,25 @@ class Group(Generic[T]):
     def remove_consumer(self, consumer: str | bytes) -> None:
         """Remove a consumer that no longer runs.
 
+        With the rule ORDERED-BY, its pending entries are left to other consumers.
+
         Raises:
             UsageError: if it has pending entries, which would be lost. Let another consumer claim them first:
                 it does so when the lease is over.
         """
+        if self.policy.ordered_by is not None:
+            try:
+                self._remove_consumer(consumer)
+            except CommandError as rejected:
+                raise UsageError(str(rejected).removeprefix("ERR ")) from None
+            return
         if rows := self.pending(count=1, consumer=consumer):
             raise UsageError(
                 f"{decode_name(encode_name(consumer))!r} has entries pending, {rows[0].id} for one"
             )
+        self._remove_consumer(consumer)
+
+    def _remove_consumer(self, consumer: str | bytes) -> None:
         self.backend.request(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, encode_name(consumer))
 
     def destroy(self) -> bool:

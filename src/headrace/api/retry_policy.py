@@ -60,6 +60,10 @@ class RetryPolicy:
         lease: seconds without a sign of life after which an entry may be claimed from its consumer.
         backoff: how long a failed entry waits.
         recreate: b"0" or b"$": where a recreated group starts; None: raise NoSuchGroup.
+        server_rules: the arguments of XGROUP CFGSET that set the rules of the group, if it has a LEASE: then
+            the server redelivers, and consumers do not look for idle entries. Empty: it has none.
+        ordered_by: the field of the rule ORDERED-BY; None: there is no such rule.
+        server_delay_ms: the longest delay of the rule BACKOFF.
     """
 
     max_deliveries: int | None = MAX_DELIVERIES_DEFAULT
@@ -67,6 +71,9 @@ class RetryPolicy:
     lease: float = LEASE_DEFAULT
     backoff: Backoff = field(default_factory=Backoff)
     recreate: bytes | None = None
+    server_rules: tuple[bytes, ...] = ()
+    ordered_by: bytes | None = None
+    server_delay_ms: int = 0
 
     def __post_init__(self) -> None:
         most = self.max_deliveries
@@ -79,6 +86,11 @@ class RetryPolicy:
     def lease_ms(self) -> int:
         """The lease in milliseconds."""
         return round(self.lease * 1000)
+
+    @property
+    def released_idle_ms(self) -> int:
+        """The idle time that makes a released entry available to other consumers at once."""
+        return self.lease_ms + self.server_delay_ms
 
     @property
     def claim_interval_ms(self) -> int:

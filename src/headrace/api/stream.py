@@ -583,6 +583,7 @@ class Stream(Generic[T]):
         dead_letters: str | bytes | Literal[False] | None = None,
         lease: float = LEASE_DEFAULT,
         backoff: Backoff | None = None,
+        ordered_by: str | bytes | None = None,
         recreate: Literal["0", "$", False] = False,
     ) -> Group[T]:
         """Return the consumer group of that name. It is created if it does not exist, as is the stream.
@@ -599,6 +600,7 @@ class Stream(Generic[T]):
             dead_letters: as in Group.
             lease: as in Group.
             backoff: as in Group.
+            ordered_by: as in Group.
             recreate: as in Group.
         """
         return Group(
@@ -609,6 +611,7 @@ class Stream(Generic[T]):
             dead_letters=dead_letters,
             lease=lease,
             backoff=backoff,
+            ordered_by=ordered_by,
             recreate=recreate,
         )
 

@@ -16,7 +16,7 @@ from headrace.client.servers import servers_at
 from headrace.client.url import without_password
 from headrace.console import styles
 from headrace.console.escaping import printable
-from headrace.console.group_picture import group_picture
+from headrace.console.group_picture import group_picture, rules_text
 from headrace.console.listpack_picture import NodePicture
 from headrace.console.stream_snapshot import StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
@@ -162,4 +162,6 @@ def summary(snapshot: StreamSnapshot) -> Text:
     if stream.length:
         text.append(f", {data / stream.length:.1f} bytes an entry", styles.GREY)
     text.append(f"; last ID {stream.last_id()}, {stream.entries_added:,} added in all", styles.GREY)
+    if stream.rules is not None:
+        text.append("\n").append_text(rules_text(stream.rules))
     return text

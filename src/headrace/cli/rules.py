@@ -20,6 +20,7 @@ from headrace.streams.rules import Declaration, GroupRules, Rules, StreamRules
 
 TITLES = ("of", "rule", "value", "what the server does")
 MILLISECONDS = "milliseconds"
+PENDING_MAX = 10_000  # entries of a group that are looked at
 
 
 @click.command(
@@ -58,6 +59,7 @@ def command(
             if "rules" in one:
                 rules["groups"][printable(one["name"])] = pairs(one["rules"])
         explained = list(explain(client, about, groups, rules["stream"]))
+        explained += [text for one in groups if "rules" in one for text in explain_group(client, one)]
     if as_json:
         print_json(rules | {"notes": explained})
         return
@@ -149,6 +151,35 @@ def explain(
             yield f"{what} and kept by KEEP-UNARCHIVED until they are archived"
         elif "EXACT" not in rules:
             yield f"{what}: the rest of a node, removed with the node"
+
+
+def explain_group(client: StreamClient, group: dict[str, Any]) -> Any:
+    """Yield what the rules of a group keep from its consumers, and why."""
+    rules, name = pairs(group["rules"]), printable(group["name"])
+    if not group["pending"]:
+        return
+    rows = client.call("XPENDING", client.key, group["name"], "-", "+", PENDING_MAX)
+    shown = f"of the first {PENDING_MAX:,} pending entries of group {name}"
+    if len(rows) < PENDING_MAX:
+        shown = f"of the pending entries of group {name}"
+    seconds, micros = client.call("TIME")
+    now = int(seconds) * 1000 + int(micros) // 1000
+    released = [row for row in rows if not row[1] or row[2] >= now - 1000]
+    waiting = [row for row in rows if row not in released and row[3] == 0]
+    if "ORDERED-BY" in rules and waiting:
+        field = printable(rules["ORDERED-BY"])
+        yield f"{shown}, {len(waiting):,} wait for earlier ones with the same {field}"
+    if "LEASE" in rules:
+        lease = int(rules["LEASE"])
+        over = [row for row in rows if row in released or (row not in waiting and row[2] >= lease)]
+        if over:
+            yield f"{shown}, {len(over):,} are due for redelivery"
+    if "MAX-PENDING" in rules:
+        limit = int(rules["MAX-PENDING"])
+        for consumer in map(named, client.call("XINFO", "CONSUMERS", client.key, group["name"])):
+            held = sum(row[1] == consumer["name"] and row not in waiting for row in rows)
+            if held >= limit:
+                yield f"consumer {printable(consumer['name'])} of group {name} has MAX-PENDING entries"
 
 
 def blockers(client: StreamClient, groups: list[dict[str, Any]]) -> Any:

@@ -58,6 +58,7 @@ GAUGES = {
     "aof_last_bgrewrite_status": ("aof_last_bgrewrite_status", "1 if the last rewrite succeeded."),
     "aof_last_write_status": ("aof_last_write_status", "1 if the last write to the log succeeded."),
     "rules_streams": ("rules_streams", "Streams with rules."),
+    "rules_waiting_entries": ("rules_waiting_entries", "Entries that wait for others of their key."),
     "scheduled_entries": ("scheduled_entries", "Entries that are scheduled for later."),
     "aof_current_size": ("aof_current_size_bytes", "Size of the log."),
     "aof_base_size": ("aof_base_size_bytes", "Size of the log after the last rewrite."),

@@ -21,6 +21,7 @@ from headrace.console.escaping import printable
 from headrace.console.stream_snapshot import PendingEntry, StreamSnapshot, pending_entries
 from headrace.plurals import plural
 from headrace.streams.group import Group as StreamGroup
+from headrace.streams.rules import Rules
 
 RIBBON = 64  # cells
 COLUMNS = len(styles.CONSUMERS)  # consumers with a column of their own
@@ -61,10 +62,21 @@ def group_parts(snapshot: StreamSnapshot, group: StreamGroup, limit: int) -> Ite
     )
     name.append(f"   {plural(undelivered, 'entry')} not delivered yet", styles.GREY)
     yield name
+    if group.rules is not None:
+        yield rules_text(group.rules)
     yield ribbon(snapshot, group, pending)
     if pending:
         yield Text()
         yield pending_list(snapshot, group, pending, limit)
+
+
+def rules_text(rules: Rules) -> Text:
+    """Return the rules of a stream or a group in a line."""
+    text = Text("rules", styles.GREY)
+    for name, value in rules.given().items():
+        text.append(f"   {name} ", styles.GREY)
+        text.append(printable(value))
+    return text
 
 
 def delivered_count(snapshot: StreamSnapshot, group: StreamGroup) -> int:
@@ -116,7 +128,7 @@ def pending_list(
         table.add_row(
             Text.assemble((f"{one.ms}", styles.MS), "-", (f"{one.seq}", styles.SEQ)),
             consumer_marks(columns, spans, one.consumer, row),
-            Text(f"{styles.format_age(age)} ago" if one.consumer else "given back"),
+            Text(delivered_text(group, one, age)),
             Text.assemble(
                 (times_text(one.deliveries), styles.LATE if one.deliveries > 1 else styles.GREY),
                 (gone, styles.LATE),
@@ -125,6 +137,15 @@ def pending_list(
     if len(pending) > limit:
         table.add_row(Text(f"… {plural(len(pending) - limit, 'entry')} more", styles.GREY))
     return table
+
+
+def delivered_text(group: StreamGroup, one: PendingEntry, age: int) -> str:
+    """Return when an entry was delivered, or why no consumer works on it."""
+    if not one.consumer:
+        return "given back"
+    if group.is_ordered() and (one.deliveries == 0 or one.time_ms == 0):
+        return "waits for its turn"
+    return f"{styles.format_age(age)} ago"
 
 
 def names_line(columns: list[bytes]) -> Text:

@@ -35,6 +35,14 @@ NAME_MAX = 36
 TITLES = ("stream / group", "entries", "per s", "", "memory", "lag", "pending", "oldest")
 DROPPED = (3, 4, 7, 2, 6, 5, 1)  # the columns in the order in which a narrow console leaves them out
 
+RULE_EFFECTS = (
+    ("rules_removed_entries", "removed"),
+    ("rules_dead_letters", "dead letters"),
+    ("rules_rejected_entries", "rejected"),
+    ("rules_waiting_entries", "waiting for their key"),
+    ("scheduled_entries", "scheduled"),
+)
+
 DatabaseKey = tuple[int, bytes]  # of a stream
 
 
@@ -165,7 +173,22 @@ def head_lines(history: History, stats: ServerStats, address: str) -> list[Text]
         server_lines(history, stats, address),
         *snapshot_lines(stats.info),
         *replication_lines(stats.info),
+        *rule_lines(stats.info),
     ]
+
+
+def rule_lines(info: Mapping[str, str]) -> list[Text]:
+    """Return the line about what rules have done, if there are any."""
+    if "rules_streams" not in info:
+        return []
+    text = Text("rules", "bold")
+    text.append(f" of {plural(int(info['rules_streams']), 'stream')}", styles.GREY)
+    for name, what in RULE_EFFECTS:
+        value = int(info.get(name, "0"))
+        if value:
+            text.append(f"   {value:,}")
+            text.append(f" {what}", styles.GREY)
+    return [text]
 
 
 def snapshot_lines(info: Mapping[str, str]) -> list[Text]:

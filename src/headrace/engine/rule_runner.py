@@ -16,6 +16,7 @@ import logging
 from itertools import islice
 
 from headrace.commands.call import Call
+from headrace.commands.group import ordered_read
 from headrace.commands.group.configure import dead_letter_stream
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
@@ -183,7 +184,9 @@ class RuleRunner:
         ruled.acked.clear()
         for group in stream.groups():
             if group.rules is not None:
-                due = earlier(due, self._apply_group_rules(ruled, group, now))
+                group_due, is_read = self._apply_group_rules(ruled, group, now)
+                due = earlier(due, group_due)
+                is_complete &= is_read
         if 0 <= ruled.members_due_ms <= now:
             ruled.members_due_ms = self._remove_consumers(ruled, now)
         due = earlier(due, ruled.members_due_ms)
@@ -271,16 +274,32 @@ class RuleRunner:
 
     # Groups.
 
-    def _apply_group_rules(self, ruled: RuledStream, group: Group, now: int) -> int:
-        """Wake readers for entries that are due or that MAX-PENDING now permits; return the next due time."""
+    def _apply_group_rules(self, ruled: RuledStream, group: Group, now: int) -> tuple[int, bool]:
+        """Wake readers for entries that are due or that MAX-PENDING now permits.
+
+        Return the next due time, and whether the values for ORDERED-BY are read.
+        """
         database = self.keyspace.databases[ruled.database]
-        if not database.has_waiters(ruled.key):
-            return NEVER
-        assert group.rules is not None
-        due = NEVER if group.redeliveries is None else group.redeliveries.next_due()
-        if group.rules.max_pending or 0 <= due <= now:
+        rules, order = group.rules, group.pending.order
+        assert rules is not None
+        has_waiters = database.has_waiters(ruled.key)
+        if order is None and has_waiters and group.is_ordered():
+            order = group.key_order()
+            order.is_behind = True
+        if order is not None and not order.is_read:
+            ordered_read.read_values(order, group.pending, ruled.stream)
+            return NEVER, order.is_read and not has_waiters
+        if not has_waiters:
+            return NEVER, True
+        due = NEVER
+        if group.redeliveries is not None:
+            due = group.redeliveries.next_due()
+        elif order is not None:
+            due = order.next_due()
+        has_news = order is not None and (order.is_behind or order.has_news)
+        if rules.max_pending or 0 <= due <= now or has_news:
             database.signal_ready(ruled.key)
-        return due if due > now else NEVER
+        return due if due > now else NEVER, True
 
     def _move_to_dead_letters(self, ruled: RuledStream, now: int) -> int:
         """Move entries that were delivered too often; return when to retry what failed, -1 if nothing did."""
@@ -298,6 +317,8 @@ class RuleRunner:
                 logging.getLogger("headrace").error("no dead letter was added to %s: %s", key, error)
                 if group.redeliveries is not None:
                     group.redeliveries.mark_stale()
+                elif group.pending.order is not None and (slot := group.pending.find(ms, seq)) >= 0:
+                    group.pending.order.restore(slot)
                 due = now + RETRY_MS
         return due
 
@@ -344,7 +365,7 @@ class RuleRunner:
                     due = earlier(due, expires)
                 elif consumer.pending_count == 0:
                     self._run(database, [b"XGROUP", b"DELCONSUMER", ruled.key, group.name, consumer.name])
-                elif group.redeliveries is not None:
+                elif group.lease is not None:
                     self._make_due(ruled, database, group, consumer.name)
                     consumer.seen_ms = expires - rules.consumer_ttl_ms
         return due
@@ -352,17 +373,18 @@ class RuleRunner:
     def _make_due(self, ruled: RuledStream, database: Database, group: Group, name: bytes) -> None:
         """Make entries of a consumer due: as if they were delivered long ago."""
         consumer, pending = group.consumer(name), group.pending
-        assert consumer is not None and group.redeliveries is not None
+        assert consumer is not None
         slot = pending.of_consumer_from(consumer, 0, 0)
         words: list[bytes] = []
         while slot >= 0 and len(words) < ENTRIES_PER_STEP:
-            if group.redeliveries.due_of(slot) > self.keyspace.now:
+            if group.due_of(slot) > self.keyspace.now:
                 words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
             slot = pending.of_consumer_after(consumer, slot)
         if words:
             claim = [b"XCLAIM", ruled.key, group.name, name, b"0", *words, b"TIME", b"0", b"JUSTID"]
             self._run(database, claim)
-            group.redeliveries.mark_stale()
+            if group.redeliveries is not None:
+                group.redeliveries.mark_stale()
             database.signal_ready(ruled.key)
 
     # Scheduled entries.

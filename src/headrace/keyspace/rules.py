@@ -148,6 +148,13 @@ class RuleRegistry:
             ruled.exhausted.append((group, ms, seq))
             self.ready[ruled] = None
 
+    @cython.ccall
+    def continue_later(self, stream: Stream) -> cython.void:
+        """Have the rules of a stream applied in the next turn of the event loop."""
+        ruled: RuledStream | None = self.streams.get(stream)
+        if ruled is not None:
+            self.backlog[ruled] = None
+
     def mark_all(self) -> None:
         """Apply all rules: they were suspended."""
         ruled: RuledStream

@@ -11,6 +11,8 @@ import cython
 
 from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
+from headrace.streams.key_order import KeyOrder
+from headrace.streams.lease import Lease
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.pending import PendingEntries
 from headrace.streams.redelivery import DueEntries
@@ -32,7 +34,8 @@ class Group:
     memory: MemoryAccount
     consumers_by_name: dict[bytes, Consumer]
     rules: Public[GroupRules | None]  # None: there are none
-    redeliveries: Public[DueEntries | None]  # what is to be delivered again; None without a LEASE
+    lease: Lease | None
+    redeliveries: Public[DueEntries | None]  # with a LEASE and without ORDERED-BY
 
     def __init__(
         self, name: bytes, ms: cython.ulonglong, seq: cython.ulonglong, entries_read: cython.longlong
@@ -44,6 +47,7 @@ class Group:
         self._set_pending(PendingEntries())
         self.consumers_by_name = {}
         self.rules = None
+        self.lease = None
         self.redeliveries = None
 
     @cython.cfunc
@@ -56,7 +60,44 @@ class Group:
     def set_rules(self, rules: GroupRules | None) -> cython.void:
         """Replace the rules; None removes all."""
         self.rules = rules
-        self.redeliveries = DueEntries(self.pending, rules) if rules is not None and rules.lease_ms else None
+        self.lease = Lease(rules) if rules is not None and rules.lease_ms else None
+        self.redeliveries = None
+        self.pending.order = None  # made when it is needed
+        if self.lease is not None and not self.is_ordered():
+            self.redeliveries = DueEntries(self.pending, self.lease)
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def is_ordered(self) -> cython.bint:
+        """Return whether the rule ORDERED-BY is set."""
+        return self.rules is not None and len(self.rules.ordered_by) > 0
+
+    @cython.ccall
+    def key_order(self) -> KeyOrder:
+        """Return the order of the pending entries. The rule ORDERED-BY must be set."""
+        pending: PendingEntries = self.pending
+        assert self.lease is not None and self.rules is not None
+        if pending.order is None:
+            pending.order = KeyOrder(pending.arena, pending.by_id, self.lease, self.rules.ordered_by)
+        return pending.order
+
+    @cython.ccall
+    def due_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+        """Return when a pending entry is due; -1 for never."""
+        if self.lease is None:
+            return -1
+        if self.waits(slot):
+            return 0
+        return self.lease.end(self.pending.delivery_time_of(slot), self.pending.delivery_count_of(slot))
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def waits(self, slot: cython.Py_ssize_t) -> cython.bint:
+        """Return whether no consumer works on a pending entry."""
+        pending: PendingEntries = self.pending
+        if pending.owner_of(slot) is None or pending.delivery_time_of(slot) == 0:
+            return True
+        return self.is_ordered() and pending.delivery_count_of(slot) == 0
 
     @cython.ccall
     def consumer(self, name: bytes) -> Consumer | None:

@@ -149,6 +149,11 @@ class EntryWalk:
         return True
 
     @cython.ccall
+    def rewind(self) -> cython.void:
+        """Move before the first piece of the entry again."""
+        self._read_header(self.at)
+
+    @cython.ccall
     def piece(self) -> bytes:
         """Return the text of the piece."""
         return mem.to_bytes(self.text, self.text_at, self.size)

@@ -22,10 +22,12 @@ import cython
 
 from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
+from headrace.streams.key_order import KeyOrder
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.pending_arena import PendingArena
 from headrace.streams.pending_index import PendingIndex
 from headrace.structures import footprint
+from headrace.visibility import Public
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
 UNOWNED = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
@@ -50,10 +52,12 @@ class PendingEntries:
     head: cython.Py_ssize_t
     last_unowned: cython.Py_ssize_t
     tail: cython.Py_ssize_t
+    order: Public[KeyOrder | None]  # it is told each change; None: the group has none
     insertion_hint: cython.Py_ssize_t  # the owned entry last linked out of order, or one beside it; -1: none
 
     def __init__(self) -> None:
         self.count = self.unowned = 0
+        self.order = None
         self.arena = PendingArena()
         self.memory = self.arena.memory
         self.by_id = PendingIndex(self.arena)
@@ -81,6 +85,8 @@ class PendingEntries:
         slot: cython.Py_ssize_t
         dropped: cython.Py_ssize_t = consumer.pending_count
         for slot in consumer.owned.slots():
+            if self.order is not None:
+                self.order.before_removal(slot)
             self._unlink(slot, True)
             self.by_id.remove(slot)
             self.arena.release(slot)
@@ -123,12 +129,16 @@ class PendingEntries:
             owner.owned.insert(slot, ms, seq)
             owner.pending_count += 1
         self._link_in_order(slot, owner is not None, time_ms)
+        if self.order is not None:
+            self.order.on_added(slot)
         return slot
 
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remove the entry; its slot may be reused."""
         owner: Consumer | None = self.owner_of(slot)
+        if self.order is not None:
+            self.order.before_removal(slot)
         self._unlink(slot, owner is not None)
         self.by_id.remove(slot)
         if owner is not None:
@@ -153,6 +163,8 @@ class PendingEntries:
         number: cython.Py_ssize_t = UNOWNED if owner is None else owner.number
         if owner is None:
             time_ms = 0
+        if self.order is not None:
+            self.order.before_change(slot)
         self._unlink(slot, was is not None)
         if owner is not was:
             if was is not None:
@@ -163,6 +175,8 @@ class PendingEntries:
                 owner.pending_count += 1
         self.arena.set_delivery(slot, number, time_ms, deliveries)
         self._link_in_order(slot, owner is not None, time_ms)
+        if self.order is not None:
+            self.order.after_change(slot)
 
     @cython.ccall
     def touch(
@@ -197,6 +211,11 @@ class PendingEntries:
     def owner_of(self, slot: cython.Py_ssize_t) -> Consumer | None:
         """Return its owner; None if it is unowned."""
         return self._consumer(self.arena.owner_of(slot))
+
+    @cython.ccall
+    def consumer_of_number(self, number: cython.Py_ssize_t) -> Consumer | None:
+        """Return the consumer of this number; None if there is none."""
+        return self.owners[number] if 0 < number < len(self.owners) else None
 
     # ---- by ID
 
@@ -316,6 +335,8 @@ class PendingEntries:
         consumer: Consumer | None
         self.arena.check()
         self.by_id.check()
+        if self.order is not None:
+            self.order.check()
         assert self.count == self.by_id.count == self.arena.live
         assert self.owners[0] is None
         assert sorted(self.free_numbers) == [i for i, c in enumerate(self.owners) if i > 0 and c is None]

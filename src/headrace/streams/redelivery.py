@@ -18,8 +18,8 @@ from heapq import heapify, heappop, heappush
 
 import cython
 
+from headrace.streams.lease import Lease
 from headrace.streams.pending import PendingEntries
-from headrace.streams.rules import GroupRules
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
 NEVER = cython.declare(cython.longlong, -1)
@@ -31,15 +31,15 @@ class DueEntries:
     """The due times of one group's pending entries. Times are Unix milliseconds."""
 
     pending: PendingEntries
-    lease_ms: cython.longlong
-    backoff_ms: tuple[int, ...]  # empty: there is no heap
+    lease: Lease
+    has_backoff: cython.bint  # without BACKOFF there is no heap
     heap: list[tuple[int, int, int]]  # (due, ms, seq)
     stale: cython.bint
 
-    def __init__(self, pending: PendingEntries, rules: GroupRules) -> None:
+    def __init__(self, pending: PendingEntries, lease: Lease) -> None:
         self.pending = pending
-        self.lease_ms = rules.lease_ms
-        self.backoff_ms = rules.backoff_ms
+        self.lease = lease
+        self.has_backoff = len(lease.backoff_ms) > 0
         self.heap = []
         self.stale = True
 
@@ -49,18 +49,12 @@ class DueEntries:
         delivered: cython.longlong = self.pending.delivery_time_of(slot)
         if delivered == 0 or self.pending.owner_of(slot) is None:
             return 0
-        due: cython.longlong = delivered + self.lease_ms
-        if not self.backoff_ms:
-            return due
-        last: cython.longlong = len(self.backoff_ms) - 1
-        index: cython.longlong = min(max(self.pending.delivery_count_of(slot) - 1, 0), last)
-        delay: cython.longlong = self.backoff_ms[index]
-        return due + delay
+        return self.lease.end(delivered, self.pending.delivery_count_of(slot))
 
     @cython.ccall
     def add(self, slot: cython.Py_ssize_t) -> cython.void:
         """Record that the entry was delivered, or skipped by a walk."""
-        if self.backoff_ms and not self.stale:
+        if self.has_backoff and not self.stale:
             heappush(self.heap, (self.due_of(slot), self.pending.ms_of(slot), self.pending.seq_of(slot)))
 
     @cython.ccall
@@ -75,7 +69,7 @@ class DueEntries:
         slot: cython.Py_ssize_t = self.pending.oldest()
         if slot < 0:
             return NEVER
-        if not self.backoff_ms or self.pending.owner_of(slot) is None:
+        if not self.has_backoff or self.pending.owner_of(slot) is None:
             return self.due_of(slot)
         return self.next_owned()
 
@@ -131,7 +125,7 @@ class DueWalk:
         """Return the next slot; -1 at the end. With BACKOFF the caller adds it to the due entries again."""
         pending: PendingEntries = self.due.pending
         slot: cython.Py_ssize_t = self.slot
-        in_order: cython.bint = not self.due.backoff_ms
+        in_order: cython.bint = not self.due.has_backoff
         if slot >= 0 and self.rest > 0 and (in_order or pending.owner_of(slot) is None):
             if self.due.due_of(slot) > self.now:
                 return NONE

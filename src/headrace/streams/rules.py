@@ -233,6 +233,15 @@ class GroupRules(Rules):
         lambda name: name,
         requires=("MAX-DELIVERIES",),
     )
+    ordered_by: bytes = _rule(
+        b"",
+        "ORDERED-BY",
+        "the name of a field",
+        "Entries with the same value of this field are processed one after the other, in stream order.",
+        _parse_name,
+        lambda name: name,
+        requires=("LEASE",),
+    )
     max_pending: int = _count("MAX-PENDING", "A consumer with so many pending entries receives no others.")
     consumer_ttl_ms: int = _milliseconds(
         "CONSUMER-TTL", "Remove a consumer that was not seen for so long; its entries are delivered again."

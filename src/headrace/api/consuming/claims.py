@@ -145,7 +145,8 @@ class Claims:
         for one in rest:
             left = max(0, one.due_ms - now) if one.state == WAITING else 0
             before = None if one.state == WAITING else max(0, one.times_delivered - 1)
-            requests.append(self._requests.release(one.raw_id, max(0, self._lease_ms - left), before))
+            idle = max(0, self._policy.released_idle_ms - left)
+            requests.append(self._requests.release(one.raw_id, idle, before))
 
         def on_replies(replies: Replies) -> None:
             for one in rest:

@@ -60,7 +60,8 @@ class Consumer(Generic[T]):
         concurrency: how many threads run() uses, or tasks in asyncio.
         ordered_by: a function of an entry that returns an order key. Entries with an equal key are handled
             one after the other in the order of the stream, also when one is retried. Then only one consumer
-            of the group may run, because others get their share of the entries regardless.
+            of the group may run, because others get their share of the entries regardless. The argument of
+            the same name of Group has no such limit, on a Headrace server.
 
     Attributes:
         counters: what it has done so far, see Counters.
@@ -114,13 +115,13 @@ class Consumer(Generic[T]):
             raise UsageError(f"{self!r} is running already: use concurrency= for more than one loop")
         group = self.group
         worker = Worker(
-            Requests(group.stream.key, group.key, encode_name(self.name)),
+            Requests(group.stream.key, group.key, encode_name(self.name), bool(group.policy.server_rules)),
             group.policy,
             group.backend.now_ms,
             batch=self._batch,
             block=self._block,
             concurrency=self.concurrency,
-            ordered_by=self._ordered_by,
+            ordered_by=self._ordered_by or key_of_rule(group.policy.ordered_by),
             codec=group.stream.codec,
             counters=self.counters,
         )
@@ -189,6 +190,21 @@ class Consumer(Generic[T]):
         """
         with ThreadDriver(self) as driver:
             driver.run(function, self.concurrency)
+
+
+def key_of_rule(field: bytes | None) -> Callable[[Delivery[Any]], Any] | None:
+    """Return a function that returns the order key of an entry for the rule ORDERED-BY; None without it."""
+    if field is None:
+        return None
+
+    def key(delivery: Delivery[Any]) -> Any:
+        flat = delivery.flat_fields
+        for name, value in zip(flat[::2], flat[1::2], strict=True):
+            if name == field:
+                return value
+        return delivery.id  # no other entry has it: it is not ordered
+
+    return key
 
 
 def generate_consumer_name() -> str:

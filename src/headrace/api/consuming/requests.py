@@ -10,24 +10,35 @@ from collections.abc import Iterable, Sequence
 
 Argv = Sequence[bytes]
 FIRST_ID = b"0-0"
+CLAIM_NOTHING = b"%d" % ((1 << 63) - 1)  # milliseconds
 
 
 class Requests:
     """Builds the requests of one consumer."""
 
-    __slots__ = ("_consumer_key", "_group_key", "_read_prefix", "consumer", "group", "stream")
+    __slots__ = (
+        "_consumer_key",
+        "_group_key",
+        "_read_options",
+        "_read_prefix",
+        "consumer",
+        "group",
+        "stream",
+    )
 
-    def __init__(self, stream: bytes, group: bytes, consumer: bytes) -> None:
+    def __init__(self, stream: bytes, group: bytes, consumer: bytes, server_redelivers: bool = False) -> None:
         self.stream = stream
         self.group = group
         self.consumer = consumer
         self._group_key = (stream, group)
         self._consumer_key = (stream, group, consumer)
         self._read_prefix = (b"XREADGROUP", b"GROUP", group, consumer, b"COUNT")
+        # With CLAIM, replies contain delivery counts; nothing has been idle for so long.
+        self._read_options = (b"CLAIM", CLAIM_NOTHING) if server_redelivers else ()
 
     def read_new(self, count: int) -> Argv:
         """Read new entries."""
-        return (*self._read_prefix, b"%d" % count, b"STREAMS", self.stream, b">")
+        return (*self._read_prefix, b"%d" % count, *self._read_options, b"STREAMS", self.stream, b">")
 
     def own_pending(self, after: bytes, count: int) -> Argv:
         """List the entries pending with this consumer after an ID."""
@@ -88,6 +99,10 @@ class Requests:
     def move_to_dead_letters(self, dead_letters: bytes, id: bytes, fields: Iterable[bytes]) -> list[Argv]:
         """Add a dead letter and acknowledge the entry; execute both as a transaction."""
         return [(b"XADD", dead_letters, b"*", *fields), self.acknowledge((id,))]
+
+    def set_rules(self, words: Iterable[bytes]) -> Argv:
+        """Set rules of the group."""
+        return (b"XGROUP", b"CFGSET", *self._group_key, *words)
 
     def create_group(self, start: bytes) -> Argv:
         """Create the group, and its stream if there is none."""

@@ -195,7 +195,7 @@ class Worker:
             taken = min(max(self._batch, CLAIM_COUNT_MIN), capacity)
             if self._own_pending_after is not None:
                 return self._list_own_pending(self._own_pending_after, taken)
-            if now >= self._next_claim_ms and not self._claimed_since_fetch:
+            if now >= self._next_claim_ms and not self._claimed_since_fetch and not self.policy.server_rules:
                 return self._claim_idle(taken, now)
             if not self._nothing_new:
                 return self._fetch(now, capacity)
@@ -208,7 +208,8 @@ class Worker:
         until = self._in_flight.next_due_ms()
         if capacity <= 0 or self._fetching:
             return self._idle(now, until)
-        until = self._next_claim_ms if until is None else min(until, self._next_claim_ms)
+        next_claim = now + self.policy.claim_interval_ms if self.policy.server_rules else self._next_claim_ms
+        until = next_claim if until is None else min(until, next_claim)
         if self._block_ms is not None and self._in_flight.running == 0:
             self._idle_since_ms = now if self._idle_since_ms is None else self._idle_since_ms
             over = self._idle_since_ms + self._block_ms
@@ -389,9 +390,15 @@ class Worker:
         now = self._clock()
         in_flight = self._in_flight
         entries = reply[0][1]
-        for key, flat in entries:
+        for key, flat, *counts in entries:
             if not in_flight.has(key):
-                in_flight.add(Delivery(key, flat, self._fetch_started_ms, self, self._codec), now)
+                delivery = Delivery(key, flat, self._fetch_started_ms, self, self._codec)
+                if counts:  # idle time, and deliveries before this one
+                    delivery.times_delivered = counts[1] + 1
+                in_flight.add(delivery, now)
+            elif counts and key in in_flight.by_id:
+                in_flight.by_id[key].renewed_ms = self._fetch_started_ms
+                in_flight.by_id[key].lost = False
         self._idle_since_ms = None
         if len(entries) >= self._batch:
             self._full_batch_ms = now
@@ -411,6 +418,8 @@ class Worker:
             rows = replies[0]
             self._fetching = False
             self._own_pending_after = rows[-1][0] if len(rows) == count else None
+            if self.policy.server_rules:  # the server delivers those that are due, or wait for others
+                rows = [row for row in rows if row[2] < self._lease_ms and row[3] > 0]
             found = [row[0] for row in rows if not self._in_flight.has(row[0])]
             for key in found:
                 self._schedule_claimed(key, self._clock())
@@ -474,6 +483,8 @@ class Worker:
                 one.renewed_ms = now
 
         restored = [self._requests.restore(one.raw_id, one.times_delivered) for one in kept]
+        if self.policy.server_rules:
+            restored.insert(0, self._requests.set_rules(self.policy.server_rules))
         return SendRequests(
             [self._requests.create_group(self.policy.recreate), *restored],
             on_replies,

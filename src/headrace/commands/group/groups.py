@@ -21,9 +21,10 @@ from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
-from headrace.errors import CommandError, GroupExists, KeyRequired, UnknownSubcommand
+from headrace.errors import CommandError, GroupExists, KeyRequired, UnknownSubcommand, to_text
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -31,8 +32,21 @@ from headrace.structures.stream_id import StreamId
 UNKNOWN = cython.declare(cython.longlong, -1)  # entries-read is unknown
 
 
+HANDED_OVER_AT_ONCE = cython.declare(cython.Py_ssize_t, 500)  # in one effect
+
+
 class EntriesReadNegative(CommandError):
     text = "ERR value for ENTRIESREAD must be positive or -1"
+
+
+class NoOtherConsumer(CommandError):
+    """The last consumer of a group with ORDERED-BY has pending entries."""
+
+    def __init__(self, name: bytes, count: int) -> None:
+        super().__init__(
+            f"ERR consumer '{to_text(name)}' has {count} pending entries, and the group no other consumer to"
+            " process them in order; acknowledge them or remove ORDERED-BY first"
+        )
 
 
 @cython.final
@@ -180,9 +194,48 @@ def run_delete_consumer(call: Call) -> None:
     if consumer is None:
         call.reply.integer(0)
         return
-    dropped: cython.Py_ssize_t = group.drop_consumer(consumer)
+    pending: cython.Py_ssize_t = consumer.pending_count
+    start: cython.Py_ssize_t = call.effects.position() if call.recording else 0
+    if pending > 0 and group.is_ordered() and not call.replayed():
+        _hand_over(call, group, consumer)
+    group.drop_consumer(consumer)
     group_changed(call, b"xgroup-delconsumer")
-    call.reply.integer(dropped)
+    if call.recording:
+        call.effects.make_atomic(start)
+    call.reply.integer(pending)
+
+
+@cython.cfunc
+def _hand_over(call: Call, group: Group, consumer: Consumer) -> cython.void:
+    """ORDERED-BY: let the entries of a consumer that is removed wait for others, as another one's."""
+    pending: PendingEntries = group.pending
+    stream: Stream | None = call.database.stream(call.argv[2])
+    other: Consumer | None = None
+    candidate: Consumer
+    for candidate in group.consumers():
+        if candidate is not consumer and (other is None or candidate.seen_ms > other.seen_ms):
+            other = candidate
+    if other is None:
+        raise NoOtherConsumer(consumer.name, consumer.pending_count)
+    assert stream is not None
+    words: list[bytes] = []
+    slot: cython.Py_ssize_t
+    for slot in consumer.owned.slots():
+        if stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
+            words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
+            pending.assign(slot, other, 0, pending.delivery_count_of(slot))
+        if call.recording and words and len(words) % HANDED_OVER_AT_ONCE == 0:
+            _record_hand_over(call, group, other, words)
+            words = []
+    if call.recording and words:
+        _record_hand_over(call, group, other, words)
+    call.database.signal_ready(call.argv[2])
+
+
+@cython.cfunc
+def _record_hand_over(call: Call, group: Group, other: Consumer, words: list[bytes]) -> cython.void:
+    claim: list[bytes] = [b"XCLAIM", call.argv[2], group.name, other.name, b"0", *words]
+    call.record([*claim, b"TIME", b"0", b"FORCE", b"JUSTID"])
 
 
 SUBCOMMANDS = [

@@ -12,6 +12,7 @@ import cython
 import headrace
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
+from headrace.streams.stream import Stream
 
 Fields = list[tuple[str, object]]
 
@@ -144,7 +145,12 @@ def keyspace(call: Call) -> Fields:
     return fields
 
 
-# In the order shown: name, title, function, shown by default.
+def waiting_entries(stream: Stream) -> int:
+    """Return how many entries wait for others of their key, by the rule ORDERED-BY."""
+    orders = [group.pending.order for group in stream.groups()]
+    return sum(order.waiting for order in orders if order is not None)
+
+
 def rule_figures(call: Call) -> Fields:
     """Return what the rules of the present streams have done; nothing without rules."""
     found = list(call.keyspace.rules.streams.values())
@@ -156,10 +162,12 @@ def rule_figures(call: Call) -> Fields:
         ("rules_removed_entries", sum(one.removed for one in found)),
         ("rules_dead_letters", sum(one.dead_letters for one in found)),
         ("rules_rejected_entries", sum(one.rejected for one in found)),
+        ("rules_waiting_entries", sum(waiting_entries(one.stream) for one in found)),
         ("scheduled_entries", sum(one.stream.length for one in found if one.schedule is not None)),
     ]
 
 
+# In the order shown: name, title, function, shown by default.
 SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
     ("server", "Server", server, True),
     ("clients", "Clients", clients, True),

@@ -1,0 +1,226 @@
+"""XREADGROUP on a group with ORDERED-BY: which entries a consumer receives, and which wait.
+
+    1. queues that are due: all their entries, from the first one on
+    2. waiting entries of the queues that the consumer holds
+    3. new entries; those of a value that another consumer holds become pending, and wait
+
+A new entry that waits is pending with delivery count 0. One that was delivered before, and waits because its
+queue has moved to another consumer, keeps its count and has the delivery time 0.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.group import members, stream_reply
+from headrace.commands.group.stream_reply import StreamReply
+from headrace.commands.stream.entry_lookup import EntryLookup
+from headrace.streams import delivery
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.key_order import KeyOrder
+from headrace.streams.key_queue import KeyQueue
+from headrace.streams.node_walk import EntryWalk
+from headrace.streams.pending import PendingEntries
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+READ_MAX = cython.declare(cython.int, 1000)  # pending entries whose values one read looks up
+WAITING_MAX = cython.declare(cython.int, 300)  # new entries that one read lets wait: about a millisecond
+NOT_DELIVERED_MAX = cython.declare(cython.int, 300)  # entries that one read removes or gives up
+RETRY_MS = cython.declare(cython.longlong, 1000)
+
+
+@cython.ccall
+def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cython.void:
+    """Look up the values of pending entries that the order does not know yet, a limited number."""
+    lookup: EntryLookup = EntryLookup(stream)
+    entry: StreamIterator | None
+    slot: cython.Py_ssize_t = pending.from_id(order.unread_ms, order.unread_seq)
+    visits: cython.int = 0
+    while slot >= 0 and visits < READ_MAX:
+        if order.queue_at(slot) is None:
+            entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
+            order.put(slot, None if entry is None else _value(entry, order.field))
+        slot = pending.after(slot)
+        visits += 1
+    order.is_read = slot < 0
+    if slot >= 0:
+        order.unread_ms = pending.ms_of(slot)
+        order.unread_seq = pending.seq_of(slot)
+
+
+@cython.cfunc
+def _value(entry: StreamIterator, field: bytes) -> bytes | None:
+    """Return the value of the field in the iterator's entry; None if the entry does not have it."""
+    walk: EntryWalk | None = entry.walk
+    value: bytes | None = None
+    found: cython.bint = False
+    assert walk is not None
+    while not found and walk.next_piece():
+        found = walk.size == len(field) and walk.piece() == field
+        walk.next_piece()
+    if found:
+        value = walk.piece()
+    walk.rewind()
+    return value
+
+
+@cython.cfunc
+def write(reply: StreamReply, order: KeyOrder) -> cython.void:
+    """Write the entries that the consumer receives, and make them its own."""
+    now: cython.longlong = reply.call.now
+    pending: PendingEntries = reply.group.pending
+    queue: KeyQueue | None
+    order.is_behind = order.has_news = False
+    if not order.is_read:
+        read_values(order, pending, reply.stream)
+    if not order.is_read:
+        order.is_behind = True
+    else:
+        rest: cython.int = NOT_DELIVERED_MAX
+        lookup: EntryLookup = EntryLookup(reply.stream)
+        while rest > 0 and reply.may_have_more():
+            queue = order.next_queue(now)
+            if queue is None:
+                break
+            rest -= _take(reply, order, queue, lookup)
+        while rest > 0 and reply.may_have_more():
+            queue = order.next_assigned(reply.consumer.number, now)
+            if queue is None:
+                break
+            rest -= _write_waiting(reply, order, queue, lookup, rest)
+        if rest <= 0:
+            order.is_behind = True
+        elif reply.may_have_more():
+            _write_new(reply, order)
+    if order.is_behind:
+        reply.call.keyspace.rules.continue_later(reply.stream)
+
+
+@cython.cfunc
+def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLookup) -> cython.int:
+    """Write the entries of a queue that is due; return how many were removed or given up."""
+    slots: list[int] = order.take(queue)
+    given_up: list[int] = []
+    pending: PendingEntries = reply.group.pending
+    slot: cython.Py_ssize_t
+    waiting: cython.Py_ssize_t
+    outcome: cython.int
+    lost: cython.int = 0
+    done: cython.Py_ssize_t = 0
+    while lost < NOT_DELIVERED_MAX and reply.may_have_more():
+        slot = waiting = order.first_waiting(queue)
+        if done < len(slots) and (waiting < 0 or _is_before(pending, slots[done], waiting)):
+            slot = slots[done]
+            done += 1
+        if slot < 0:
+            break
+        outcome = reply.redeliver(slot, lookup)
+        if outcome == stream_reply.GIVEN_UP and slot == waiting:
+            order.pass_over(queue)
+        elif outcome == stream_reply.GIVEN_UP:
+            given_up.append(slot)
+        if outcome != stream_reply.REDELIVERED:
+            lost += 1
+    for slot in reversed(slots[done:]):  # they move with the queue, and wait
+        pending.assign(slot, reply.consumer, 0, pending.delivery_count_of(slot))
+        reply.call.keyspace.changes += 1
+        if reply.call.recording:
+            reply.record(slot)
+    order.give_back(queue, given_up, reply.call.now + RETRY_MS)
+    return lost
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _is_before(pending: PendingEntries, slot: cython.Py_ssize_t, other: cython.Py_ssize_t) -> cython.bint:
+    """Return whether the ID of one pending entry is lower than that of another."""
+    return stream_id.before(
+        pending.ms_of(slot), pending.seq_of(slot), pending.ms_of(other), pending.seq_of(other)
+    )
+
+
+@cython.cfunc
+def _write_waiting(
+    reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLookup, rest: cython.int
+) -> cython.int:
+    """Write waiting entries of a queue; return how many were removed or given up, at most `rest`."""
+    slot: cython.Py_ssize_t
+    outcome: cython.int
+    lost: cython.int = 0
+    while lost < rest and reply.may_have_more():
+        slot = order.first_waiting(queue)
+        if slot < 0:
+            break
+        outcome = reply.redeliver(slot, lookup)
+        if outcome == stream_reply.GIVEN_UP:
+            order.pass_over(queue)
+        if outcome != stream_reply.REDELIVERED:
+            lost += 1
+    return lost
+
+
+@cython.cfunc
+def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
+    """Write and deliver new entries; let those wait whose value another consumer holds."""
+    call: Call = reply.call
+    group: Group = reply.group
+    stream: Stream = reply.stream
+    ms: cython.ulonglong = group.last_ms
+    seq: cython.ulonglong = group.last_seq
+    if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
+        return
+    if seq == U64_MAX:
+        ms += 1
+        seq = 0
+    else:
+        seq += 1
+    entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
+    waiting: cython.int = 0
+    passed: cython.bint = False
+    while reply.may_have_more():
+        if waiting == WAITING_MAX:
+            order.is_behind = True
+            break
+        if not entry.next():
+            break
+        passed = True
+        if not _deliver_new(reply, order, entry):
+            waiting += 1
+    if waiting > 0:
+        call.keyspace.changes += 1
+        call.database.signal_ready(reply.key)  # the holders may be blocked
+    if passed and call.recording:
+        members.record_last_id(call, reply.key, group)
+
+
+@cython.cfunc
+def _deliver_new(reply: StreamReply, order: KeyOrder, entry: StreamIterator) -> cython.bint:
+    """Deliver the new entry to the consumer, or let it wait and return False."""
+    group: Group = reply.group
+    pending: PendingEntries = group.pending
+    slot: cython.Py_ssize_t = pending.find(entry.ms, entry.seq)  # pending already, if XGROUP SETID went back
+    value: bytes | None = _value(entry, order.field)
+    queue: KeyQueue | None = order.queue_at(slot) if slot >= 0 else order.queue_of(value)
+    owner: Consumer | None
+    if slot < 0:
+        order.announce(value)
+    if queue is None or order.may_follow(queue, reply.consumer.number, reply.call.now):
+        reply.write_entry(entry, 0, 0)
+        slot = delivery.deliver(
+            reply.stream, group, reply.consumer, entry.ms, entry.seq, reply.call.now, True
+        )
+        reply.delivered += 1
+    else:
+        delivery.advance(reply.stream, group, entry.ms, entry.seq)
+        if slot >= 0:
+            return False
+        owner = pending.consumer_of_number(queue.holder)
+        slot = pending.add(entry.ms, entry.seq, owner or reply.consumer, reply.call.now, 0)
+    if reply.call.recording:
+        reply.record(slot)
+    return not group.waits(slot)

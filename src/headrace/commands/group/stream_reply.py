@@ -1,0 +1,300 @@
+"""The reply to XREADGROUP for one stream: what one consumer of one group gets."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.group import members
+from headrace.commands.stream import entries
+from headrace.commands.stream.entry_lookup import EntryLookup
+from headrace.commands.stream.read_options import ReplyBudget
+from headrace.resp.writer import ReplyWriter
+from headrace.streams import delivery
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.key_order import KeyOrder
+from headrace.streams.pending import PendingEntries
+from headrace.streams.redelivery import DueEntries, DueWalk
+from headrace.streams.rules import GroupRules
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+
+REDELIVERED = cython.declare(cython.int, 0)
+REMOVED = cython.declare(cython.int, 1)
+GIVEN_UP = cython.declare(cython.int, 2)
+
+
+@cython.final
+@cython.freelist(8)
+@cython.cclass
+class StreamReply:
+    """One stream's part of the reply: the entries that one consumer of one group gets."""
+
+    call: Call
+    key: bytes
+    stream: Stream
+    group: Group
+    consumer: Consumer
+    budget: ReplyBudget
+    limit: cython.longlong  # maximum number of entries
+    pending_max: cython.longlong  # of the consumer, by the rule MAX-PENDING
+    order: KeyOrder | None  # with the rule ORDERED-BY
+    claiming: cython.bint  # the request has the option CLAIM
+    found: cython.longlong  # entries written
+    delivered: cython.longlong  # entries that became the consumer's
+
+    def __init__(
+        self, call: Call, key: bytes, stream: Stream, group: Group, consumer: Consumer, budget: ReplyBudget
+    ) -> None:
+        self.call = call
+        self.key = key
+        self.stream = stream
+        self.group = group
+        self.consumer = consumer
+        self.budget = budget
+        self.limit = budget.stream_limit()
+        self.pending_max = I64_MAX
+        self.order = None
+        self.claiming = False
+        self.found = 0
+        self.delivered = 0
+
+    @cython.cfunc
+    def write_history(self, after: StreamId) -> cython.void:
+        """Write the consumer's pending entries above the ID; an entry no longer in the stream as null.
+
+        With ORDERED-BY it has no entries that wait for others of the same value.
+        """
+        reply: ReplyWriter = self.call.reply
+        pending: PendingEntries = self.group.pending
+        first: StreamId = after.successor()
+        slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
+        following: cython.Py_ssize_t
+        lookup: EntryLookup = EntryLookup(self.stream)
+        entry: StreamIterator | None
+        redeliveries: RedeliveryLog = RedeliveryLog(self)
+        ordered: cython.bint = self.group.is_ordered()
+        while slot >= 0 and self.found < self.limit and not self.budget.is_full():
+            following = pending.of_consumer_after(self.consumer, slot)
+            if ordered and self.group.waits(slot):
+                slot = following
+                continue
+            entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
+            if entry is not None:
+                entries.write_entry(reply, entry)
+                pending.touch(
+                    slot, self.call.now, members.saturating_increment(pending.delivery_count_of(slot))
+                )
+                if self.call.recording:
+                    redeliveries.add(slot)
+            else:
+                reply.array(2)
+                reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+                reply.null_array()
+            self.count_entry()
+            slot = following
+        redeliveries.flush()
+
+    @cython.cfunc
+    def write_claimed(self, min_idle: cython.longlong) -> cython.void:
+        """Write and claim entries that were pending for long, oldest first; deleted ones stay pending."""
+        call: Call = self.call
+        pending: PendingEntries = self.group.pending
+        slot: cython.Py_ssize_t = pending.oldest()
+        following: cython.Py_ssize_t
+        rest: cython.Py_ssize_t = pending.count  # claimed entries move to the end, and are not met again
+        idle: cython.longlong
+        lookup: EntryLookup = EntryLookup(self.stream)
+        entry: StreamIterator | None
+        last: bytes = stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.recording else b""
+        ordered: cython.bint = self.group.is_ordered()
+        while rest > 0 and slot >= 0 and self.found < self.limit and not self.budget.is_full():
+            idle = max(0, call.now - pending.delivery_time_of(slot))
+            if idle < min_idle:
+                break
+            following = pending.newer(slot)
+            if ordered and self.group.waits(slot):
+                slot = following
+                continue
+            entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
+            if entry is not None:
+                self.write_entry(entry, idle, pending.delivery_count_of(slot))
+                pending.assign(
+                    slot,
+                    self.consumer,
+                    call.now,
+                    members.saturating_increment(pending.delivery_count_of(slot)),
+                )
+                self.consumer.active_ms = call.now
+                if call.recording:
+                    members.record_claim(
+                        call, self.key, self.group, slot, stream_id.text_of(entry.ms, entry.seq), last
+                    )
+                self.delivered += 1
+            slot = following
+            rest -= 1
+
+    @cython.cfunc
+    def apply_rules(self, rules: GroupRules, noack: cython.bint) -> cython.void:
+        """Apply MAX-PENDING: the consumer gets no more entries than it may have pending."""
+        if rules.max_pending:
+            self.pending_max = rules.max_pending
+        if rules.ordered_by and not noack:
+            self.order = self.group.key_order()
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def may_have_more(self) -> cython.bint:
+        """Return whether limits permit another entry."""
+        held: cython.longlong = self.consumer.pending_count
+        if self.order is not None:
+            held = self.order.in_hand_of(self.consumer.number)
+        return self.found < self.limit and held < self.pending_max and not self.budget.is_full()
+
+    @cython.cfunc
+    def write_due(self, due: DueEntries) -> cython.void:
+        """Write and claim the entries whose lease has ended, the earliest first."""
+        lookup: EntryLookup = EntryLookup(self.stream)
+        walk: DueWalk = DueWalk(due, self.call.now)
+        while self.may_have_more():
+            slot: cython.Py_ssize_t = walk.next()
+            if slot < 0:
+                break
+            if self.redeliver(slot, lookup) == REDELIVERED:
+                due.add(slot)
+
+    @cython.cfunc
+    def redeliver(self, slot: cython.Py_ssize_t, lookup: EntryLookup) -> cython.int:
+        """Write a pending entry and make it the consumer's, if it may be delivered again.
+
+        Returns REDELIVERED; REMOVED, if the entry is deleted from the stream: it is acknowledged; or
+        GIVEN_UP, if it was delivered often enough: the engine will move it to the dead letters.
+        """
+        call: Call = self.call
+        group: Group = self.group
+        pending: PendingEntries = group.pending
+        ms: cython.ulonglong = pending.ms_of(slot)
+        seq: cython.ulonglong = pending.seq_of(slot)
+        entry: StreamIterator | None = lookup.find(ms, seq)
+        if entry is None:
+            pending.remove(slot)
+            call.keyspace.changes += 1
+            call.record([b"XACK", self.key, group.name, stream_id.text_of(ms, seq)])
+            return REMOVED
+        deliveries: cython.longlong = pending.delivery_count_of(slot)
+        rules: GroupRules | None = group.rules
+        if rules is not None and rules.max_deliveries and deliveries >= rules.max_deliveries:
+            call.keyspace.rules.give_up(self.stream, group.name, ms, seq)
+            return GIVEN_UP
+        self.write_entry(entry, max(0, call.now - pending.delivery_time_of(slot)), deliveries)
+        pending.assign(slot, self.consumer, call.now, members.saturating_increment(deliveries))
+        self.consumer.active_ms = call.now
+        if call.recording:
+            self.record(slot)
+        self.delivered += 1
+        return REDELIVERED
+
+    @cython.cfunc
+    def record(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Record the state of a pending entry."""
+        group: Group = self.group
+        word: bytes = stream_id.text_of(group.pending.ms_of(slot), group.pending.seq_of(slot))
+        last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
+        members.record_claim(self.call, self.key, group, slot, word, last)
+
+    @cython.cfunc
+    def write_new(self, noack: cython.bint) -> cython.void:
+        """Write and deliver the entries above the group's last ID."""
+        call: Call = self.call
+        group: Group = self.group
+        stream: Stream = self.stream
+        before: cython.longlong = self.found
+        ms: cython.ulonglong = group.last_ms
+        seq: cython.ulonglong = group.last_seq
+        slot: cython.Py_ssize_t
+        word: bytes
+        if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
+            return  # the usual case of a client that polls
+        last: bytes = stream_id.text_of(ms, seq) if call.recording else b""
+        if seq == U64_MAX:
+            ms += 1
+            seq = 0
+        else:
+            seq += 1
+        entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
+        most: cython.longlong = self.limit
+        if self.pending_max < I64_MAX and not noack:
+            most = min(most, before + max(self.pending_max - self.consumer.pending_count, 0))
+        due: DueEntries | None = None if noack else group.redeliveries
+        while self.found < most and not self.budget.is_full() and entry.next():
+            self.write_entry(entry, 0, 0)
+            slot = delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
+            if call.recording and not noack:
+                word = stream_id.text_of(entry.ms, entry.seq)
+                members.record_claim(call, self.key, group, slot, word, last)
+            if due is not None:
+                due.add(slot)
+            self.delivered += 1
+        if call.recording and self.found > before:
+            members.record_last_id(call, self.key, group)
+
+    @cython.cfunc
+    def write_entry(
+        self, entry: StreamIterator, idle: cython.longlong, deliveries: cython.longlong
+    ) -> cython.void:
+        """Write an entry; with CLAIM also its idle time and its delivery count before this delivery."""
+        reply: ReplyWriter = self.call.reply
+        if self.claiming:
+            reply.array(4)
+            entries.write_parts(reply, entry)
+            reply.integer(idle)
+            reply.integer(deliveries)
+        else:
+            entries.write_entry(reply, entry)
+        self.count_entry()
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def count_entry(self) -> cython.void:
+        """Count an entry that was written."""
+        self.found += 1
+        self.budget.count_entry()
+
+
+@cython.final
+@cython.cclass
+class RedeliveryLog:
+    """Effects of reading history: one for each run of entries with the same delivery count."""
+
+    stream_reply: StreamReply
+    slot: cython.Py_ssize_t  # the last entry of the run
+    ids: list[bytes]
+
+    def __init__(self, stream_reply: StreamReply) -> None:
+        self.stream_reply = stream_reply
+        self.slot = -1
+        self.ids = []
+
+    @cython.cfunc
+    def add(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Add the entry of the slot, which was delivered again."""
+        pending: PendingEntries = self.stream_reply.group.pending
+        if self.ids and pending.delivery_count_of(slot) != pending.delivery_count_of(self.slot):
+            self.flush()
+        self.slot = slot
+        self.ids.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
+
+    @cython.cfunc
+    def flush(self) -> cython.void:
+        """Record the run."""
+        if self.ids:
+            members.record_redelivery(
+                self.stream_reply.call, self.stream_reply.key, self.stream_reply.group, self.slot, self.ids
+            )
+            self.ids = []

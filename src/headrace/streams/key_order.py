@@ -1,0 +1,487 @@
+"""ORDERED-BY: the pending entries of a group by the value of a field, and who may process them.
+
+    value       holder    delivered     waiting
+    "ann"       c1        1-0  4-0      9-0  12-0       c1 gets 9-0 and 12-0 with its next reads
+    "bob"       none                    7-0             any consumer gets 7-0
+    (no field)  c2        5-0                           an entry without the field has a queue of its own
+
+An entry waits if its delivery count or its delivery time is 0, or if it has no owner: no consumer has it.
+While entries of a value are delivered, only their owner, the holder, receives more of them. A queue is due
+when the leases of all its delivered entries have ended, or when only waiting ones are left; then any consumer
+takes the queue, from its first entry on. When one lease has ended and another has not, no consumer receives
+more entries of this value. So a queue with a failed entry becomes due soon, and no two consumers process a
+value within their leases.
+
+    checks     142 -> [ queue, queue ]      150 -> [ queue ]       by tenth of a second: when to look whether
+                                                                   a queue is due; leases may be renewed till
+                                                                   then
+    opened     the rest of the last bucket whose time has come
+    soon       a heap of (time, number, queue), for buckets that are opened already
+    free       queues with waiting entries only
+
+All of it follows from the pending entries and the fields of the entries, so nothing of it is stored.
+PendingEntries reports each change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import Any
+
+import cython
+
+from headrace.streams.key_queue import KeyQueue
+from headrace.streams.lease import Lease
+from headrace.streams.pending_arena import PendingArena
+from headrace.streams.pending_index import PendingIndex
+from headrace.visibility import Public
+
+NONE = cython.declare(cython.Py_ssize_t, -1)
+NEVER = cython.declare(cython.longlong, -1)
+NO_HOLDER = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
+SEVERAL = cython.declare(cython.Py_ssize_t, -1)
+BUCKET_MS = cython.declare(cython.longlong, 100)
+RECHECKED_MAX = cython.declare(cython.Py_ssize_t, 32)  # delivered entries
+VISITS_MAX = cython.declare(cython.int, 1000)  # queues that one call looks at
+CONSUMED_MAX = cython.declare(cython.Py_ssize_t, 1024)  # words of `waiting` that are kept without use
+
+
+@cython.final
+@cython.cclass
+class KeyOrder:
+    """The queues of a group with ORDERED-BY. Consumers are given by their numbers, which are not 0."""
+
+    arena: PendingArena
+    by_id: PendingIndex
+    lease: Lease
+    field: bytes
+    queues: dict[bytes, KeyQueue]  # by value
+    by_slot: list[KeyQueue | None]  # None: free, or the value was not read yet
+    in_hand: list[int]  # by consumer: the number of its delivered entries
+    waiting: Public[cython.longlong]  # the number of waiting entries
+    assigned: dict[int, dict[KeyQueue, bool]]  # by holder: queues with waiting entries
+    free: deque[KeyQueue]
+    checks: dict[int, list[KeyQueue]]
+    numbers: list[int]  # a heap of the keys of checks
+    opened: list[KeyQueue]
+    opened_number: cython.longlong
+    soon: list[tuple[int, int, KeyQueue]]
+    serial: cython.longlong
+    # Values to be read: of the entries from this ID on.
+    is_read: Public[cython.bint]
+    unread_ms: Public[cython.ulonglong]
+    unread_seq: Public[cython.ulonglong]
+    is_behind: Public[cython.bint]  # a read has left entries that it might have delivered
+    has_news: Public[cython.bint]  # a consumer may receive waiting entries that it could not receive before
+    # The value of the entry that is added next.
+    next_value: bytes | None
+    next_is_known: cython.bint
+
+    def __init__(self, arena: PendingArena, by_id: PendingIndex, lease: Lease, field: bytes) -> None:
+        self.arena = arena
+        self.by_id = by_id
+        self.lease = lease
+        self.field = field
+        self.queues = {}
+        self.by_slot = []
+        self.in_hand = []
+        self.waiting = 0
+        self.assigned = {}
+        self.free = deque()
+        self.checks = {}
+        self.numbers = []
+        self.opened = []
+        self.opened_number = NEVER
+        self.soon = []
+        self.serial = 0
+        self.is_read = by_id.count == 0
+        self.unread_ms = self.unread_seq = 0
+        self.is_behind = self.has_news = False
+        self.next_value = None
+        self.next_is_known = False
+
+    # Changes of pending entries.
+
+    @cython.ccall
+    def announce(self, value: bytes | None) -> cython.void:
+        """State the value of the entry that is added next; None: it does not have the field."""
+        self.next_value = value
+        self.next_is_known = True
+
+    @cython.cfunc
+    def on_added(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Note a new pending entry."""
+        ms: cython.ulonglong = self.arena.ms_of(slot)
+        seq: cython.ulonglong = self.arena.seq_of(slot)
+        if self.next_is_known:
+            self.next_is_known = False
+            self.put(slot, self.next_value)
+        elif self.is_read or (ms, seq) < (self.unread_ms, self.unread_seq):
+            self.is_read = False
+            self.unread_ms = ms
+            self.unread_seq = seq
+
+    @cython.ccall
+    def put(self, slot: cython.Py_ssize_t, value: bytes | None) -> cython.void:
+        """Add a pending entry with this value; None: it does not have the field."""
+        queue: KeyQueue | None = None if value is None else self.queues.get(value)
+        if queue is None:
+            queue = KeyQueue(value)
+            if value is not None:
+                self.queues[value] = queue
+        while len(self.by_slot) <= slot:
+            self.by_slot.append(None)
+        self.by_slot[slot] = queue
+        queue.count += 1
+        self._enter(queue, slot)
+
+    @cython.ccall
+    def queue_at(self, slot: cython.Py_ssize_t) -> KeyQueue | None:
+        """Return the queue of a pending entry; None if its value was not read yet."""
+        return self.by_slot[slot] if slot < len(self.by_slot) else None
+
+    @cython.cfunc
+    def before_change(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Note that owner, time or count of the entry will change."""
+        queue: KeyQueue | None = self.queue_at(slot)
+        if queue is not None:
+            self._leave(queue, slot)
+
+    @cython.cfunc
+    def after_change(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Note that owner, time or count of the entry have changed."""
+        queue: KeyQueue | None = self.queue_at(slot)
+        if queue is not None:
+            self._enter(queue, slot)
+            self._check_earlier(queue)
+
+    @cython.cfunc
+    def before_removal(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Note that the entry will be removed."""
+        queue: KeyQueue | None = self.queue_at(slot)
+        if queue is None:
+            return
+        self._leave(queue, slot)
+        self.by_slot[slot] = None
+        queue.count -= 1
+        if queue.count == 0:
+            if queue.value is not None:
+                del self.queues[queue.value]
+        elif queue.holder != NO_HOLDER:
+            self._check_earlier(queue)
+        elif self.first_waiting(queue) >= 0:
+            self._set_free(queue)
+
+    @cython.cfunc
+    def _enter(self, queue: KeyQueue, slot: cython.Py_ssize_t) -> cython.void:
+        """Add the entry to its queue, by its owner and time."""
+        owner: cython.Py_ssize_t = self.arena.owner_of(slot)
+        if self._waits(slot):
+            self.waiting += 1
+            queue.add_waiting(self.arena.ms_of(slot), self.arena.seq_of(slot))
+            self._offer(queue)
+            return
+        while len(self.in_hand) <= owner:
+            self.in_hand.append(0)
+        self.in_hand[owner] += 1
+        end: cython.longlong = self._end_of(slot)
+        if queue.one < 0:
+            queue.holder = owner
+            queue.expires_ms = end
+        else:
+            if queue.holder != owner:
+                queue.holder = SEVERAL
+            queue.expires_ms = min(queue.expires_ms, end)
+        queue.add_delivered(slot)
+        if queue.check_ms < 0:
+            self._plan(queue, self._due_of(queue))
+        if queue.waiting is not None:
+            self._offer(queue)
+
+    @cython.cfunc
+    def _leave(self, queue: KeyQueue, slot: cython.Py_ssize_t) -> cython.void:
+        """Remove the entry from its queue. In `waiting` it is left, and will be skipped."""
+        if self._waits(slot):
+            self.waiting -= 1
+            return
+        self.in_hand[self.arena.owner_of(slot)] -= 1
+        queue.drop_delivered(slot)
+        if queue.one < 0:
+            queue.holder = NO_HOLDER
+        elif queue.holder == SEVERAL:
+            owners: set[int] = {self.arena.owner_of(other) for other in queue.delivered()}
+            queue.holder = owners.pop() if len(owners) == 1 else SEVERAL
+        if queue.waiting is not None and queue.holder != NO_HOLDER:
+            self._offer(queue)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _waits(self, slot: cython.Py_ssize_t) -> cython.bint:
+        if self.arena.owner_of(slot) == NO_HOLDER or self.arena.delivery_time_of(slot) == 0:
+            return True
+        return self.arena.delivery_count_of(slot) == 0
+
+    @cython.cfunc
+    def _offer(self, queue: KeyQueue) -> cython.void:
+        """Let the holder find the queue, or all consumers if there is none."""
+        self.has_news = True
+        if queue.holder == NO_HOLDER:
+            self._set_free(queue)
+        elif queue.holder != SEVERAL:
+            queues: dict[KeyQueue, bool] | None = self.assigned.get(queue.holder)
+            if queues is None:
+                queues = self.assigned[queue.holder] = {}
+            queues[queue] = True
+
+    @cython.cfunc
+    def _set_free(self, queue: KeyQueue) -> cython.void:
+        if not queue.is_free:
+            queue.is_free = True
+            self.free.append(queue)
+
+    # Times.
+
+    @cython.cfunc
+    def _end_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+        """Return when the lease of a delivered entry ends."""
+        return self.lease.end(self.arena.delivery_time_of(slot), self.arena.delivery_count_of(slot))
+
+    @cython.cfunc
+    def _due_of(self, queue: KeyQueue) -> cython.longlong:
+        """Return when the last lease of the delivered entries ends; -1 if there are none."""
+        due: cython.longlong = NEVER
+        slot: cython.Py_ssize_t
+        for slot in queue.delivered():
+            due = max(due, self._end_of(slot))
+        return due
+
+    @cython.cfunc
+    def _plan(self, queue: KeyQueue, at: cython.longlong) -> cython.void:
+        """Plan the only check of a queue."""
+        number: cython.longlong = at // BUCKET_MS
+        queue.check_ms = at
+        if number <= self.opened_number:
+            self.serial += 1
+            heappush(self.soon, (at, self.serial, queue))
+            return
+        bucket: list[KeyQueue] | None = self.checks.get(number)
+        if bucket is None:
+            bucket = self.checks[number] = []
+            heappush(self.numbers, number)
+        bucket.append(queue)
+
+    @cython.cfunc
+    def _check_earlier(self, queue: KeyQueue) -> cython.void:
+        """Plan the check earlier if a change permits that. In a long queue it stays, for lack of time."""
+        if queue.more is not None and len(queue.more) > RECHECKED_MAX:
+            return
+        due: cython.longlong = self._due_of(queue)
+        if 0 <= due < queue.check_ms:
+            self._plan(queue, due)
+
+    @cython.cfunc
+    def _open_bucket(self, now: cython.longlong) -> cython.void:
+        """Open the next bucket whose time has come, if there is one."""
+        if self.numbers and self.numbers[0] * BUCKET_MS <= now:
+            self.opened_number = heappop(self.numbers)
+            self.opened = self.checks.pop(self.opened_number)
+            self.opened.reverse()
+
+    @cython.cfunc
+    def _next_soon(self, now: cython.longlong) -> KeyQueue | None:
+        queue: KeyQueue
+        while self.soon and self.soon[0][0] <= now:
+            item = heappop(self.soon)
+            queue = item[2]
+            if queue.check_ms == item[0]:
+                return queue
+        return None
+
+    @cython.ccall
+    def next_due(self) -> cython.longlong:
+        """Return a time at which next_queue() may find one, not after its due time; -1 for none."""
+        if self.free or self.opened:
+            return 0
+        due: cython.longlong = NEVER
+        if self.numbers:
+            due = self.numbers[0] * BUCKET_MS
+        if self.soon and (due < 0 or self.soon[0][0] < due):
+            due = self.soon[0][0]
+        return due
+
+    # Reading.
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def in_hand_of(self, consumer: cython.Py_ssize_t) -> cython.longlong:
+        """Return how many delivered entries the consumer has."""
+        return self.in_hand[consumer] if consumer < len(self.in_hand) else 0
+
+    @cython.ccall
+    def next_queue(self, now: cython.longlong) -> KeyQueue | None:
+        """Return a queue that any consumer may take now; None for none, or after many steps."""
+        queue: KeyQueue | None
+        due: cython.longlong
+        _visits: cython.int
+        for _visits in range(VISITS_MAX):
+            if self.free:
+                queue = self.free.popleft()
+                queue.is_free = False
+                if queue.holder == NO_HOLDER and self.first_waiting(queue) >= 0:
+                    return queue
+                continue
+            if not self.opened:
+                self._open_bucket(now)
+            if self.opened:
+                queue = self.opened.pop()
+                if queue.check_ms // BUCKET_MS != self.opened_number:
+                    continue
+            else:
+                queue = self._next_soon(now)
+                if queue is None:
+                    return None
+            due = self._due_of(queue)
+            if due > now:
+                self._plan(queue, due)
+                continue
+            queue.check_ms = NEVER
+            if due >= 0:
+                return queue
+        self.is_behind = True
+        return None
+
+    @cython.ccall
+    def take(self, queue: KeyQueue) -> list[Any]:
+        """Take all delivered entries out of a queue from next_queue(); return their slots in order.
+
+        The caller assigns them, in order, and calls give_back().
+        """
+        found: list[tuple[int, int, int]] = [
+            (self.arena.ms_of(slot), self.arena.seq_of(slot), slot) for slot in queue.delivered()
+        ]
+        found.sort()
+        queue.one = NONE
+        queue.more = None
+        queue.holder = NO_HOLDER
+        return [item[2] for item in found]
+
+    @cython.ccall
+    def give_back(self, queue: KeyQueue, slots: list[Any], retry_ms: cython.longlong) -> cython.void:
+        """Put back slots of take() that the caller has left as they were. They are due at that time."""
+        slot: cython.Py_ssize_t
+        for slot in slots:
+            self.in_hand[self.arena.owner_of(slot)] -= 1
+            self._enter(queue, slot)
+        if slots:
+            self._plan(queue, max(queue.check_ms, retry_ms))
+        if queue.holder == NO_HOLDER and self.first_waiting(queue) >= 0:
+            self._set_free(queue)
+
+    @cython.ccall
+    def next_assigned(self, consumer: cython.Py_ssize_t, now: cython.longlong) -> KeyQueue | None:
+        """Return a queue of which the consumer is the holder, and may receive waiting entries now."""
+        queues: dict[KeyQueue, bool] | None = self.assigned.get(consumer)
+        queue: KeyQueue
+        while queues:
+            queue = next(iter(queues))
+            if (
+                queue.holder == consumer
+                and self.first_waiting(queue) >= 0
+                and not self.is_expired(queue, now)
+            ):
+                return queue
+            del queues[queue]
+        if queues is not None:
+            del self.assigned[consumer]
+        return None
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def is_expired(self, queue: KeyQueue, now: cython.longlong) -> cython.bint:
+        """Return whether the lease of a delivered entry has ended."""
+        slot: cython.Py_ssize_t
+        earliest: cython.longlong = NEVER
+        end: cython.longlong
+        if queue.one < 0 or now < queue.expires_ms:
+            return False
+        for slot in queue.delivered():
+            end = self._end_of(slot)
+            if earliest < 0 or end < earliest:
+                earliest = end
+        queue.expires_ms = earliest
+        return earliest <= now
+
+    @cython.ccall
+    def first_waiting(self, queue: KeyQueue) -> cython.Py_ssize_t:
+        """Return the slot of the first waiting entry; -1 for none."""
+        slot: cython.Py_ssize_t
+        words = queue.waiting
+        if words is None:
+            return NONE
+        while queue.at < len(words):
+            slot = self.by_id.find(words[queue.at], words[queue.at + 1])
+            if slot >= 0 and self.queue_at(slot) is queue and self._waits(slot):
+                if queue.at > CONSUMED_MAX and 2 * queue.at > len(words):
+                    del words[: queue.at]
+                    queue.at = 0
+                return slot
+            queue.at += 2
+        queue.waiting = None
+        return NONE
+
+    @cython.ccall
+    def pass_over(self, queue: KeyQueue) -> cython.void:
+        """Leave out the first waiting entry until restore()."""
+        queue.at += 2
+
+    @cython.ccall
+    def restore(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Consider an entry again that was passed over."""
+        queue: KeyQueue | None = self.queue_at(slot)
+        if queue is not None and self._waits(slot):
+            queue.add_waiting(self.arena.ms_of(slot), self.arena.seq_of(slot))
+            self._offer(queue)
+
+    @cython.ccall
+    def queue_of(self, value: bytes | None) -> KeyQueue | None:
+        """Return the queue of the value; None if no entry with it is pending."""
+        return None if value is None else self.queues.get(value)
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def may_follow(self, queue: KeyQueue, consumer: cython.Py_ssize_t, now: cython.longlong) -> cython.bint:
+        """Return whether the consumer may receive an entry after all that are pending in the queue."""
+        if queue.holder != consumer or self.first_waiting(queue) >= 0:
+            return False
+        return not self.is_expired(queue, now)
+
+    # Tests.
+
+    @cython.ccall
+    def check(self) -> cython.void:
+        """Assert every invariant."""
+        queue: KeyQueue | None
+        slot: cython.Py_ssize_t
+        waiting: cython.longlong = 0
+        counts: dict[int, int] = {}
+        for slot in self.by_id.slots():
+            queue = self.queue_at(slot)
+            if queue is None:
+                assert not self.is_read
+                continue
+            assert queue.value is None or self.queues[queue.value] is queue
+            if self._waits(slot):
+                waiting += 1
+                continue
+            owner: cython.Py_ssize_t = self.arena.owner_of(slot)
+            counts[owner] = counts.get(owner, 0) + 1
+            assert slot in queue.delivered()
+            assert queue.holder == owner or queue.holder == SEVERAL
+            assert queue.expires_ms <= self._end_of(slot)
+            assert queue.check_ms >= 0
+        assert waiting == self.waiting
+        assert {owner: count for owner, count in enumerate(self.in_hand) if count} == counts
+        known: list[int] = [slot for slot in range(len(self.by_slot)) if self.by_slot[slot] is not None]
+        assert set(known) <= set(self.by_id.slots())
+        assert {queue.value for queue in self.by_slot if queue is not None} - {None} == set(self.queues)
