@@ -1,10 +1,11 @@
 """Measure what the rules of streams and groups cost.
 
-    python -m benchmarks.rules [--commands 200000] [--scheduled 1000000] [--streams 10000]
+    python -m benchmarks.rules [--commands 200000] [--scheduled 1000000] [--streams 10000] [--keys 100000]
 
 commands    CPU of the server per command, without a rule and with it; one client sends a hundred at a time
 scheduled   memory of scheduled entries, CPU and rate of delivery
 streams     streams with MAX-AGE: memory, CPU of an idle server, the longest wait of a PING while they trim
+keys        a group with ORDERED-BY in which so many keys have a pending entry, whose leases all end at once
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ GROUP_RULES = (
     "LEASE 60000",
     "LEASE 60000 BACKOFF 1000,5000",
     "LEASE 60000 MAX-DELIVERIES 5",
+    "LEASE 60000 ORDERED-BY device",
     "MAX-PENDING 1000",
     "CONSUMER-TTL 60000",
 )
@@ -50,11 +52,13 @@ def main() -> None:
     parser.add_argument("--commands", type=int, default=200_000)
     parser.add_argument("--scheduled", type=int, default=1_000_000)
     parser.add_argument("--streams", type=int, default=10_000)
+    parser.add_argument("--keys", type=int, default=100_000)
     options = parser.parse_args()
     console = Console()
     console.print(measure_commands(options.commands))
     console.print(measure_schedule(options.scheduled))
     console.print(measure_streams(options.streams))
+    console.print(measure_keys(options.keys))
 
 
 def measure_commands(count: int) -> Table:
@@ -116,6 +120,13 @@ def measure_schedule(count: int) -> Table:
             )
         table.add_row("CPU of XADD … DUE, µs", f"{(server.cpu_s() - cpu_s) / count * 1e6:.2f}")
         table.add_row("memory per entry, bytes", f"{(server.resident_bytes() - memory) / count:.0f}")
+        same = int(time.time() * 1000) + count // 20
+        for _ in range(count // 10 // BATCH):
+            connection.exchange([encode("XADD", "u", "DUE", same, "*", "f", "v")] * BATCH)
+        quiet = longest_ping(connection, 3)
+        longest = longest_ping(connection, max(same / 1000 - time.time(), 0) + count / 1e5)
+        table.add_row(f"longest PING while {count // 10:,} are due at once, ms", f"{longest:.1f}")
+        table.add_row("longest PING before, ms", f"{quiet:.1f}")
         connection.exchange([encode("XADD", "t", "DELAY", "0", "*", "f", "v")] * BATCH)
         before, cpu_s = time.perf_counter(), server.cpu_s()
         requests = [encode("XADD", "t", "DELAY", "1000", "*", *fields(i)) for i in range(BATCH)]
@@ -128,6 +139,58 @@ def measure_schedule(count: int) -> Table:
             "CPU per entry scheduled and delivered, µs", f"{(server.cpu_s() - cpu_s) / 1e4 * 1e6:.1f}"
         )
     return table
+
+
+def longest_ping(connection: Connection, seconds: float) -> float:
+    """Return the longest wait of a PING within some seconds, a thousand a second, in milliseconds."""
+    longest, deadline = 0.0, time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        started = time.perf_counter()
+        connection.exchange([encode("PING")])
+        longest = max(longest, time.perf_counter() - started)
+        time.sleep(0.001)
+    return longest * 1000
+
+
+def measure_keys(count: int) -> Table:
+    """Return a table about a group in which so many keys have a pending entry."""
+    table = Table("ORDERED-BY", "", title=f"{count:,} keys with a pending entry each")
+    with Server.headrace(*IN_MEMORY) as server:
+        connection = Connection(server.port)
+        for start in range(0, count, BATCH):
+            connection.exchange(
+                encode("XADD", "s", "*", "key", f"key-{number}") for number in range(start, start + BATCH)
+            )
+        sizes = []
+        for group, rules in (("plain", "LEASE 3600000"), ("ordered", "LEASE 3600000 ORDERED-BY key")):
+            connection.exchange([encode("XGROUP", "CREATE", "s", group, "0")])
+            connection.exchange([encode("XGROUP", "CFGSET", "s", group, *rules.split())])
+            memory, cpu_s = server.resident_bytes(), server.cpu_s()
+            for _ in range(count // BATCH):
+                connection.exchange([encode("XREADGROUP", *read_by(group, "ann"), "COUNT", BATCH, *FROM_S)])
+            sizes.append(server.resident_bytes() - memory)
+            cost = (server.cpu_s() - cpu_s) / count * 1e6
+            table.add_row(f"CPU per entry, {group}, µs", f"{cost:.2f}")
+        table.add_row("memory per pending entry, plain, bytes", f"{sizes[0] / count:.0f}")
+        table.add_row("memory per pending entry, ordered, bytes", f"{sizes[1] / count:.0f}")
+        quiet = longest_ping(connection, 3)
+        connection.exchange([encode("XGROUP", "CFGSET", "s", "ordered", "LEASE", "1")])
+        waiting = Connection(server.port)
+        waiting.sock.sendall(
+            encode("XREADGROUP", *read_by("ordered", "bob"), "COUNT", BATCH, "BLOCK", 0, *FROM_S)
+        )
+        longest = longest_ping(connection, 5)
+        table.add_row("longest PING while the keys are read again and become due, ms", f"{longest:.1f}")
+        table.add_row("longest PING before, ms", f"{quiet:.1f}")
+    return table
+
+
+FROM_S = ("STREAMS", "s", ">")
+
+
+def read_by(group: str, consumer: str) -> tuple[str, str, str]:
+    """Return the first arguments of an XREADGROUP."""
+    return "GROUP", group, consumer
 
 
 def measure_streams(count: int) -> Table:
@@ -148,14 +211,11 @@ def measure_streams(count: int) -> Table:
         table.add_row(
             "memory of the rules per stream, bytes", f"{(server.resident_bytes() - memory) / count:.0f}"
         )
-        longest, deadline = 0.0, time.perf_counter() + 12
+        quiet = longest_ping(connection, 3)
         cpu_s = server.cpu_s()
-        while time.perf_counter() < deadline:
-            started = time.perf_counter()
-            connection.exchange([encode("PING")])
-            longest = max(longest, time.perf_counter() - started)
-            time.sleep(0.001)
-        table.add_row("longest PING while all entries become too old, ms", f"{longest * 1000:.1f}")
+        longest = longest_ping(connection, 12)
+        table.add_row("longest PING while all entries become too old, ms", f"{longest:.1f}")
+        table.add_row("longest PING before, ms", f"{quiet:.1f}")
         table.add_row(
             "CPU per removed entry with 1,000 PINGs a second, µs",
             f"{(server.cpu_s() - cpu_s) / count / 3 * 1e6:.1f}",

@@ -112,3 +112,19 @@ def test_an_invalid_request_schedules_nothing(talk: Any, line: str, error: str) 
     talk("SET text x")
     assert talk(line).startswith(error)
     assert talk("DBSIZE") == 1
+
+
+def test_thousands_that_are_due_at_once_are_delivered_in_steps(talk: Any) -> None:
+    talk("MULTI")
+    for number in range(5000):
+        talk(f"XADD s DUE {2000 + number % 2} * n {number}")
+    talk("EXEC")
+    talk.tick(2000)
+    first = talk("XLEN s")
+    assert first < 1000
+    for _ in range(200):
+        talk.tick(2001)
+        talk("PING")
+    values = [int(fields[1]) for _, fields in talk("XRANGE s - +")]
+    assert values == [*range(0, 5000, 2), *range(1, 5000, 2)]
+    assert talk("XLEN {s}:scheduled") == 0

@@ -113,7 +113,13 @@ class World:
             self.deleted.add(chance.choice(rows)[0])
             talk(f"XDEL s {chance.choice(sorted(self.deleted))}")
             self.deleted = set(self.values) - {entry for entry, _ in talk("XRANGE s - +")}
+        elif kind < 0.865:
+            self.lease = chance.choice((20, 50, 200, 1000))
+            assert talk(f"XGROUP CFGSET s g LEASE {self.lease}") == "OK"
         elif kind < 0.87:
+            for field in ("other", "k"):  # the order is forgotten and found again
+                assert talk(f"XGROUP CFGSET s g ORDERED-BY {field}") == "OK"
+        elif kind < 0.875:
             talk(f"XGROUP DELCONSUMER s g {chance.choice(CONSUMERS)}")
         elif kind < 0.89:
             self.restart()

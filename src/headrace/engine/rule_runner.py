@@ -39,6 +39,7 @@ SCHEDULED_READ_PER_STEP = 1000
 DELIVERIES_PER_STEP = 100
 WORK_PER_TICK = 50  # streams that are only looked at; one with effects counts as EFFECTS_WORK
 EFFECTS_WORK = 15
+BEGUN_PER_TICK = 5  # streams whose time has come, however many are in progress
 RETRY_MS = 1000  # after a failure, and for what no command announces: the watermark of an archive
 NEVER = -1
 I64_MAX = (1 << 63) - 1
@@ -121,6 +122,8 @@ class RuleRunner:
 
     def tick(self, now: int) -> None:
         """Apply the rules whose time has come, and continue what is left."""
+        if self.registry.unused:
+            self.registry.dispose_step()
         if self.is_suspended():
             self._suspended = bool(self.registry.streams)
             return
@@ -128,7 +131,7 @@ class RuleRunner:
             self._suspended = False
             self.registry.mark_all()
         backlog = self.registry.backlog
-        for _ in range(WORK_PER_TICK):
+        for _ in range(max(WORK_PER_TICK - len(backlog), BEGUN_PER_TICK)):  # others stay in the timers
             ruled = self.registry.pop_due(now)
             if ruled is None:
                 break
@@ -145,7 +148,7 @@ class RuleRunner:
         """Return when tick() next has work; -1 for never."""
         if not self.registry.streams or self.is_suspended():
             return NEVER
-        if self.registry.backlog or self._suspended:
+        if self.registry.backlog or self._suspended or self.registry.unused:
             return now
         return self.registry.next_due()
 
@@ -407,7 +410,7 @@ class RuleRunner:
             except CommandError as error:
                 if not error.args[0].startswith("FULL"):
                     logging.getLogger("headrace").error("%s is not delivered: %s", to_text(ruled.key), error)
-                schedule.put_back(item, now + RETRY_MS)
+                schedule.put_back(now + RETRY_MS)
                 return schedule.next_due(), True
         return NEVER, False
 

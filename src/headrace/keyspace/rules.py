@@ -3,22 +3,27 @@
 streams   stream -> RuledStream
 ready     those that a command has just changed: the engine applies their rules after the command
 backlog   those with work left: engine.tick() continues it, a bounded step at a time
-timers    (time, number, RuledStream)     when to apply the rules without a command; a stale item differs
-                                          from the due time of its RuledStream
+timers    (time, number, RuledStream)     when to look whether the rules of a stream have work without a
+                                          command: at its due time or earlier. A stale item differs from the
+                                          timer_ms of its RuledStream
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 
 import cython
 
 from headrace import companion_keys, mem
+from headrace.streams.key_order import KeyOrder
 from headrace.streams.schedule import Schedule
 from headrace.streams.stream import Stream
 from headrace.visibility import Public
 
-TIMERS_STALE_MIN = cython.declare(cython.Py_ssize_t, 64)
+TIMERS_STALE_MIN = cython.declare(cython.Py_ssize_t, 1024)
+TIMERS_PER_STREAM_MAX = cython.declare(cython.Py_ssize_t, 8)
+DISPOSED_PER_STEP = cython.declare(cython.Py_ssize_t, 2000)
 NEVER = cython.declare(cython.longlong, -1)
 
 
@@ -31,7 +36,8 @@ class RuledStream:
     database: Public[cython.Py_ssize_t]
     target: Public[bytes | None]  # the stream that its entries are scheduled for
     schedule: Schedule | None  # of these entries
-    due_ms: Public[cython.longlong]  # of its valid timer; -1: none
+    due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
+    timer_ms: cython.longlong  # of its valid timer; -1: none
     members_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
     acked: Public[list[bytes]]  # IDs acknowledged since the rules were last applied
     sweep_from: Public[bytes]  # DROP-ACKED: look at all entries from this ID on; empty: no need to
@@ -49,7 +55,7 @@ class RuledStream:
         self.database = database
         self.target = None
         self.schedule = None
-        self.due_ms = self.members_due_ms = NEVER
+        self.due_ms = self.timer_ms = self.members_due_ms = NEVER
         self.acked = []
         self.sweep_from = b""
         self.exhausted = []
@@ -81,16 +87,18 @@ class RuleRegistry:
 
     streams: dict[Stream, RuledStream]
     ready: dict[RuledStream, None]
-    backlog: dict[RuledStream, None]
+    backlog: OrderedDict[RuledStream, None]  # a dict would pass all removed items again and again
     timers: list[tuple[int, int, RuledStream]]
     number: cython.longlong
+    unused: list[KeyOrder]  # their memory is freed in steps
 
     def __init__(self) -> None:
         self.streams = {}
         self.ready = {}
-        self.backlog = {}
+        self.backlog = OrderedDict()
         self.timers = []
         self.number = 0
+        self.unused = []
 
     @cython.ccall
     def on_stored(self, database: cython.Py_ssize_t, key: bytes, stream: Stream) -> cython.void:
@@ -113,7 +121,7 @@ class RuleRegistry:
         """Forget a stream that was removed from its key."""
         ruled: RuledStream | None = self.streams.pop(stream, None)
         if ruled is not None:
-            ruled.due_ms = NEVER
+            ruled.due_ms = ruled.timer_ms = NEVER
             self.ready.pop(ruled, None)
             self.backlog.pop(ruled, None)
 
@@ -155,6 +163,15 @@ class RuleRegistry:
         if ruled is not None:
             self.backlog[ruled] = None
 
+    def dispose(self, order: KeyOrder) -> None:
+        """Free the memory of an order that is not used any more, in steps."""
+        self.unused.append(order)
+
+    def dispose_step(self) -> None:
+        """Free a part of this memory."""
+        if not self.unused[-1].dispose(DISPOSED_PER_STEP):
+            self.unused.pop()
+
     def mark_all(self) -> None:
         """Apply all rules: they were suspended."""
         ruled: RuledStream
@@ -181,30 +198,42 @@ class RuleRegistry:
 
     # Timers.
 
-    def schedule(self, ruled: RuledStream, at: int) -> None:
-        """Set the only timer of a stream, in Unix milliseconds; -1 removes it."""
-        if at == ruled.due_ms:
-            return
+    @cython.ccall
+    def schedule(self, ruled: RuledStream, at: cython.longlong) -> cython.void:
+        """Set when the rules of a stream next have work, in Unix milliseconds; -1: never."""
         ruled.due_ms = at
-        if at < 0:
-            return
+        if at >= 0 and (ruled.timer_ms < 0 or at < ruled.timer_ms):
+            self._set_timer(ruled, at)
+
+    @cython.cfunc
+    def _set_timer(self, ruled: RuledStream, at: cython.longlong) -> cython.void:
+        ruled.timer_ms = at
         self.number += 1
         heappush(self.timers, (at, self.number, ruled))
-        if len(self.timers) > TIMERS_STALE_MIN and len(self.timers) > 2 * len(self.streams):
-            self.timers = [item for item in self.timers if item[2].due_ms == item[0]]
+        if len(self.timers) > TIMERS_STALE_MIN and len(self.timers) > TIMERS_PER_STREAM_MAX * len(
+            self.streams
+        ):
+            self.timers = [item for item in self.timers if item[2].timer_ms == item[0]]
             heapify(self.timers)
 
-    def pop_due(self, now: int) -> RuledStream | None:
-        """Remove and return a stream whose timer is due; None for none."""
+    @cython.ccall
+    def pop_due(self, now: cython.longlong) -> RuledStream | None:
+        """Remove and return a stream whose rules have work by now; None for none."""
+        ruled: RuledStream
         while self.timers and self.timers[0][0] <= now:
-            at, _, ruled = heappop(self.timers)
-            if ruled.due_ms == at:
+            item = heappop(self.timers)
+            ruled = item[2]
+            if ruled.timer_ms != item[0]:
+                continue
+            ruled.timer_ms = NEVER
+            if ruled.due_ms > now:
+                self._set_timer(ruled, ruled.due_ms)
+            elif ruled.due_ms >= 0:
                 ruled.due_ms = NEVER
                 return ruled
         return None
 
-    def next_due(self) -> int:
-        """Return when the next timer is due; -1 for never."""
-        while self.timers and self.timers[0][2].due_ms != self.timers[0][0]:
-            heappop(self.timers)
-        return self.timers[0][0] if self.timers else -1
+    @cython.ccall
+    def next_due(self) -> cython.longlong:
+        """Return when to call pop_due() next; -1 for never."""
+        return self.timers[0][0] if self.timers else NEVER

@@ -62,7 +62,13 @@ class Group:
         self.rules = rules
         self.lease = Lease(rules) if rules is not None and rules.lease_ms else None
         self.redeliveries = None
-        self.pending.order = None  # made when it is needed
+        if not self.is_ordered() or self.lease is None:
+            self.pending.order = None
+        elif self.pending.order is not None and rules is not None:
+            if self.pending.order.field == rules.ordered_by:
+                self.pending.order.set_lease(self.lease)
+            else:
+                self.pending.order = None  # made when it is needed
         if self.lease is not None and not self.is_ordered():
             self.redeliveries = DueEntries(self.pending, self.lease)
 

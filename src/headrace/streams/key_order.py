@@ -41,6 +41,7 @@ NONE = cython.declare(cython.Py_ssize_t, -1)
 NEVER = cython.declare(cython.longlong, -1)
 NO_HOLDER = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
 SEVERAL = cython.declare(cython.Py_ssize_t, -1)
+SHARDS = cython.declare(cython.Py_ssize_t, 128)
 BUCKET_MS = cython.declare(cython.longlong, 100)
 RECHECKED_MAX = cython.declare(cython.Py_ssize_t, 32)  # delivered entries
 VISITS_MAX = cython.declare(cython.int, 1000)  # queues that one call looks at
@@ -56,7 +57,7 @@ class KeyOrder:
     by_id: PendingIndex
     lease: Lease
     field: bytes
-    queues: dict[bytes, KeyQueue]  # by value
+    shards: list[dict[bytes, KeyQueue]]  # the queues by value; a large dict would take long to grow
     by_slot: list[KeyQueue | None]  # None: free, or the value was not read yet
     in_hand: list[int]  # by consumer: the number of its delivered entries
     waiting: Public[cython.longlong]  # the number of waiting entries
@@ -83,7 +84,7 @@ class KeyOrder:
         self.by_id = by_id
         self.lease = lease
         self.field = field
-        self.queues = {}
+        self.shards = [{} for _ in range(SHARDS)]
         self.by_slot = []
         self.in_hand = []
         self.waiting = 0
@@ -125,16 +126,48 @@ class KeyOrder:
     @cython.ccall
     def put(self, slot: cython.Py_ssize_t, value: bytes | None) -> cython.void:
         """Add a pending entry with this value; None: it does not have the field."""
-        queue: KeyQueue | None = None if value is None else self.queues.get(value)
+        queue: KeyQueue | None = self.queue_of(value)
         if queue is None:
             queue = KeyQueue(value)
             if value is not None:
-                self.queues[value] = queue
+                self._shard(value)[value] = queue
         while len(self.by_slot) <= slot:
             self.by_slot.append(None)
         self.by_slot[slot] = queue
         queue.count += 1
         self._enter(queue, slot)
+
+    @cython.ccall
+    def set_lease(self, lease: Lease) -> cython.void:
+        """Apply another LEASE or BACKOFF. check_again() must follow for each entry, which is not read now."""
+        self.lease = lease
+        self.is_read = self.by_id.count == 0
+        self.unread_ms = self.unread_seq = 0
+
+    @cython.ccall
+    def check_again(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Plan the check of an entry's queue by the present lease."""
+        queue: KeyQueue | None = self.queue_at(slot)
+        if queue is not None and not self._waits(slot):
+            queue.expires_ms = min(queue.expires_ms, self._end_of(slot))
+            self._check_earlier(queue)
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def dispose(self, steps: cython.Py_ssize_t) -> cython.bint:
+        """Free a part of the memory of an order that is not used any more; return False at the end."""
+        shard: dict[bytes, KeyQueue]
+        while steps > 0 and self.by_slot:
+            self.by_slot.pop()
+            shard = self.shards[steps & (SHARDS - 1)]
+            if shard:
+                shard.popitem()
+            if not self.opened and self.checks:
+                self.opened = self.checks.popitem()[1]
+            if self.opened:
+                self.opened.pop()
+            steps -= 1
+        return len(self.by_slot) > 0
 
     @cython.ccall
     def queue_at(self, slot: cython.Py_ssize_t) -> KeyQueue | None:
@@ -167,7 +200,7 @@ class KeyOrder:
         queue.count -= 1
         if queue.count == 0:
             if queue.value is not None:
-                del self.queues[queue.value]
+                del self._shard(queue.value)[queue.value]
         elif queue.holder != NO_HOLDER:
             self._check_earlier(queue)
         elif self.first_waiting(queue) >= 0:
@@ -446,7 +479,11 @@ class KeyOrder:
     @cython.ccall
     def queue_of(self, value: bytes | None) -> KeyQueue | None:
         """Return the queue of the value; None if no entry with it is pending."""
-        return None if value is None else self.queues.get(value)
+        return None if value is None else self._shard(value).get(value)
+
+    @cython.cfunc
+    def _shard(self, value: bytes) -> dict[bytes, KeyQueue]:
+        return self.shards[hash(value) & (SHARDS - 1)]
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -470,7 +507,7 @@ class KeyOrder:
             if queue is None:
                 assert not self.is_read
                 continue
-            assert queue.value is None or self.queues[queue.value] is queue
+            assert queue.value is None or self.queue_of(queue.value) is queue
             if self._waits(slot):
                 waiting += 1
                 continue
@@ -484,4 +521,5 @@ class KeyOrder:
         assert {owner: count for owner, count in enumerate(self.in_hand) if count} == counts
         known: list[int] = [slot for slot in range(len(self.by_slot)) if self.by_slot[slot] is not None]
         assert set(known) <= set(self.by_id.slots())
-        assert {queue.value for queue in self.by_slot if queue is not None} - {None} == set(self.queues)
+        values: set[bytes] = {value for shard in self.shards for value in shard}
+        assert {queue.value for queue in self.by_slot if queue is not None} - {None} == values

@@ -18,6 +18,7 @@ NEVER = cython.declare(cython.longlong, -1)
 
 
 @cython.final
+@cython.no_gc  # no cycle can contain it, and there may be millions
 @cython.cclass
 class KeyQueue:
     """The pending entries of one value."""

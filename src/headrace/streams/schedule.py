@@ -3,16 +3,18 @@
     stream {orders}:scheduled   5-0 customer ann headrace:due 9000 | 6-0 customer bob headrace:due 7000 | ...
 
     buckets, by tenth of a second      70 -> [ 7000 6 0 ]      90 -> [ 9000 5 0 | 9031 8 0 ]
-    opened: the buckets that have begun, as a heap of (due, ID)
+    opening: a bucket that has begun, while its entries are distributed, some at a time
+    queues, by millisecond: their entries in order of IDs      9000 -> [ 5 0 ]      9031 -> [ 8 0 ]
 
-An entry takes 24 bytes here. All of it follows from the stream, so nothing of it is stored. An entry that was
-deleted from the stream (cancelled) is found to be missing when it is due.
+An entry takes 24 bytes here. No entry is delivered while a bucket is open: an earlier one may follow. All of
+it follows from the stream, so nothing of it is stored. An entry that was deleted from the stream (cancelled)
+is found to be missing when it is due.
 """
 
 from __future__ import annotations
 
 from array import array
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import cython
 
@@ -26,6 +28,7 @@ BUCKET_MS = cython.declare(cython.longlong, 100)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 DUE_MAX = cython.declare(cython.longlong, 1 << 60)
 ITEM = cython.declare(cython.Py_ssize_t, 3)  # numbers of an entry in a bucket
+DISTRIBUTED_MAX = cython.declare(cython.Py_ssize_t, 1000)  # entries of a bucket that a call distributes
 
 
 @cython.ccall
@@ -42,6 +45,21 @@ def due_of(words: list[bytes]) -> cython.longlong:
 
 @cython.final
 @cython.cclass
+class DueQueue:
+    """The entries of one due time: milliseconds and sequence numbers of their IDs, in order."""
+
+    due: cython.longlong
+    ids: array[int]
+    at: cython.Py_ssize_t
+
+    def __init__(self, due: cython.longlong) -> None:
+        self.due = due
+        self.ids = array("Q")
+        self.at = 0
+
+
+@cython.final
+@cython.cclass
 class Schedule:
     """The due times of the entries of one schedule stream."""
 
@@ -50,8 +68,12 @@ class Schedule:
     seq: cython.ulonglong
     buckets: dict[int, array[int]]
     numbers: list[int]  # a heap of the keys of buckets
-    opened: list[tuple[int, int, int]]
-    count: Public[cython.longlong]  # entries in buckets and opened, deleted ones included
+    opening: array[int] | None
+    opening_at: cython.Py_ssize_t
+    queues: dict[int, DueQueue]
+    dues: list[int]  # a heap of the keys of queues
+    last: DueQueue | None  # of the entry that was popped last
+    count: Public[cython.longlong]  # entries in buckets and queues, deleted ones included
     retry_ms: Public[cython.longlong]  # nothing is delivered before: the stream of the entries is full
 
     def __init__(self, stream: Stream) -> None:
@@ -60,7 +82,11 @@ class Schedule:
         self.seq = 0
         self.buckets = {}
         self.numbers = []
-        self.opened = []
+        self.opening = None
+        self.opening_at = 0
+        self.queues = {}
+        self.dues = []
+        self.last = None
         self.count = 0
         self.retry_ms = 0
 
@@ -107,27 +133,70 @@ class Schedule:
     @cython.ccall
     def next_due(self) -> cython.longlong:
         """Return a time at which pop_due() may find an entry, not after its due time; -1 for none."""
-        if not self.opened and not self.numbers:
-            return -1
-        due: cython.longlong = self.opened[0][0] if self.opened else DUE_MAX
+        if self.opening is not None:
+            return self.retry_ms
+        due: cython.longlong = DUE_MAX
+        if self.dues:
+            due = self.dues[0]
         if self.numbers:
             due = min(due, self.numbers[0] * BUCKET_MS)
-        return max(due, self.retry_ms)
+        return max(due, self.retry_ms) if due < DUE_MAX else -1
 
     def pop_due(self, now: int) -> tuple[int, int, int] | None:
-        """Remove and return the first (due, ms, seq) that is due, by due time, then ID; None for none."""
-        while self.numbers and self.numbers[0] * BUCKET_MS <= now:
-            bucket = self.buckets.pop(heappop(self.numbers))
-            for at in range(0, len(bucket), ITEM):
-                self.opened.append((bucket[at], bucket[at + 1], bucket[at + 2]))
-            heapify(self.opened)
-        if not self.opened or self.opened[0][0] > now:
-            return None
-        self.count -= 1
-        return heappop(self.opened)
+        """Remove and return the first (due, ms, seq) that is due, by due time, then ID.
 
-    def put_back(self, item: tuple[int, int, int], retry_ms: int) -> None:
-        """Put the entry of pop_due() back; it and the others are tried again at that time."""
-        heappush(self.opened, item)
+        Returns None if there is none, or if more must be distributed first: then next_due() is not later
+        than now.
+        """
+        self._forget_empty()
+        if self.opening is not None or (self.numbers and self.numbers[0] * BUCKET_MS <= now):
+            self._distribute(now)
+            if self.opening is not None or (self.numbers and self.numbers[0] * BUCKET_MS <= now):
+                return None
+        if not self.dues or self.dues[0] > now:
+            return None
+        queue: DueQueue = self.queues[self.dues[0]]
+        queue.at += 2
+        self.last = queue
+        self.count -= 1
+        return queue.due, queue.ids[queue.at - 2], queue.ids[queue.at - 1]
+
+    def put_back(self, retry_ms: int) -> None:
+        """Put the entry of the last pop_due() back; it and the others are tried again at that time."""
+        assert self.last is not None
+        self.last.at -= 2
+        self.last = None
         self.count += 1
         self.retry_ms = retry_ms
+
+    @cython.cfunc
+    def _forget_empty(self) -> cython.void:
+        """Remove the first queue if its entries are popped."""
+        queue: DueQueue | None = self.last
+        self.last = None
+        if queue is not None and queue.at == len(queue.ids):
+            heappop(self.dues)
+            del self.queues[queue.due]
+
+    @cython.cfunc
+    def _distribute(self, now: cython.longlong) -> cython.void:
+        """Move entries of buckets that have begun to their queues, a limited number."""
+        left: cython.Py_ssize_t = DISTRIBUTED_MAX
+        while left > 0:
+            if self.opening is None:
+                if not self.numbers or self.numbers[0] * BUCKET_MS > now:
+                    return
+                self.opening = self.buckets.pop(heappop(self.numbers))
+                self.opening_at = 0
+            bucket = self.opening
+            due: cython.longlong = bucket[self.opening_at]
+            queue: DueQueue | None = self.queues.get(due)
+            if queue is None:
+                queue = self.queues[due] = DueQueue(due)
+                heappush(self.dues, due)
+            queue.ids.append(bucket[self.opening_at + 1])
+            queue.ids.append(bucket[self.opening_at + 2])
+            self.opening_at += ITEM
+            left -= 1
+            if self.opening_at == len(bucket):
+                self.opening = None

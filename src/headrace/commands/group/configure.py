@@ -39,7 +39,10 @@ def run(call: Call) -> None:
     if rules.max_deliveries and not call.replayed():
         _check_dead_letters(call, key, rules)
     if rules != before:
+        order = group.pending.order
         group.set_rules(rules if rules != NO_GROUP_RULES else None)
+        if order is not None and group.pending.order is not order:
+            call.keyspace.rules.dispose(order)
         rule_effects.record_rules(call, [b"XGROUP", b"CFGSET", key, name, *words])
         call.keyspace.rules.on_rules_changed(call.database.index, key, stream)
         call.keyspace.blocking.separate_waiters(call.database.index, key)

@@ -45,6 +45,8 @@ def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cyt
         if order.queue_at(slot) is None:
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             order.put(slot, None if entry is None else _value(entry, order.field))
+        else:
+            order.check_again(slot)
         slot = pending.after(slot)
         visits += 1
     order.is_read = slot < 0
