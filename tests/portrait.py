@@ -22,19 +22,30 @@ Portrait = dict[tuple[int, bytes], dict[str, Any]]
 U64_MAX = 2**64 - 1
 
 
-def portrait(keyspace: Keyspace, *, times: bool = True, ties: bool = True, nodes: bool = False) -> Portrait:
+def portrait(
+    keyspace: Keyspace, *, times: bool = True, ties: bool = True, nodes: bool = False, rules: bool = False
+) -> Portrait:
     """Every key of every database.
 
     times=False leaves out what no log tells: when consumers were seen and active. ties=False: entries
     delivered in the same millisecond are in no order.
-    nodes=True adds the packed nodes, tombstones and all.
+    nodes=True adds the packed nodes, tombstones and all. rules=True adds the rules of streams and groups.
     """
     return {
         (database.index, key): portrait_of(value, times=times, ties=ties, nodes=nodes)
+        | (rules_of(value) if rules else {})
         | {"expiry": database.expiry(key)}
         for database in keyspace.databases
         for key, value in sorted(database.values.items())
     }
+
+
+def rules_of(value: object) -> dict[str, Any]:
+    """The rules of a stream and its groups."""
+    if not isinstance(value, Stream):
+        return {}
+    found = {group.name: group.rules.given() for group in value.groups() if group.rules is not None}
+    return {"rules": value.rules and value.rules.given(), "group rules": found}
 
 
 def portrait_of(

@@ -12,9 +12,9 @@ GROUPS = (b"g", b"h")
 class Batches:
     """The requests of a client. It knows the time and the IDs of entries, so most requests have an effect."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, grammar: str = "crashes") -> None:
         self.chance = chance
-        self.generator = CommandGenerator("crashes", chance)
+        self.generator = CommandGenerator(grammar, chance)
         self.empty = True  # nothing exists yet
 
     def set_known(self, ids: list[bytes]) -> None:

@@ -39,6 +39,7 @@ from world import (
 from command_generator import Command
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
+from headrace.persistence import rule_records
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
@@ -63,7 +64,7 @@ class Life:
         self.now = now_ms
         self.files = SimulatedFiles(image, chance)
         self.files.mark = now_ms
-        self.batches = Batches(chance)
+        self.batches = Batches(chance, "crashes_with_rules" if setup.rules else "crashes")
         self.held = False  # the log has failed: no requests, no replies
         self.syncs: list[LaterSync] = []
         self.rewrite: PendingRewrite | None = None
@@ -122,7 +123,8 @@ class Life:
 
     def shown(self, engine: Engine) -> Portrait:
         """Return the portrait of an engine. Only the log keeps the delivery order of equal times."""
-        return portrait(engine.keyspace, times=False, ties=not self.setup.rewrites and self.setup.appendonly)
+        ties = not self.setup.rewrites and self.setup.appendonly
+        return portrait(engine.keyspace, times=False, ties=ties, rules=True)
 
     # ---- the other thread
 
@@ -275,6 +277,7 @@ class Life:
         for database, words in unit:
             if database != self.repeat_session.database:
                 self.shadow.execute(self.repeat_session, [b"SELECT", b"%d" % database], self.now)
+            words = rule_records.recorded_command(words) or words
             self.shadow.execute(self.repeat_session, words, self.now)
             self.repeat_session.reply.take()
 

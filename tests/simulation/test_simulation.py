@@ -4,8 +4,10 @@
 """
 
 import os
+from random import Random
 
 import pytest
+from world import Setup
 
 from simulation import History
 
@@ -23,6 +25,14 @@ def test_random_histories_survive_crashes(first):
         history.run()
         images += history.images
     assert images > 0
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES // 2, BLOCK))
+def test_random_histories_with_rules_survive_crashes(first):
+    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES // 2)):
+        setup = Setup.by_chance(Random(seed))
+        setup.rules = True
+        History(seed, setup).run()
 
 
 def test_a_seed_is_the_same_history_again():

@@ -14,6 +14,7 @@ from disk import SimulatedFile, SimulatedFiles
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence import rule_records
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.aof.rewrite import command_steps, write_commands
@@ -52,6 +53,7 @@ class Setup:
     slow_sync_ms: int = 0  # everysec: the longest duration of a sync in the other thread
     node_entries: int = 4
     node_bytes: int = 4096
+    rules: bool = False  # clients set rules of streams and groups
 
     @classmethod
     def by_chance(cls, chance: Random) -> Setup:
@@ -108,6 +110,7 @@ def replayer(engine: Engine, now_ms: int) -> tuple[Session, Callable[[list[bytes
     session.replayed = True
 
     def execute(words: list[bytes]) -> bytes | None:
+        words = rule_records.recorded_command(words) or words
         engine.execute(session, words, now_ms)
         answer = bytes(session.reply.take())
         return answer[1:] if answer.startswith(b"-") else None
