@@ -141,13 +141,32 @@ def test_a_blocked_reader_wakes_when_a_key_is_free(ordered: Any) -> None:
     assert entry_ids(ordered.heard("c")) == ["2-0", "4-0"]
 
 
-def test_a_blocked_reader_wakes_when_a_lease_ends(ordered: Any) -> None:
+@pytest.mark.parametrize("begin", [1000, 1037, 1099])
+def test_a_blocked_reader_wakes_when_a_lease_ends(ordered: Any, begin: int) -> None:
+    ordered.tick(begin)
     read(ordered, "ann")
     assert read(ordered, "cid", "BLOCK 0", client="c") == "(waits)"
-    ordered.tick(1099)
-    assert ordered.heard("c") == "(waits)"
-    ordered.tick(1100)
+    while (next_ms := ordered.engine.next_deadline()) < begin + 100:
+        assert next_ms > ordered.now  # it does not wake up for nothing again and again
+        ordered.tick(next_ms)
+        assert ordered.heard("c") == "(waits)"
+    assert next_ms == begin + 100
+    ordered.tick(next_ms)
     assert entry_ids(ordered.heard("c")) == ["1-0", "2-0", "4-0", "3-0", "5-0"]
+
+
+def test_a_blocked_reader_wakes_after_a_lease_was_renewed(ordered: Any) -> None:
+    ordered.tick(1037)
+    read(ordered, "ann")
+    assert read(ordered, "cid", "BLOCK 0", client="c") == "(waits)"
+    ordered.tick(1090)
+    ordered("XCLAIM s g ann 0 1-0 2-0 3-0 4-0 5-0 JUSTID")
+    for now in (1137, 1150, 1189):
+        ordered.tick(now)
+        assert ordered.heard("c") == "(waits)"
+    assert ordered.engine.next_deadline() == 1190
+    ordered.tick(1190)
+    assert len(entry_ids(ordered.heard("c"))) == 5
 
 
 def test_a_nacked_entry_comes_back_before_later_ones_of_its_key(ordered: Any) -> None:

@@ -167,3 +167,45 @@ def test_random_requests(seed: int) -> None:
     expected = portrait(world.talk.engine.keyspace, times=False)
     for with_rules in (True, False):
         assert portrait(replay(world.records, world.talk.now, with_rules).keyspace, times=False) == expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_blocked_consumer_finishes_what_others_leave(seed: int) -> None:
+    chance, talk = random.Random(seed), Talk()
+    talk.now = 10_000 + chance.randint(0, 200)
+    talk("XGROUP CREATE s g 0 MKSTREAM")
+    backoff = chance.choice(("-", "70,130"))
+    talk(f"XGROUP CFGSET s g LEASE {chance.choice((50, 130))} ORDERED-BY k BACKOFF {backoff}")
+    finished: list[str] = []
+
+    def serve() -> None:
+        """Let the blocked consumer acknowledge what it has received, and wait again."""
+        while talk.clients["b"].waiting is None:
+            got = talk.heard("b")
+            if got != "(nothing)":
+                entries = [entry for entry, _ in got[0][1]]
+                finished.extend(entries)
+                talk("XACK s g " + " ".join(entries))
+            talk(f"XREADGROUP GROUP g bob COUNT {chance.choice((1, 5))} BLOCK 0 STREAMS s >", client="b")
+
+    talk("PING", client="b")
+    added = 0
+    for _ in range(150):
+        if chance.random() < 0.5:
+            added += talk(f"XADD s * k {chance.choice('abc')}") != ""
+        elif chance.random() < 0.5:
+            talk(f"XREADGROUP GROUP g {chance.choice(CONSUMERS)} COUNT {chance.choice((1, 3))} STREAMS s >")
+        else:
+            talk.tick(talk.now + chance.choice((1, 20, 150)))
+        if chance.random() < 0.5:
+            serve()
+    wakes = 0
+    while wakes < 1000 and (len(finished) < added or talk("XPENDING s g")[0]):
+        serve()
+        deadline = talk.engine.next_deadline()
+        if deadline < 0:
+            break
+        talk.tick(max(deadline, talk.now))
+        wakes += 1
+    assert talk("XPENDING s g")[0] == 0 and len(set(finished)) == added
+    assert wakes < 500

@@ -298,7 +298,7 @@ class RuleRunner:
         if group.redeliveries is not None:
             due = group.redeliveries.next_due()
         elif order is not None:
-            due = order.next_due()
+            due = order.next_due(now)
         has_news = order is not None and (order.is_behind or order.has_news)
         if rules.max_pending or 0 <= due <= now or has_news:
             database.signal_ready(ruled.key)

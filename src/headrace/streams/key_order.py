@@ -17,7 +17,7 @@ value within their leases.
                                                                    then
     opened     the rest of the last bucket whose time has come
     soon       a heap of (time, number, queue), for buckets that are opened already
-    free       queues with waiting entries only
+    free       queues that any consumer may take, unless something has changed
 
 All of it follows from the pending entries and the fields of the entries, so nothing of it is stored.
 PendingEntries reports each change.
@@ -332,9 +332,9 @@ class KeyOrder:
         return None
 
     @cython.ccall
-    def next_due(self) -> cython.longlong:
-        """Return a time at which next_queue() may find one, not after its due time; -1 for none."""
-        if self.free or self.opened:
+    def next_due(self, now: cython.longlong) -> cython.longlong:
+        """Return when any consumer may take a queue: a time that has passed if one may now; -1 for never."""
+        if self._find_free(now):
             return 0
         due: cython.longlong = NEVER
         if self.numbers:
@@ -342,6 +342,47 @@ class KeyOrder:
         if self.soon and (due < 0 or self.soon[0][0] < due):
             due = self.soon[0][0]
         return due
+
+    @cython.cfunc
+    def _find_free(self, now: cython.longlong) -> cython.bint:
+        """Move queues whose check is due to `free` until a consumer may take the first one there.
+
+        Returns whether there is one, or the search is not finished.
+        """
+        queue: KeyQueue | None
+        due: cython.longlong
+        _visits: cython.int
+        for _visits in range(VISITS_MAX):
+            if self.free:
+                if self._may_be_taken(self.free[0], now):
+                    return True
+                queue = self.free.popleft()
+                queue.is_free = False
+                continue
+            if not self.opened:
+                self._open_bucket(now)
+            if self.opened:
+                queue = self.opened.pop()
+                if queue.check_ms // BUCKET_MS != self.opened_number:
+                    continue
+            else:
+                queue = self._next_soon(now)
+                if queue is None:
+                    return False
+            due = self._due_of(queue)
+            queue.check_ms = NEVER
+            if due > now:
+                self._plan(queue, due)
+            else:
+                self._set_free(queue)
+        self.is_behind = True
+        return True
+
+    @cython.cfunc
+    def _may_be_taken(self, queue: KeyQueue, now: cython.longlong) -> cython.bint:
+        if queue.holder == NO_HOLDER:
+            return self.first_waiting(queue) >= 0
+        return self._due_of(queue) <= now
 
     # Reading.
 
@@ -353,36 +394,12 @@ class KeyOrder:
 
     @cython.ccall
     def next_queue(self, now: cython.longlong) -> KeyQueue | None:
-        """Return a queue that any consumer may take now; None for none, or after many steps."""
-        queue: KeyQueue | None
-        due: cython.longlong
-        _visits: cython.int
-        for _visits in range(VISITS_MAX):
-            if self.free:
-                queue = self.free.popleft()
-                queue.is_free = False
-                if queue.holder == NO_HOLDER and self.first_waiting(queue) >= 0:
-                    return queue
-                continue
-            if not self.opened:
-                self._open_bucket(now)
-            if self.opened:
-                queue = self.opened.pop()
-                if queue.check_ms // BUCKET_MS != self.opened_number:
-                    continue
-            else:
-                queue = self._next_soon(now)
-                if queue is None:
-                    return None
-            due = self._due_of(queue)
-            if due > now:
-                self._plan(queue, due)
-                continue
-            queue.check_ms = NEVER
-            if due >= 0:
-                return queue
-        self.is_behind = True
-        return None
+        """Remove and return a queue that any consumer may take now; None for none, or after many steps."""
+        if not self._find_free(now) or not self.free or not self._may_be_taken(self.free[0], now):
+            return None
+        queue: KeyQueue = self.free.popleft()
+        queue.is_free = False
+        return queue
 
     @cython.ccall
     def take(self, queue: KeyQueue) -> list[Any]:
@@ -516,7 +533,7 @@ class KeyOrder:
             assert slot in queue.delivered()
             assert queue.holder == owner or queue.holder == SEVERAL
             assert queue.expires_ms <= self._end_of(slot)
-            assert queue.check_ms >= 0
+            assert queue.check_ms >= 0 or queue.is_free
         assert waiting == self.waiting
         assert {owner: count for owner, count in enumerate(self.in_hand) if count} == counts
         known: list[int] = [slot for slot in range(len(self.by_slot)) if self.by_slot[slot] is not None]
