@@ -6,6 +6,8 @@ is redis-py without Headrace's library.
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -236,3 +238,17 @@ def test_the_table_names_every_scenario() -> None:
         name.removeprefix("test_") for name in globals() if name.startswith(("test_nats", "test_pulsar"))
     ]
     assert len(names) == 19 and [name for name in names if f"`{name}`" not in table] == []
+
+
+def test_the_commands_of_the_documentation_work_with_redis_cli(client: redis.Redis) -> None:
+    """Run the first example of docs/rules.md, as it is written there."""
+    port = str(client.connection_pool.connection_kwargs["port"])
+    block = DOCS.read_text().split("```")[1]
+    lines = [line.partition("#")[0] for line in block.splitlines() if line.startswith("redis-cli ")]
+    for line in lines:
+        words = ["redis-cli", "-p", port, "-e", *shlex.split(line)[1:]]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+    assert len(lines) == 5 and client.xlen("orders") == 1 and client.xlen("{orders}:scheduled") == 1
+    assert client.xinfo_stream("orders")["rules"] == {"MAX-AGE": "604800000", "KEEP-UNACKED": "1"}
+    assert client.xinfo_groups("orders")[0]["rules"] == {"LEASE": "30000", "MAX-DELIVERIES": "5"}
