@@ -203,6 +203,7 @@ def test_an_entry_stays_pending_while_its_dead_letter_cannot_be_added(leased: An
     assert read(leased, "bob") is None
     assert pending(leased) == [["1-0", "ann", 1]]
     leased("DEL graves")
+    leased.tick(2200)  # it is tried again after a second
     assert read(leased, "bob") is None
     assert [leased("XLEN graves"), pending(leased)] == [1, []]
 
@@ -344,3 +345,40 @@ def test_rules_are_suspended_on_a_replica_and_resumed_after_its_promotion(leased
     leased.engine.keyspace.hide_expired = False
     leased.tick(5000)
     assert leased("XLEN s") == 0
+
+
+@pytest.mark.parametrize("order", ["", " ORDERED-BY f"])
+@pytest.mark.parametrize("end", ["XNACK s g FAIL IDS 1 1-0", "PING"])
+def test_failing_dead_letters_are_tried_once_a_second(talk: Any, order: str, end: str, caplog: Any) -> None:
+    talk("XADD s 1-0 f 1")
+    talk("XGROUP CREATE s g 0")
+    assert talk(f"XGROUP CFGSET s g LEASE 100 MAX-DELIVERIES 1{order}") == "OK"
+    talk("SET {s}:dead string")
+    read(talk, "ann")
+    assert read(talk, "bob", "BLOCK 0", client="b") == "(waits)"
+    talk(end)
+    wakes = 0
+    while talk.now < 6000:
+        talk.tick(max(talk.engine.next_deadline(), talk.now + 1))
+        wakes += 1
+    assert wakes < 20 and 4 <= len(caplog.records) <= 6
+    assert pending(talk)[0][0] == "1-0"
+    talk("DEL {s}:dead")
+    for now in (7000, 8100):
+        talk.tick(now)
+    assert talk("XLEN {s}:dead") == 1 and pending(talk) == []
+
+
+@pytest.mark.parametrize("order", ["", " ORDERED-BY f"])
+def test_thousands_of_dead_letters_are_moved_in_steps(talk: Any, order: str) -> None:
+    talk("XGROUP CREATE s g 0 MKSTREAM")
+    for number in range(1000):
+        talk(f"XADD s * f {number}")
+    assert talk(f"XGROUP CFGSET s g LEASE 100 MAX-DELIVERIES 1{order}") == "OK"
+    read(talk, "ann", "COUNT 1000")
+    talk.tick(1100)
+    assert read(talk, "bob", "BLOCK 0", client="b") == "(waits)"
+    assert talk("XLEN {s}:dead") < 500
+    for _ in range(20):
+        talk.tick(1200)
+    assert talk("XLEN {s}:dead") == 1000 and pending(talk) == []

@@ -176,8 +176,11 @@ class RuleRunner:
         """Return when the rules next have work, and whether nothing is left to do now."""
         stream = ruled.stream
         due, is_complete = NEVER, True
-        if ruled.exhausted:
-            due = self._move_to_dead_letters(ruled, now)
+        gave_up = len(ruled.exhausted) > 0
+        if gave_up:
+            self._move_to_dead_letters(ruled, now)
+        if ruled.retry_ms > now:
+            due = ruled.retry_ms
         if stream.rules is not None:
             if stream.rules.drop_acked:
                 is_complete &= self._drop_acked(ruled)
@@ -186,7 +189,9 @@ class RuleRunner:
             is_complete &= not trimmed
         ruled.acked.clear()
         for group in stream.groups():
-            if group.rules is not None:
+            if group.rules is not None and gave_up:
+                is_complete = False  # readers may go on in the next turn: they may find more to give up
+            elif group.rules is not None:
                 group_due, is_read = self._apply_group_rules(ruled, group, now)
                 due = earlier(due, group_due)
                 is_complete &= is_read
@@ -304,11 +309,10 @@ class RuleRunner:
             database.signal_ready(ruled.key)
         return due if due > now else NEVER, True
 
-    def _move_to_dead_letters(self, ruled: RuledStream, now: int) -> int:
-        """Move entries that were delivered too often; return when to retry what failed, -1 if nothing did."""
+    def _move_to_dead_letters(self, ruled: RuledStream, now: int) -> None:
+        """Move entries that were delivered too often, or set when to retry."""
         database = self.keyspace.databases[ruled.database]
         exhausted, ruled.exhausted = ruled.exhausted, []
-        due = NEVER
         for name, ms, seq in exhausted:
             group = ruled.stream.group(name)
             if group is None or group.rules is None:
@@ -318,12 +322,8 @@ class RuleRunner:
             except CommandError as error:
                 key = to_text(dead_letter_stream(ruled.key, group.rules))
                 logging.getLogger("headrace").error("no dead letter was added to %s: %s", key, error)
-                if group.redeliveries is not None:
-                    group.redeliveries.mark_stale()
-                elif group.pending.order is not None and (slot := group.pending.find(ms, seq)) >= 0:
-                    group.pending.order.restore(slot)
-                due = now + RETRY_MS
-        return due
+                ruled.retry_ms = now + RETRY_MS
+                break  # the others stay pending, too
 
     def _move_to_dead_letter(
         self, ruled: RuledStream, database: Database, group: Group, ms: int, seq: int

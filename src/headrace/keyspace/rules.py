@@ -47,6 +47,7 @@ class RuledStream:
     quiet_bytes: Public[cython.longlong]  # of its memory account; 0: no limit
     watches_acks: Public[cython.bint]  # an acknowledgement may let entries be removed
     removed: Public[cython.longlong]  # entries that the rules have removed
+    retry_ms: Public[cython.longlong]  # dead letters could not be added: no others are tried before
     dead_letters: Public[cython.longlong]
     rejected: Public[cython.longlong]  # XADDs rejected at a limit
 
@@ -61,6 +62,7 @@ class RuledStream:
         self.exhausted = []
         self.quiet_length = self.quiet_bytes = 0
         self.watches_acks = True
+        self.retry_ms = 0
         self.removed = self.dead_letters = self.rejected = 0
 
     @cython.ccall
@@ -147,14 +149,22 @@ class RuleRegistry:
             self.ready[ruled] = None
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def give_up(
-        self, stream: Stream, group: bytes, ms: cython.ulonglong, seq: cython.ulonglong
-    ) -> cython.void:
-        """Have a pending entry moved to the dead letters after the command."""
+        self,
+        stream: Stream,
+        group: bytes,
+        ms: cython.ulonglong,
+        seq: cython.ulonglong,
+        now: cython.longlong,
+    ) -> cython.bint:
+        """Have a pending entry moved to the dead letters after the command; return False if it must wait."""
         ruled: RuledStream | None = self.streams.get(stream)
-        if ruled is not None:
-            ruled.exhausted.append((group, ms, seq))
-            self.ready[ruled] = None
+        if ruled is None or now < ruled.retry_ms:
+            return False
+        ruled.exhausted.append((group, ms, seq))
+        self.ready[ruled] = None
+        return True
 
     @cython.ccall
     def continue_later(self, stream: Stream) -> cython.void:

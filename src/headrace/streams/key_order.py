@@ -69,6 +69,8 @@ class KeyOrder:
     opened_number: cython.longlong
     soon: list[tuple[int, int, KeyQueue]]
     serial: cython.longlong
+    passed: list[tuple[int, int]]  # IDs of waiting entries that are given up, or could not be
+    passed_until: cython.longlong
     # Values to be read: of the entries from this ID on.
     is_read: Public[cython.bint]
     unread_ms: Public[cython.ulonglong]
@@ -96,6 +98,8 @@ class KeyOrder:
         self.opened_number = NEVER
         self.soon = []
         self.serial = 0
+        self.passed = []
+        self.passed_until = 0
         self.is_read = by_id.count == 0
         self.unread_ms = self.unread_seq = 0
         self.is_behind = self.has_news = False
@@ -341,6 +345,8 @@ class KeyOrder:
             due = self.numbers[0] * BUCKET_MS
         if self.soon and (due < 0 or self.soon[0][0] < due):
             due = self.soon[0][0]
+        if self.passed and (due < 0 or self.passed_until < due):
+            due = self.passed_until
         return due
 
     @cython.cfunc
@@ -352,6 +358,8 @@ class KeyOrder:
         queue: KeyQueue | None
         due: cython.longlong
         _visits: cython.int
+        if self.passed and self.passed_until <= now:
+            self._restore()
         for _visits in range(VISITS_MAX):
             if self.free:
                 if self._may_be_taken(self.free[0], now):
@@ -481,17 +489,27 @@ class KeyOrder:
         return NONE
 
     @cython.ccall
-    def pass_over(self, queue: KeyQueue) -> cython.void:
-        """Leave out the first waiting entry until restore()."""
-        queue.at += 2
+    def pass_over(self, queue: KeyQueue, until: cython.longlong) -> cython.void:
+        """Leave out the first waiting entry until this time; by then it is usually removed."""
+        words = queue.waiting
+        if words is not None:
+            self.passed.append((words[queue.at], words[queue.at + 1]))
+            queue.at += 2
+            self.passed_until = until
 
-    @cython.ccall
-    def restore(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Consider an entry again that was passed over."""
-        queue: KeyQueue | None = self.queue_at(slot)
-        if queue is not None and self._waits(slot):
-            queue.add_waiting(self.arena.ms_of(slot), self.arena.seq_of(slot))
-            self._offer(queue)
+    @cython.cfunc
+    def _restore(self) -> cython.void:
+        """Consider the entries again that were passed over."""
+        queue: KeyQueue | None
+        slot: cython.Py_ssize_t
+        passed = self.passed
+        self.passed = []
+        for ms, seq in passed:
+            slot = self.by_id.find(ms, seq)
+            queue = self.queue_at(slot) if slot >= 0 else None
+            if queue is not None and self._waits(slot):
+                queue.add_waiting(ms, seq)
+                self._offer(queue)
 
     @cython.ccall
     def queue_of(self, value: bytes | None) -> KeyQueue | None:

@@ -30,7 +30,6 @@ from headrace.structures import stream_id
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 READ_MAX = cython.declare(cython.int, 1000)  # pending entries whose values one read looks up
 WAITING_MAX = cython.declare(cython.int, 300)  # new entries that one read lets wait: about a millisecond
-NOT_DELIVERED_MAX = cython.declare(cython.int, 300)  # entries that one read removes or gives up
 RETRY_MS = cython.declare(cython.longlong, 1000)
 
 
@@ -83,7 +82,7 @@ def write(reply: StreamReply, order: KeyOrder) -> cython.void:
     if not order.is_read:
         order.is_behind = True
     else:
-        rest: cython.int = NOT_DELIVERED_MAX
+        rest: cython.int = stream_reply.NOT_DELIVERED_MAX
         lookup: EntryLookup = EntryLookup(reply.stream)
         while rest > 0 and reply.may_have_more():
             queue = order.next_queue(now)
@@ -114,7 +113,7 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
     outcome: cython.int
     lost: cython.int = 0
     done: cython.Py_ssize_t = 0
-    while lost < NOT_DELIVERED_MAX and reply.may_have_more():
+    while lost < stream_reply.NOT_DELIVERED_MAX and reply.may_have_more():
         slot = waiting = order.first_waiting(queue)
         if done < len(slots) and (waiting < 0 or _is_before(pending, slots[done], waiting)):
             slot = slots[done]
@@ -122,10 +121,11 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
         if slot < 0:
             break
         outcome = reply.redeliver(slot, lookup)
-        if outcome == stream_reply.GIVEN_UP and slot == waiting:
-            order.pass_over(queue)
-        elif outcome == stream_reply.GIVEN_UP:
-            given_up.append(slot)
+        if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT:
+            if slot == waiting:
+                order.pass_over(queue, reply.call.now + RETRY_MS)
+            else:
+                given_up.append(slot)
         if outcome != stream_reply.REDELIVERED:
             lost += 1
     for slot in reversed(slots[done:]):  # they move with the queue, and wait
@@ -159,8 +159,8 @@ def _write_waiting(
         if slot < 0:
             break
         outcome = reply.redeliver(slot, lookup)
-        if outcome == stream_reply.GIVEN_UP:
-            order.pass_over(queue)
+        if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT:
+            order.pass_over(queue, reply.call.now + RETRY_MS)
         if outcome != stream_reply.REDELIVERED:
             lost += 1
     return lost
@@ -195,7 +195,8 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
             waiting += 1
     if waiting > 0:
         call.keyspace.changes += 1
-        call.database.signal_ready(reply.key)  # the holders may be blocked
+        order.has_news = True  # the holders may be blocked
+        call.keyspace.rules.continue_later(stream)
     if passed and call.recording:
         members.record_last_id(call, reply.key, group)
 

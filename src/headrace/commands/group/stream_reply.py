@@ -28,6 +28,8 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 REDELIVERED = cython.declare(cython.int, 0)
 REMOVED = cython.declare(cython.int, 1)
 GIVEN_UP = cython.declare(cython.int, 2)
+LEFT = cython.declare(cython.int, 3)
+NOT_DELIVERED_MAX = cython.declare(cython.int, 100)  # entries that one read removes or gives up
 
 
 @cython.final
@@ -162,19 +164,33 @@ class StreamReply:
         """Write and claim the entries whose lease has ended, the earliest first."""
         lookup: EntryLookup = EntryLookup(self.stream)
         walk: DueWalk = DueWalk(due, self.call.now)
-        while self.may_have_more():
+        rest: cython.int = NOT_DELIVERED_MAX
+        left: list[int] = []
+        while rest > 0 and self.may_have_more():
             slot: cython.Py_ssize_t = walk.next()
             if slot < 0:
                 break
-            if self.redeliver(slot, lookup) == REDELIVERED:
+            outcome: cython.int = self.redeliver(slot, lookup)
+            if outcome == REDELIVERED:
                 due.add(slot)
+            elif outcome == LEFT:
+                left.append(slot)
+            else:
+                rest -= 1
+                if outcome == GIVEN_UP:
+                    left.append(slot)
+        for slot in left:
+            due.add(slot)
+        if rest == 0:
+            self.call.keyspace.rules.continue_later(self.stream)
 
     @cython.cfunc
     def redeliver(self, slot: cython.Py_ssize_t, lookup: EntryLookup) -> cython.int:
         """Write a pending entry and make it the consumer's, if it may be delivered again.
 
-        Returns REDELIVERED; REMOVED, if the entry is deleted from the stream: it is acknowledged; or
-        GIVEN_UP, if it was delivered often enough: the engine will move it to the dead letters.
+        Returns REDELIVERED; REMOVED, if the entry is deleted from the stream: it is acknowledged; GIVEN_UP,
+        if it was delivered often enough: the engine will move it to the dead letters; or LEFT, if that has
+        just failed, and is tried again later.
         """
         call: Call = self.call
         group: Group = self.group
@@ -190,8 +206,8 @@ class StreamReply:
         deliveries: cython.longlong = pending.delivery_count_of(slot)
         rules: GroupRules | None = group.rules
         if rules is not None and rules.max_deliveries and deliveries >= rules.max_deliveries:
-            call.keyspace.rules.give_up(self.stream, group.name, ms, seq)
-            return GIVEN_UP
+            given_up: cython.bint = call.keyspace.rules.give_up(self.stream, group.name, ms, seq, call.now)
+            return GIVEN_UP if given_up else LEFT
         self.write_entry(entry, max(0, call.now - pending.delivery_time_of(slot)), deliveries)
         pending.assign(slot, self.consumer, call.now, members.saturating_increment(deliveries))
         self.consumer.active_ms = call.now
