@@ -288,3 +288,18 @@ def test_setting_the_group_back_delivers_to_the_holder_only(ordered: Any) -> Non
     assert read(ordered, "bob", "COUNT 1") == ["3-0"]
     assert read(ordered, "ann") == ["2-0", "4-0"]
     assert pending(ordered)[0] == ["1-0", "ann", 1]
+
+
+def test_a_longer_lease_applies_to_keys_that_were_due(ordered: Any) -> None:
+    read(ordered, "ann")
+    assert read(ordered, "cid", "COUNT 1 BLOCK 0", client="c") == "(waits)"
+    ordered("XGROUP CFGSET s g MAX-PENDING 1")
+    ordered.tick(1100)
+    assert entry_ids(ordered.heard("c")) == ["1-0"]
+    assert read(ordered, "cid", "BLOCK 0", client="c") == "(waits)"
+    ordered("XGROUP CFGSET s g LEASE 500")
+    ordered.tick(1400)
+    assert read(ordered, "bob") is None
+    ordered.tick(1500)
+    assert read(ordered, "bob") == ["3-0"]
+    assert ordered("XPENDING s g 3-0 3-0 1")[0][3] == 2

@@ -366,6 +366,8 @@ class KeyOrder:
                     return True
                 queue = self.free.popleft()
                 queue.is_free = False
+                if queue.one >= 0 and queue.check_ms < 0:  # its leases were renewed, or LEASE is longer now
+                    self._plan(queue, self._due_of(queue))
                 continue
             if not self.opened:
                 self._open_bucket(now)
