@@ -59,7 +59,7 @@ def test_random_commands_have_the_same_result(pair: tuple[Node, Node]) -> None:
     busy_only = primary.kind != "headrace"
     ours, theirs = replica.state(busy_only=busy_only), primary.state(busy_only=busy_only)
     assert ours.keys() == theirs.keys()
-    assert primary.replication()["master_repl_offset"] > 10_000
+    assert primary.replication()["master_repl_offset"] > 1000
     for key, value in theirs.items():
         assert ours[key] == value, key
 
