@@ -4,7 +4,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 SOURCES := $(shell find src build_support -name '*.py' -o -name '*.pxd') setup.py pyproject.toml MANIFEST.in README.md
 # Files are started in the order of tests/conftest.py: the slow ones first.
-PYTEST := $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+# Spark gives a Python worker ten seconds to start, which no setting changes: a busy machine may need more.
+PYTEST := $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder \
+	--reruns 2 --only-rerun "Python worker failed to connect back"
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:suppressions=$(CURDIR)/tests/sanitizers.supp PYTHONMALLOC=malloc
 
