@@ -1,92 +1,128 @@
-"""Archives as the archive job leaves them, made without Spark: files by day, and the log of what counts."""
+"""Archives as the archive job leaves them, made without Spark: files by day, and the table of them."""
 
 from __future__ import annotations
 
 import datetime
-import json
-import pathlib
-import urllib.parse
+import os
+import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from headrace.pipeline.archive_table import HEAD_COLUMNS, TAIL_COLUMNS, WrittenFile, create_or_open
+from headrace.spark.archive.files import ArchivedFile, read_archive
+from headrace.spark.archive.location import ArchiveLocation, archive_location
+from headrace.spark.source.offsets import parse_id
+from headrace.spark.source.positions import parse_positions
 
 Entry = tuple[str, Mapping[str, object]]
 MAP = pa.map_(pa.string(), pa.string())
+LATE_MS = 253_402_300_800_000  # the year 10000
+
+
+def entries_at(*ids: tuple[int, int]) -> list[Entry]:
+    """Return an entry of one field for each ID."""
+    return [(f"{ms}-{seq}", {"n": ms}) for ms, seq in ids]
 
 
 class ArchiveMaker:
     """An archive that grows batch by batch. schema: the fields as columns of these types, or one map."""
 
-    def __init__(self, directory: pathlib.Path, schema: pa.Schema | None = None) -> None:
-        self.directory = directory
+    def __init__(self, directory: str | os.PathLike[str], schema: pa.Schema | None = None) -> None:
+        self.location = archive_location(directory)
         self.schema = schema
-        self.batches = 0
-        self.log = directory / "_spark_metadata"
-        self.log.mkdir(parents=True)
+        fields = None if schema is None else from_arrow_schema(schema, prefer_timestamp_ntz=False)
+        self.table = create_or_open(self.location, fields, "UTC")
+        self.columns = to_arrow_schema(read_archive(self.location).columns, timezone="UTC")
 
-    def alone(self, stream: str) -> None:
-        """Make it the archive of one stream, without a folder for it."""
-        note = self.directory / "_headrace" / "stream.json"
-        note.parent.mkdir()
-        note.write_text(json.dumps({"stream": stream, "fields": None}))
+    @property
+    def directory(self) -> Path:
+        return self.location.path
 
     def add(
         self,
-        stream: str | None,
+        stream: str,
         entries: Sequence[Entry],
         *,
         committed: bool = True,
         shift_hours: int = 0,
         group_rows: int = 1000,
-    ) -> list[pathlib.Path]:
-        """A batch: a file for each day (days may begin hours away from UTC's). stream None: alone()."""
-        days: dict[str, list[Entry]] = {}
+        reached: Mapping[str, str] | None = None,
+    ) -> list[WrittenFile]:
+        """Add a batch: a file for each day, which may begin hours away from UTC's.
+
+        Args:
+            stream: The stream of the entries.
+            entries: The entries, in any order.
+            committed: Whether the files count.
+            shift_hours: How many hours days begin before those of UTC.
+            group_rows: The rows of a row group.
+            reached: The positions in the commit; none by default.
+        """
+        days: dict[str | None, list[Entry]] = {}
         for entry in entries:
-            moment = datetime.datetime.fromtimestamp(int(entry[0].split("-")[0]) / 1000, datetime.UTC)
-            moment += datetime.timedelta(hours=shift_hours)
-            days.setdefault(moment.date().isoformat(), []).append(entry)
-        files = []
-        for day, theirs in days.items():
-            folder = self.directory
-            if stream is not None:
-                folder /= f"stream={urllib.parse.quote(stream, safe='')}"
-            file = folder / f"date={day}" / f"part-{self.batches:05}-{len(files)}.snappy.parquet"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            pa.parquet.write_table(
-                self.table(theirs), file, row_group_size=group_rows, use_deprecated_int96_timestamps=True
-            )
-            files.append(file)
+            days.setdefault(day_of(entry[0], shift_hours), []).append(entry)
+        files = [self.write(stream, day, theirs, group_rows) for day, theirs in days.items()]
         if committed:
-            self.commit([(file, "add") for file in files])
+            self.table.commit(files, parse_positions(reached or {}))
         return files
 
-    def commit(self, files: Sequence[tuple[pathlib.Path, str]], *, compact: bool = False) -> None:
-        """A batch of Spark's log: what was added and deleted; or a compact file, for all batches so far."""
-        lines = [json.dumps({"path": file.as_uri(), "size": 1, "action": action}) for file, action in files]
-        name = f"{self.batches}.compact" if compact else str(self.batches)
-        (self.log / name).write_text("\n".join(["v1", *lines]))
-        self.batches += 1
+    def write(self, stream: str, day: str | None, entries: Sequence[Entry], group_rows: int) -> WrittenFile:
+        """Write the file of one day."""
+        inner = f"stream=x/date={day}/part-{uuid.uuid4()}.parquet"
+        path = self.directory / inner
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(self.rows(entries), path, row_group_size=group_rows)
+        times = [parse_id(entry_id)[0] for entry_id, _ in entries]
+        bounds = (min(times), max(times)) if day is not None else (None, None)
+        return WrittenFile(inner, stream, day, len(entries), path.stat().st_size, *bounds, 0)
 
-    def remember(self, offsets: Mapping[str, str]) -> None:
-        """The checkpoint's offsets of the last batch."""
-        folder = self.directory / "_headrace" / "checkpoint" / "offsets"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / str(self.batches - 1)).write_text("\n".join(["v1", "{}", json.dumps(offsets)]))
+    def remember(self, positions: Mapping[str, str]) -> None:
+        """Commit positions without files."""
+        self.table.commit([], parse_positions(positions))
 
-    def table(self, entries: Sequence[Entry]) -> pa.Table:
-        """The entries as the columns of a file."""
-        ids = [entry_id for entry_id, _ in entries]
-        times = [int(each.split("-")[0]) for each in ids]
+    def rows(self, entries: Sequence[Entry]) -> pa.Table:
+        """Return entries as the rows of a file."""
+        ids = [parse_id(entry_id) for entry_id, _ in entries]
         columns = {
-            "id": pa.array(ids, pa.string()),
-            "timestamp": pa.array(times, pa.timestamp("ms")),
-            "sequence": pa.array([int(each.split("-")[1]) for each in ids], pa.int64()),
+            "id": pa.array([entry_id for entry_id, _ in entries], pa.string()),
+            "timestamp": pa.array([min(ms, LATE_MS) * 1000 for ms, _ in ids], pa.timestamp("us", "UTC")),
+            "sequence": pa.array([seq for _, seq in ids], pa.int64()),
         }
-        if self.schema is None:
-            pairs = [[(name, str(value)) for name, value in fields.items()] for _, fields in entries]
-            columns["fields"] = pa.array(pairs, MAP)
-        else:
-            for column in self.schema:
-                columns[column.name] = pa.array([f.get(column.name) for _, f in entries], column.type)
+        for column in self.columns:
+            if column.name == "fields" and self.schema is None:
+                pairs = [[(name, str(value)) for name, value in fields.items()] for _, fields in entries]
+                columns["fields"] = pa.array(pairs, MAP)
+            elif column.name not in {each.name for each in HEAD_COLUMNS}:
+                found = [
+                    fields.get(column.name) if column.name != TAIL_COLUMNS[0].name else None
+                    for _, fields in entries
+                ]
+                columns[column.name] = pa.array(found, column.type)
         return pa.table(columns)
+
+
+def day_of(entry_id: str, shift_hours: int = 0) -> str | None:
+    """Return the day of an ID; None after the year 9999."""
+    ms = parse_id(entry_id)[0] + shift_hours * 3_600_000
+    return None if ms >= LATE_MS else str(datetime.date(1970, 1, 1) + datetime.timedelta(ms // 86_400_000))
+
+
+def files_in(archive: str | os.PathLike[str] | ArchiveLocation) -> tuple[ArchivedFile, ...]:
+    """Return the files of an archive that count."""
+    return read_archive(archive_location(archive)).files
+
+
+def counted_entries(archive: str | os.PathLike[str] | ArchiveLocation) -> Counter[tuple[str, str]]:
+    """Return how often each entry is in the files of an archive: (stream, ID)."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for file in files_in(archive):
+        with file.open() as parquet:
+            ids = parquet.read(["id"]).column("id").to_pylist()
+        assert len(ids) == file.rows
+        counts.update((file.stream, entry_id) for entry_id in ids)
+    return counts

@@ -84,11 +84,12 @@ LAZY_IMPORTS: dict[str, set[str]] = {
     "headrace.api.stream": {"headrace.api.consuming.async_stream"},
     "headrace.cli": {"headrace"},
     "headrace.persistence.data_directory": {"ctypes"},
+    "headrace.pipeline": {"deltalake", "duckdb"},
     "headrace.server.disk.startup": {"rich"},
     "headrace.server.loop.listeners": {"headrace.server.loop.tls"},
     "headrace.server.observe.metrics": {"headrace.server.observe.scrapes"},
     "headrace.server.replication.replica_side": {"headrace.server.loop.tls"},
-    "headrace.spark": {"headrace.spark", "pyarrow", "pyspark"},
+    "headrace.spark": {"deltalake", "headrace.spark", "pyarrow", "pyspark"},
 }
 # They import public names, or the program's commands, when they are first used.
 DYNAMIC_IMPORTS = {"headrace", "headrace.cli.main", "headrace.spark"}

@@ -37,7 +37,7 @@ def test_values_that_do_not_fit_are_counted_by_archive_and_query(
     assert "are null there: s.n 1, s.at 1, s.b 1\n" in output
 
     options = ["--url", server_url, "--fields", "n INT, at TIMESTAMP, b BINARY", "--json"]
-    output, errors = headrace("query", "SELECT n, at, b FROM s", *options)
+    output, errors = headrace("query", 'SELECT n, "at", b FROM s', *options)
     rows = [json.loads(line) for line in output.splitlines()]
     assert rows[3] == {"n": 3, "at": "2026-03-01 12:00:03", "b": "x"}
     assert rows[20:] == [{"n": None, "at": None, "b": "\\xff"}, {"n": None, "at": None, "b": None}]

@@ -53,7 +53,7 @@ def test_trim_prints_what_was_removed_and_what_keeps_the_rest(
         (["--pattern", "a{9999999999}"], "'a{9999999999}' is not a regular expression"),
         (["--stream", "orders.a", "--keep-for", "soon"], "not a duration: 'soon'"),
         (["--stream", "orders.a", "--keep", "0"], "0 is not in the range"),
-        (["--stream", "orders.a", "--archive", "missing"], "missing: there is no such directory"),
+        (["--stream", "orders.a", "--archive", "missing"], "missing: there is no archive"),
     ],
 )
 def test_bad_input_prints_one_line_and_exits_with_2(

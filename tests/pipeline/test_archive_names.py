@@ -6,24 +6,25 @@ import os
 import pathlib
 import subprocess
 
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from stream_server import StreamServer
 
+from archives import counted_entries
 from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive, count_archive
-from headrace.pipeline.compaction import compact_archive
+from headrace.pipeline.archive_table import create_or_open
 from headrace.pipeline.local_spark import utf8_locale
 from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import archived_through, published_id
-from headrace.spark.archive.files import archived_files
-from headrace.spark.archive.names import directory_name
+from headrace.pipeline.watermark import published_id
+from headrace.spark.archive.files import archived_through
+from headrace.spark.archive.location import archive_location
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -47,31 +48,20 @@ def fill(server: StreamServer, first: int, count: int) -> None:
     pipe.execute()
 
 
-def ids(directory: pathlib.Path) -> list[tuple[str, str]]:
-    return sorted(
-        (file.stream, entry)
-        for file in archived_files(directory)
-        for entry in pq.read_table(file.path, columns=["id"], partitioning=None).column("id").to_pylist()
-    )
-
-
 @pytest.mark.mainly("headrace")
 def test_streams_of_any_name_are_archived_and_replayed(
     spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
     url, directory = stream_server.url, tmp_path / "archive"
-    spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "3")
     fill(stream_server, 1, 4)
     all_of_them = 4 * len(NAMES)
     assert archive(spark, url, STREAMS, directory, entries_per_batch=50) == all_of_them
-    expected = sorted((stream, f"{n * DAY}-1") for stream in STREAMS for n in range(1, 5))
-    assert ids(directory) == expected
-    assert archived_through(directory) == dict.fromkeys(STREAMS, f"{4 * DAY}-1")
-    assert (directory / "stream=plain").is_dir() and (directory / "stream=naïve").is_dir()
-    assert count_archive(spark, directory).distinct == all_of_them
-    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
-    plain = spark.read.parquet(str(directory)).select("stream").distinct().collect()
-    assert {row.stream for row in plain} == set(map(directory_name, STREAMS))
+    expected = {(stream, f"{n * DAY}-1"): 1 for stream in STREAMS for n in range(1, 5)}
+    assert counted_entries(directory) == expected
+    assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{4 * DAY}-1")
+    assert (directory / "stream=plain").is_dir() and count_archive(directory).entries == all_of_them
+    table = DeltaTable(directory).to_pyarrow_table(columns=["stream"])
+    assert {stream or "" for stream in table.column("stream").to_pylist()} == set(STREAMS)
 
     trimmed = trim(url, STREAMS, retention=ANYTHING)
     assert [(one.stream, one.removed, one.remaining) for one in trimmed] == [
@@ -80,7 +70,7 @@ def test_streams_of_any_name_are_archived_and_replayed(
     fill(stream_server, 5, 2)
     assert archive(spark, url, STREAMS, directory, entries_per_batch=20) == 2 * len(NAMES)
     fill(stream_server, 7, 1)
-    compact_archive(directory)
+    create_or_open(archive_location(directory), None, "UTC").merge_small_files()
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory)).load().collect()
     found = sorted((row.stream, int(row.fields["n"])) for row in rows)
     assert found == sorted((stream, n) for stream in STREAMS for n in range(1, 8))
@@ -161,8 +151,8 @@ def test_a_recreated_stream_is_archived_again_and_never_trimmed_too_far(
         with pytest.raises(HeadraceError, match="deleted and recreated"):
             archive(spark, url, "s", directory)
     assert archive(spark, url, "s", directory, fail_on_loss=False) == 150
-    assert len(ids(directory)) == 250
-    assert published_id(client, "s") == "1000149-0" == archived_through(directory)["s"]
+    assert counted_entries(directory).total() == 250
+    assert published_id(client, "s") == "1000149-0" == archived_through(archive_location(directory))["s"]
     stream_server.fill("s", 5, first=150)
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory))
     assert rows.load().count() == 255

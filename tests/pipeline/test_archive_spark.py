@@ -1,24 +1,28 @@
-"""Archives made by Spark: several streams, typed fields, the watermark, compaction, the old layout."""
+"""Archives made by Spark: several streams, typed fields, the watermark, merging of small files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import redis
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from archives import counted_entries, files_in
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import archive, count_archive, parse_schema
-from headrace.pipeline.archive_metadata import archive_lock
-from headrace.pipeline.compaction import compact_archive
+from headrace.pipeline.archive_table import ArchiveTable, create_or_open
 from headrace.pipeline.local_spark import local_spark
+from headrace.pipeline.query_progress import BatchProgress
+from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import archived_through, published_id
-from headrace.spark.archive.files import archived_files, committed_files
+from headrace.pipeline.watermark import published_id
+from headrace.spark.archive.files import archived_through
+from headrace.spark.archive.location import archive_location
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -29,7 +33,6 @@ STREAMS = ["007", "odd:a/b, c"]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with local_spark("test", tmp_path_factory.mktemp("spark") / "log") as spark:
-        spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "3")
         yield spark
 
 
@@ -40,34 +43,33 @@ def fill(client: redis.Redis, stream: str, first: int, count: int) -> None:
         pipe.execute()
 
 
-def ids(directory: Path) -> list[tuple[str, str]]:
-    """Return the valid entries of the archive in order, read without Spark."""
-    return sorted(
-        (file.stream, entry)
-        for file in archived_files(directory)
-        for entry in pq.read_table(file.path, columns=["id"], partitioning=None).column("id").to_pylist()
-    )
+def in_order(directory: Path) -> ArchiveTable:
+    """Open an archive for its upkeep."""
+    return create_or_open(archive_location(directory), None, "UTC")
 
 
-def test_streams_are_archived_compacted_trimmed_and_archived_further(
+def test_streams_are_archived_merged_trimmed_and_archived_further(
     tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
 ) -> None:
     directory = tmp_path / "archive"
     for stream in STREAMS:
         fill(client, stream, 1, 100)
-    assert archive(spark, server_url, STREAMS, directory, entries_per_batch=40) == 200
-    assert count_archive(spark, directory).distinct == 200
-    assert archived_through(directory) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
+    batches: list[BatchProgress] = []
+    assert (
+        archive(spark, server_url, STREAMS, directory, entries_per_batch=40, on_batch=batches.append) == 200
+    )
+    assert len(batches) > 3 and sum(batch.rows for batch in batches) == 200
+    assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
     assert [published_id(client, stream) for stream in STREAMS] == [f"{100 * HOUR}-1"] * 2
-    expected = sorted((stream, f"{n * HOUR}-1") for stream in STREAMS for n in range(1, 101))
-    assert ids(directory) == expected
+    expected = {(stream, f"{n * HOUR}-1"): 1 for stream in STREAMS for n in range(1, 101)}
+    assert counted_entries(directory) == expected
 
-    before = len(committed_files(directory))
-    done = compact_archive(directory)
-    assert done.before > done.after > 0
-    assert len(committed_files(directory)) == before - done.before + done.after
-    assert ids(directory) == expected
-    assert count_archive(spark, directory).entries == count_archive(spark, directory).distinct == 200
+    before = len(files_in(directory))
+    done = in_order(directory).merge_small_files()
+    assert done.merged > done.into > 0
+    assert len(files_in(directory)) == before - done.merged + done.into
+    assert counted_entries(directory) == expected
+    assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
 
     removed = [
         one.removed for one in trim(server_url, STREAMS, retention=RetentionPolicy(allow_no_groups=True))
@@ -76,10 +78,11 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     for stream in [*STREAMS, "new"]:
         fill(client, stream, 101, 60)
     assert archive(spark, server_url, [*STREAMS, "new"], directory, entries_per_batch=20) == 180
-    compact_archive(directory)
-    table = spark.read.parquet(str(directory))
-    assert table.count() == 380 and count_archive(spark, directory).distinct == 380
-    row = table.where("id = '3600000-1'").first()
+    in_order(directory).merge_small_files()
+    assert counted_entries(directory).total() == len(counted_entries(directory)) == 380
+    assert count_archive(directory).entries == 380
+    table = spark.createDataFrame(DeltaTable(directory).to_pyarrow_table())
+    row = table.where("id = '3600000-1' AND stream = '007'").first()
     assert row is not None and row.fields == {"n": "1", "name": "n1"} and row.sequence == 1
     assert row.timestamp.timestamp() == 3600
     assert archive(spark, server_url, STREAMS, directory) == 0
@@ -100,27 +103,22 @@ def test_values_that_do_not_fit_their_typed_column_are_kept_exactly(
         archive(spark, server_url, "s", directory)
     with pytest.raises(UsageError, match="'Date' cannot be a column"):
         archive(spark, server_url, "s", tmp_path / "other", fields=parse_schema("Date STRING"))
-    with archive_lock(directory), pytest.raises(HeadraceError, match="by another process"):
-        archive(spark, server_url, "s", directory, fields=fields)
 
 
-def test_an_archive_of_one_stream_in_the_old_layout_is_continued(
+def test_a_field_that_is_added_later_becomes_a_column(
     tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
 ) -> None:
     directory = tmp_path / "archive"
-    (directory / "_headrace").mkdir(parents=True)
-    (directory / "_headrace" / "stream.json").write_text('{"stream": "s", "fields": null}')
-    fill(client, "s", 1, 30)
-    assert archive(spark, server_url, "s", directory) == 30
-    fill(client, "s", 31, 5)
-    assert archive(spark, server_url, "s", directory) == 5
-    assert {path.name.partition("=")[0] for path in directory.iterdir()} == {
-        "date", "_headrace", "_spark_metadata",
-    }  # fmt: skip
-    assert archived_through(directory) == {"s": f"{35 * HOUR}-1"}
-    assert count_archive(spark, directory).distinct == 35
-    with pytest.raises(UsageError, match="of stream 's' only"):
-        archive(spark, server_url, ["s", "t"], directory)
+    client.xadd("s", {"n": "1", "more": "x"}, "1-0")
+    archive(spark, server_url, "s", directory, fields=parse_schema("n INT"))
+    client.xadd("s", {"n": "2", "more": "y"}, "2-0")
+    assert archive(spark, server_url, "s", directory, fields=parse_schema("n INT, more STRING")) == 1
+    assert DeltaTable(directory).to_pyarrow_table().sort_by("id").column("more").to_pylist() == [None, "y"]
+    rows = spark.read.format("headrace").option("url", server_url).option("archive", str(directory))
+    found = rows.schema("_id STRING, n INT, more STRING").load().orderBy("_id").collect()
+    assert [tuple(row) for row in found] == [("1-0", 1, "x"), ("2-0", 2, "y")]
+    replay(ReplaySource("s", None, directory), server_url, "t", name="x")
+    assert client.xrange("t") == client.xrange("s")
 
 
 def test_entries_trimmed_before_they_were_archived_are_reported(
@@ -131,7 +129,7 @@ def test_entries_trimmed_before_they_were_archived_are_reported(
     archive(spark, server_url, "s", directory)
     fill(client, "s", 11, 10)
     client.xtrim("s", minid=f"{15 * HOUR}-1", approximate=False)
-    with pytest.raises(HeadraceError, match=r"the query failed: [^\[]*'s'"):
+    with pytest.raises(HeadraceError, match=r"'s'.* failOnDataLoss"):
         archive(spark, server_url, "s", directory)
     assert published_id(client, "s") == f"{10 * HOUR}-1"
     assert archive(spark, server_url, "s", directory, fail_on_loss=False) == 6

@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 import redis
-from archive_maker import ArchiveMaker
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    TimeType,
+)
 
+from archives import ArchiveMaker, counted_entries, entries_at, files_in
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_metadata import create_or_open
+from headrace.pipeline.archive_table import create_or_open
 from headrace.pipeline.column_inference import (
     infer_columns,
     lacks_time_format,
@@ -18,7 +27,7 @@ from headrace.pipeline.column_inference import (
     unusable_names,
     with_time_formats,
 )
-from headrace.pipeline.watermark import WatermarkPublisher, published_id
+from headrace.spark.archive.location import archive_location
 
 
 @pytest.mark.parametrize(
@@ -104,43 +113,55 @@ def test_the_sample_is_from_both_ends_of_the_stream(server_url: str, client: red
         sample_entries(server_url, ["text"])
 
 
-def test_a_directory_holds_one_archive_with_fixed_fields_and_time_zone(tmp_path: Path) -> None:
-    metadata = create_or_open(tmp_path / "x", ["a"], None, "UTC")
-    assert (metadata.partitions, metadata.only_stream) == (["stream", "date"], None)
-    assert create_or_open(tmp_path / "x", ["b"], None, "UTC") == metadata
+def test_a_directory_holds_one_archive_with_fixed_types_and_time_zone(tmp_path: Path) -> None:
+    def create(name: str, fields: dict[str, DataType] | None, zone: str = "UTC") -> list[str]:
+        columns = None if fields is None else StructType([StructField(*each) for each in fields.items()])
+        return create_or_open(archive_location(tmp_path / name), columns, zone).archive.columns.names
+
+    number, text = {"n": IntegerType()}, {"t": StringType()}
+    for _ in range(2):
+        assert create("x", None) == ["id", "timestamp", "sequence", "fields", "_exact"]
     with pytest.raises(UsageError, match="other fields \\(all in one map\\)"):
-        create_or_open(tmp_path / "x", ["a"], "struct<n:int>", "UTC")
+        create("x", number)
     with pytest.raises(UsageError, match="days of time zone UTC"):
-        create_or_open(tmp_path / "x", ["a"], None, "Europe/Berlin")
-    create_or_open(tmp_path / "y", ["a"], "struct<n:int>", "UTC")
-    assert create_or_open(tmp_path / "y", ["a"], "struct<n:int>", "UTC").fields == "struct<n:int>"
+        create("x", None, "Europe/Berlin")
+    for _ in range(2):
+        assert create("y", number) == ["id", "timestamp", "sequence", "n", "_exact"]
+    assert create("y", text) == ["id", "timestamp", "sequence", "n", "_exact", "t"]
+    with pytest.raises(UsageError, match="other fields \\(n int, not bigint\\)"):
+        create("y", {"n": LongType()})
+    with pytest.raises(UsageError, match="other fields"):
+        create("y", None)
     (tmp_path / "z").mkdir()
     (tmp_path / "z" / "letter").write_text("dear")
     with pytest.raises(UsageError, match="is not empty and not an archive"):
-        create_or_open(tmp_path / "z", ["a"], None, "UTC")
+        create("z", None)
     with pytest.raises(UsageError, match="cannot create an archive"):
-        create_or_open(tmp_path / "z" / "letter" / "deeper", ["a"], None, "UTC")
+        create("z/letter/deeper", None)
+    with pytest.raises(UsageError, match="a Delta table cannot have"):
+        create("i", {"n": TimeType()})
 
 
-def test_only_complete_valid_files_are_published(
-    tmp_path: Path, server_url: str, client: redis.Redis
-) -> None:
+def test_a_file_that_is_not_there_as_it_was_written_is_not_committed(tmp_path: Path) -> None:
     maker = ArchiveMaker(tmp_path / "x")
-    watermark = WatermarkPublisher(server_url, maker.directory)
-    watermark.publish_new()
-    assert published_id(client, "s") is None
-    maker.add({"s": [(1, 0), (2, 0)]})
-    watermark.publish_new()
-    assert published_id(client, "s") == "2-0"
-    maker.add({"s": [(3, 0)]}, commit=False)
-    watermark.publish_new()
-    assert published_id(client, "s") == "2-0"
-    torn = maker.add({"s": [(3, 0)]})[0]
-    torn.write_bytes(torn.read_bytes()[:-3])
-    with pytest.raises(HeadraceError, match="is not a complete Parquet file"):
-        watermark.publish_new()
-    torn.unlink()
-    with pytest.raises(HeadraceError, match="cannot be read"):
-        watermark.publish_new()
-    assert published_id(client, "s") == "2-0"
-    watermark.close()
+    [file] = maker.add("s", entries_at((1, 0), (2, 0)))
+    [torn] = maker.add("s", entries_at((3, 0)), committed=False)
+    path = maker.directory / torn.path
+    path.write_bytes(path.read_bytes()[:-3])
+    for _ in range(2):
+        with pytest.raises(HeadraceError, match="has not the size with which it was written"):
+            maker.table.commit([torn], {})
+        path.unlink(missing_ok=True)
+    assert [each.path for each in files_in(maker.directory)] == [file.path]
+
+
+def test_of_two_writers_of_the_same_batch_one_fails(tmp_path: Path) -> None:
+    maker = ArchiveMaker(tmp_path / "x")
+    other = create_or_open(maker.location, None, "UTC")
+    maker.add("s", entries_at((1, 0)))
+    late = maker.add("s", entries_at((2, 0)), committed=False)
+    with pytest.raises(HeadraceError, match=r"another job archives to .* at the same time"):
+        other.commit(late, {})
+    assert counted_entries(maker.directory) == {("s", "1-0"): 1}
+    create_or_open(maker.location, None, "UTC").commit(late, {})
+    assert counted_entries(maker.directory) == {("s", "1-0"): 1, ("s", "2-0"): 1}

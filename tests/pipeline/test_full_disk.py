@@ -111,8 +111,8 @@ def test_the_sink_reports_a_full_disk(full_disk: FullDisk, marker: Marker | None
         write_batches([batch], full_disk.server.url, "s", marker)
 
 
-def test_an_archive_reports_that_its_watermark_cannot_be_written(full_disk: FullDisk, tmp_path: Path) -> None:
-    watermark = WatermarkPublisher(full_disk.server.url, tmp_path)
+def test_an_archive_reports_that_its_watermark_cannot_be_written(full_disk: FullDisk) -> None:
+    watermark = WatermarkPublisher(full_disk.server.url)
     full_disk.fill()
     with pytest.raises(CommandError, match=FULL):
         write_batches([pa.record_batch({"text": [TEXT] * ROWS})], full_disk.server.url, "s")

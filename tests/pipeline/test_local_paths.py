@@ -15,6 +15,7 @@ from headrace.pipeline.query import register_views
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.location import archive_location
 from headrace.spark.options import parse_options
 
 
@@ -58,11 +59,11 @@ def test_other_urls_are_rejected_with_what_to_do(given: str | Path, complaint: s
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["archive", "--stream", "s", "--to", "s3://bucket/x"],
-        ["trim", "--stream", "s", "--archive", "s3://bucket/x"],
-        ["query", "SELECT * FROM s", "--archive", "s3://bucket/x"],
-        ["replay", "--stream", "s", "--into", "t", "--archive", "s3://bucket/x"],
-        ["load", "s3://bucket/x.csv", "--stream", "s"],
+        ["archive", "--stream", "s", "--to", "hdfs://bucket/x"],
+        ["trim", "--stream", "s", "--archive", "hdfs://bucket/x"],
+        ["query", "SELECT * FROM s", "--archive", "hdfs://bucket/x"],
+        ["replay", "--stream", "s", "--into", "t", "--archive", "hdfs://bucket/x"],
+        ["load", "hdfs://bucket/x.csv", "--stream", "s"],
     ],
 )
 def test_every_job_rejects_an_unsupported_url_in_one_line(
@@ -72,25 +73,52 @@ def test_every_job_rejects_an_unsupported_url_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "s3:" / "bucket" / "x").mkdir(parents=True)  # an earlier version wrote there
+    (tmp_path / "hdfs:" / "bucket" / "x").mkdir(parents=True)  # an earlier version wrote there
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert "s3:// is not supported; give a path of a file system that this machine sees" in error
+    assert "hdfs:// is not supported; give a " in error
     assert error.count("\n") == 1
-    assert list((tmp_path / "s3:" / "bucket" / "x").iterdir()) == []
+    assert list((tmp_path / "hdfs:" / "bucket" / "x").iterdir()) == []
 
 
 def test_python_functions_and_the_spark_option_reject_an_unsupported_url() -> None:
-    no_spark = cast(SparkSession, None)  # the path is looked at first
-    with pytest.raises(UsageError, match="s3:// is not supported"):
-        archive(no_spark, "redis://127.0.0.1:1", "s", Path("s3://bucket/x"))
-    with pytest.raises(UsageError, match="s3:// is not supported"):
-        register_views(no_spark, "SELECT * FROM s", "redis://127.0.0.1:1", archive=Path("s3://bucket/x"))
-    with pytest.raises(UsageError, match="s3:// is not supported"):
-        trim("redis://127.0.0.1:1", ["s"], archive=Path("s3://bucket/x"))
-    with pytest.raises(UsageError, match="s3:// is not supported"):
-        ReplaySource("s", None, Path("s3://bucket/x"))
-    with pytest.raises(UsageError, match="gs:// is not supported"):
-        parse_options({"archive": "gs://bucket/x"}, "batch")
+    no_spark = cast(SparkSession, None)  # the location is looked at first
+    with pytest.raises(UsageError, match="hdfs:// is not supported"):
+        archive(no_spark, "redis://127.0.0.1:1", "s", "hdfs://bucket/x")
+    with pytest.raises(UsageError, match="hdfs:// is not supported"):
+        register_views(no_spark, "SELECT * FROM s", "redis://127.0.0.1:1", archive="hdfs://bucket/x")
+    with pytest.raises(UsageError, match="hdfs:// is not supported"):
+        trim("redis://127.0.0.1:1", ["s"], archive=Path("hdfs://bucket/x"))
+    with pytest.raises(UsageError, match="hdfs:// is not supported"):
+        ReplaySource("s", None, "hdfs://bucket/x").last_id()
+    with pytest.raises(UsageError, match="hdfs:// is not supported"):
+        parse_options({"archive": "hdfs://bucket/x"}, "batch")
     assert parse_options({"archive": "file:///srv/x"}, "batch").archive == "/srv/x"
-    assert ReplaySource("s", None, Path("file:///srv/x")).archive == Path("/srv/x")
+
+
+@pytest.mark.parametrize(
+    ("given", "uri"),
+    [
+        ("s3://bucket/a b/x/", "s3://bucket/a%20b/x"),
+        (Path("s3://bucket/x"), "s3://bucket/x"),
+        ("gs://bucket/x", "gs://bucket/x"),
+        ("abfss://c@account.dfs.core.windows.net/x", "abfss://c@account.dfs.core.windows.net/x"),
+        ("file:///srv/x", "/srv/x"),
+    ],
+)
+def test_an_archive_is_a_directory_or_in_an_object_store(given: str | Path, uri: str) -> None:
+    assert archive_location(given).uri == uri
+
+
+def test_options_are_for_object_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = archive_location("s3://bucket/x", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "timeout": "1s"})
+    options = found.storage_options() or {}
+    assert (options["AWS_ALLOW_HTTP"], options["timeout"], options["aws_conditional_put"]) == (
+        "true",
+        "1s",
+        "etag",
+    )
+    with pytest.raises(UsageError, match="takes no options"):
+        archive_location("/srv/x", {"AWS_REGION": "eu-west-1"})
+    with pytest.raises(UsageError, match="names no bucket"):
+        archive_location("s3://")

@@ -8,28 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import redis
-from archive_maker import ArchiveMaker
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from headrace.errors import HeadraceError
-from headrace.pipeline import archive as job
-from headrace.pipeline.archive import archive, count_archive, count_exact_rows, parse_schema, read_entries
+from headrace.pipeline.archive import archive, parse_schema
+from headrace.pipeline.archive_table import create_or_open
 from headrace.pipeline.column_inference import infer_columns, sample_entries
-from headrace.pipeline.compaction import compact_archive
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.spark.archive.files import committed_files
+from headrace.spark.archive.location import archive_location
 from headrace.spark.decode.misfits import DIRECTORY_VARIABLE, collected_misfits, collecting_misfits
 
 pytestmark = pytest.mark.whole
@@ -62,7 +57,6 @@ entries_of = st.lists(st.one_of(fields, alike), min_size=1, max_size=80)
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     counts = tmp_path_factory.mktemp("counts")
     with collecting_misfits(counts), local_spark("test", tmp_path_factory.mktemp("spark") / "log") as spark:
-        spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "2")
         yield spark
 
 
@@ -120,7 +114,7 @@ def test_any_bytes_survive_archive_trim_and_replay(
         assert written == len(whole) == len(some) + len(more) + 1
         trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
         assert len(read(raw, "s")) == 1
-        compact_archive(directory)
+        create_or_open(archive_location(directory), schema, "UTC").merge_small_files()
         replay(ReplaySource("s", None, directory), server_url, "t", name="x")
         assert read(raw, "t") == whole
 
@@ -197,54 +191,6 @@ def test_rows_of_an_archive_equal_those_of_its_stream(
     assert rows("typed", strings) == rows(None, strings)
     with pytest.raises(PySparkException, match="is not UTF-8"):
         rows(None, None, mode="FAILFAST")
-
-
-def test_an_archive_of_an_earlier_version_is_continued_with_the_new_column(
-    tmp_path: Path,
-    spark: SparkSession,
-    server_url: str,
-    raw: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    directory = tmp_path / "archive"
-    text = [[(b"n", b"%d" % n)] for n in range(10)]
-    with monkeypatch.context() as earlier:
-        earlier.setattr(
-            job,
-            "read_entries",
-            lambda *args, **options: read_entries(*args, **{**options, "with_exact": False}),
-        )
-        for first in (1, 6):
-            add(raw, "s", text[first - 1 : first + 4], first)
-            archive(spark, server_url, "s", directory)
-    for first in (11, 19):
-        add(raw, "s", ODD, first)
-        archive(spark, server_url, "s", directory)
-    add(raw, "s", [[(b"n", b"1")]], 100)  # a day later, so that the day before can be compacted
-    archive(spark, server_url, "s", directory)
-    whole = read(raw, "s")
-    for compacted in (False, True):
-        if compacted:
-            before = {path: count_exact_rows(path) for path in committed_files(directory)}
-            compact_archive(directory)
-            after = {path: count_exact_rows(path) for path in committed_files(directory)}
-            assert len(after) < len(before) and sum(after.values()) == sum(before.values()) == 6
-        raw.delete("t")
-        replay(ReplaySource("s", None, directory), server_url, "t", name="x", restart=True)
-        assert read(raw, "t") == whole
-        assert count_archive(spark, directory).distinct == len(whole)
-
-
-def test_a_row_whose_fields_an_earlier_version_lost_is_reported(
-    tmp_path: Path, server_url: str, raw: redis.Redis
-) -> None:
-    maker = ArchiveMaker(tmp_path / "archive")
-    [path] = maker.add({"s": [(1, 0), (2, 0)]}, files=1)
-    table = pq.read_table(path, partitioning=None)
-    lost = pa.array([[("a", "b")], None], pa.map_(pa.string(), pa.string()))
-    pq.write_table(table.set_column(3, "fields", lost), path)
-    with pytest.raises(HeadraceError, match="entry 2-0 has no fields in the archive"):
-        replay(ReplaySource("s", None, tmp_path / "archive"), server_url, "t", name="x")
 
 
 def test_a_column_that_is_not_null_keeps_entries_without_it(

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from archive_maker import ArchiveMaker
 from trim_world import Disturbed
 
+from archives import ArchiveMaker, entries_at
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import trim as trim_module
 from headrace.pipeline import trim_horizon
@@ -144,8 +144,8 @@ def test_a_given_archive_decides_instead_of_the_watermark(
     tmp_path: Path, port: int, server: redis.Redis
 ) -> None:
     maker = ArchiveMaker(tmp_path / "x")
-    maker.add({"s": [(n, 0) for n in range(1, 301)]})
-    maker.add({"s": [(n, 0) for n in range(301, 501)]}, commit=False)
+    maker.add("s", entries_at(*((n, 0) for n in range(1, 301))))
+    maker.add("s", entries_at(*((n, 0) for n in range(301, 501))), committed=False)
     raise_watermark(server, "s", "900-0")
     done = trimmed(port, archive=maker.directory, retention=RetentionPolicy(allow_no_groups=True))
     assert (done.removed, done.reasons[0]) == (299, "archived up to 300-0")

@@ -45,7 +45,7 @@ def test_a_copy_follows_a_server(tmp_path: Path, kind: str) -> None:
     with nodes(tmp_path, kind, "headrace") as (primary, other):
         fill(primary)
         other.follow(primary.port)
-        other.wait_for(primary)  # from here on both get the same commands: Redis does not send all of its state
+        other.wait_for(primary)  # now both get the same commands: Redis does not send all of its state
         with headrace.open(tmp_path / "copy", replica_of=url_of(primary), fsync="no") as copy:
             assert copy.replica is not None and copy.replica.wait(60)
             big = copy.stream("big")

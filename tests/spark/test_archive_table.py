@@ -10,20 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import types as T
 from pyspark.sql.datasource import InputPartition
 from stream_server import StreamServer
 
-from archives import ArchiveMaker, Entry
+from archives import ArchiveMaker, Entry, counted_entries, files_in
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive.files import (
-    archived_files,
-    archived_through,
-    committed_files,
-    last_batch,
-    read_archive,
-)
+from headrace.spark.archive.files import archived_through, read_archive
+from headrace.spark.archive.location import archive_location
 from headrace.spark.archive.table import ArchiveReader
 from headrace.spark.decode.schema import DEFAULT_SCHEMAS
 from headrace.spark.options import parse_options
@@ -87,54 +83,40 @@ def maker(tmp_path: pathlib.Path) -> ArchiveMaker:
 # The files that count
 
 
-def test_only_files_in_the_log_are_read(maker: ArchiveMaker) -> None:
+def test_only_committed_files_are_read(maker: ArchiveMaker) -> None:
     some = entries(300)
-    first = maker.add("s", some[:100])
+    maker.add("s", some[:100])
     maker.add("s", some[100:200], committed=False)
-    second = maker.add("s", some[200:250])
-    assert committed_files(maker.directory) == sorted(first + second)
-    maker.commit([(file, "delete") for file in first])
-    assert committed_files(maker.directory) == sorted(second)
-    assert archived_through(maker.directory) == {"s": some[249][0]}
-
-
-def test_a_compact_file_replaces_the_logs_before_it(maker: ArchiveMaker) -> None:
-    some = entries(300)
-    first = maker.add("s", some[:100])
-    second = maker.add("s", some[100:200])
-    merged = maker.add("s", some[:200], committed=False)
-    maker.commit([(file, "add") for file in merged], compact=True)
-    (maker.log / "0").unlink()
-    assert first and second and committed_files(maker.directory) == sorted(merged)
-    last = maker.add("s", some[200:])
-    assert committed_files(maker.directory) == sorted(merged + last)
-    assert committed_files(maker.directory, 2) == sorted(merged)
-    assert last_batch(maker.directory) == 3
+    maker.add("s", some[200:250])
+    assert set(counted_entries(maker.directory)) == {("s", i) for i in by_id(some[:100] + some[200:250])}
+    assert archived_through(maker.location) == {"s": some[249][0]}
+    [first, *_] = files_in(maker.directory)
+    assert (first.first_ms, first.rows) == (FIRST, 72)
 
 
 def test_an_archive_can_be_moved_and_streams_can_have_any_name(maker: ArchiveMaker) -> None:
     some = entries(50)
-    for stream in ("a:b/c d=e%", "naïve", "date=2020-01-01"):
+    names = ("a:b/c d=e%", "naïve", "date=2020-01-01", "", "a\0b", "\\xff", "'\"`$", "x" * 5000)
+    for stream in names:
         maker.add(stream, some)
     moved = maker.directory.parent / "stream=elsewhere"
     shutil.move(maker.directory, moved)
-    files = archived_files(moved)
-    assert {file.stream for file in files} == {"a:b/c d=e%", "naïve", "date=2020-01-01"}
-    assert all(file.path.is_file() for file in files)
-    assert archived_through(moved) == dict.fromkeys((file.stream for file in files), some[-1][0])
+    assert {file.stream for file in files_in(moved)} == set(names)
+    assert archived_through(archive_location(moved)) == dict.fromkeys(names, some[-1][0])
 
 
-def test_all_files_count_in_a_directory_without_a_log(maker: ArchiveMaker) -> None:
-    some = entries(200)
-    maker.alone("s")
-    maker.add(None, some)
-    shutil.rmtree(maker.log)
-    assert archived_through(maker.directory) == {"s": some[-1][0]}
-    shutil.rmtree(maker.directory / "_headrace")
-    with pytest.raises(UsageError, match=r"the stream of .* is unknown"):
-        archived_through(maker.directory)
-    with pytest.raises(UsageError, match="there is no archive"):
-        archived_through(maker.directory / "missing")
+def test_what_is_not_an_archive_is_reported(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "old" / "_spark_metadata").mkdir(parents=True)
+    DeltaTable.create(str(tmp_path / "other"), pa.schema([("n", pa.int64())]))
+    for name, message in {
+        "missing": "there is no archive",
+        "empty": "there is no archive",
+        "old": "headrace archive --convert",
+        "other": "a Delta table, but not an archive",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            read_archive(archive_location(tmp_path / name))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -150,24 +132,26 @@ def test_the_archive_ends_at_the_highest_id_compared_as_numbers(tmp_path: pathli
         ]
         made.add(stream, some, shift_hours=dice.choice([0, -12, 14]), group_rows=3)
         highest[stream] = max([highest.get(stream, (0, 0)), *(parse_id(i) for i, _ in some)])
-    assert {s: parse_id(i) for s, i in archived_through(made.directory).items()} == highest
+    assert {s: parse_id(i) for s, i in archived_through(made.location).items()} == highest
 
 
-def test_the_checkpoint_of_the_last_committed_batch_says_where_the_archive_ends(maker: ArchiveMaker) -> None:
+def test_the_newest_commit_with_positions_says_where_the_archive_ends(maker: ArchiveMaker) -> None:
     some = entries(300)
-    offsets = maker.directory / "_headrace" / "checkpoint" / "offsets"
-    offsets.mkdir(parents=True)
-    for batch, last in (("0", 150), ("1", 299)):
-        (offsets / batch).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"s":"{some[last][0]}"}}')
-    maker.add("s", some[:150])  # the entry that the batch ended with was deleted
-    maker.add("old", some[:10])  # of a stream that is archived no more
-    (maker.log / "1").unlink()
-    found = read_archive(maker.directory)
-    assert found.archived_through == {"s": some[150][0]}
-    maker.batches = 1
-    maker.add("old", some[:10])
-    (offsets / "1").unlink()
-    assert read_archive(maker.directory).archived_through == {"s": some[149][0], "old": some[9][0]}
+    maker.add("s", some[:150], reached={"s": some[150][0]})  # the entry that the batch ended with was deleted
+    maker.add("old", some[:10])  # of a stream whose position the log does not have
+    for _ in range(30):  # commits of other programs
+        maker.table._table.alter.set_table_properties({"delta.appendOnly": "false"})
+    assert read_archive(maker.location).archived_through == {"s": some[150][0], "old": some[9][0]}
+
+
+def test_a_table_that_was_set_back_ends_where_its_files_end(maker: ArchiveMaker) -> None:
+    some = entries(300)
+    maker.add("s", some[:100], reached={"s": f"{some[99][0]}:100"})
+    maker.add("s", some[100:200], reached={"s": f"{some[199][0]}:200"})
+    DeltaTable(maker.location.uri).restore(1)
+    found = read_archive(maker.location)
+    assert (found.archived_through, found.positions) == ({"s": some[99][0]}, {})
+    assert read_archive(maker.location, 2).archived_through == {"s": some[199][0]}
 
 
 # Where the archive ends and the live stream continues
@@ -273,7 +257,7 @@ def test_an_archive_that_grows_during_planning_is_planned_again(
     def then_grow(*arguments: Any) -> Any:
         upto = next(schedule, None)
         if upto is not None:
-            begin = parse_id(archived_through(maker.directory)["s"])
+            begin = parse_id(archived_through(maker.location)["s"])
             maker.add("s", [e for e in some[:upto] if parse_id(e[0]) > begin])
             stream_server.client.xtrim("s", minid=some[upto][0], approximate=False)
         return real(*arguments)
@@ -314,15 +298,15 @@ def test_an_archive_of_a_recreated_stream_has_the_entries_of_both(
     maker.remember({"s": f"{others[39][0]}:40::1"})
     found = ids(stream_server, maker.directory)
     assert sorted(found) == sorted([*by_id(some), *by_id(others)])
-    assert read_archive(maker.directory).archived_through == {"s": others[39][0]}
-    assert read_archive(maker.directory).highest_ids == {"s": some[59][0]}
+    assert read_archive(maker.location).archived_through == {"s": others[39][0]}
+    assert read_archive(maker.location).highest_ids == {"s": some[59][0]}
 
 
 def test_a_file_deleted_after_planning_is_reported(stream_server: StreamServer, maker: ArchiveMaker) -> None:
     maker.add("s", entries(60))
     made = reader(stream_server, maker.directory, "_id STRING")
     parts = made.partitions()
-    shutil.rmtree(maker.directory / "stream=s")
+    shutil.rmtree(maker.directory / "stream=x")
     with pytest.raises(HeadraceError, match="Run the query again"):
         list(made.read(parts[0]))
 
@@ -371,8 +355,7 @@ def test_failfast_fails_on_archived_values_too(stream_server: StreamServer, make
 def test_archived_columns_are_cast_to_the_schema(stream_server: StreamServer, tmp_path: pathlib.Path) -> None:
     columns = pa.schema([("n", pa.int32()), ("t", pa.string()), ("at", pa.timestamp("us"))])
     maker = ArchiveMaker(tmp_path / "archive", columns)
-    maker.alone("s")
-    maker.add(None, [("5-1", {"n": 1, "t": "a", "at": 86_400_000_000}), ("6-0", {"n": 2})])
+    maker.add("s", [("5-1", {"n": 1, "t": "a", "at": 86_400_000_000}), ("6-0", {"n": 2})])
     stream_server.add("s", [("5-1", {"n": 1}), ("7-0", {"n": 3, "t": "c"})])
     got = rows(reader(stream_server, maker.directory, "_id STRING, n LONG, t STRING, _corrupt_record STRING"))
     assert [tuple(row.values()) for row in got] == [

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import json
-import pathlib
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from stream_server import StreamServer
 
-from archives import ArchiveMaker
 from headrace.cli.streams import select_streams, total_length
 from headrace.client.stream_names import normalize_name, stream_key, stream_name
-from headrace.spark.archive.files import archived_files, archived_through
-from headrace.spark.archive.names import (
-    COMPONENT_BYTES_MAX,
-    NULL_PARTITION,
-    directory_name,
-    encoded_names,
-)
 from headrace.spark.options import parse_options
 from headrace.spark.sink.writer import HeadraceWriter
 from headrace.spark.source.reader import HeadraceReader
@@ -60,25 +50,6 @@ def test_bytes_of_the_command_line_become_escapes() -> None:
     assert normalize_name("\\x41") == "A"
 
 
-@given(st.binary(max_size=400))
-def test_every_name_has_a_directory_of_its_own(raw: bytes) -> None:
-    stream = stream_name(raw)
-    directory = directory_name(stream)
-    assert directory and directory != NULL_PARTITION and "\0" not in directory
-    assert directory == stream or encoded_names([stream]) == {directory: stream}
-    assert len(directory.encode()) <= COMPONENT_BYTES_MAX
-    assert directory_name(stream, ascii_only=True).isascii()
-
-
-def test_ordinary_names_stay_readable_in_paths() -> None:
-    for stream in ("orders", "orders:eu", "naïve", "a b", "007", "a/b=c", "a\\b", "~", "x" * 248):
-        assert directory_name(stream) == stream
-    for stream in ("", "x" * 249, "\0", NULL_PARTITION, "\\xff", directory_name("")):
-        assert directory_name(stream) != stream
-    assert directory_name("naïve", ascii_only=True).startswith("na_ve~")
-    assert directory_name("a/b\0" + "c" * 300).startswith("a_b_ccc")
-
-
 def test_streams_with_unusual_names_are_read(stream_server: StreamServer) -> None:
     for n, raw in enumerate(ODD):
         stream_server.client.xadd(raw, {"n": n}, "5-0")
@@ -106,34 +77,6 @@ def test_batches_of_a_stream_with_a_long_name_are_small(stream_server: StreamSer
         batches = [batch for part in reader.partitions() for batch in reader.read(part)]
         assert [n for batch in batches for n in batch.column("n").to_pylist()] == list(range(5))
         assert max(batch.num_rows for batch in batches) == 1
-
-
-def test_directories_with_encoded_names_belong_to_their_streams(tmp_path: pathlib.Path) -> None:
-    maker = ArchiveMaker(tmp_path / "archive")
-    (tmp_path / "archive" / "_headrace").mkdir()
-    some = [("5-0", {"n": 1})]
-    streams = ["plain", "\\xff", "", "x" * 300]
-    for stream in streams:
-        maker.add(directory_name(stream), some)
-    note = maker.directory / "_headrace" / "names.json"
-    note.write_text(json.dumps(encoded_names(streams)))
-    assert archived_through(maker.directory) == dict.fromkeys(streams, "5-0")
-
-
-def test_a_directory_whose_stream_is_unknown_is_reported(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    maker = ArchiveMaker(tmp_path / "archive")
-    maker.add(directory_name("\\xff"), [("5-0", {"n": 1})])
-    assert [file.stream for file in archived_files(maker.directory)] == [directory_name("\\xff")]
-    assert "has no names for the directories" in caplog.text
-
-
-def test_an_older_archive_of_a_stream_named_like_a_null_is_read(tmp_path: pathlib.Path) -> None:
-    maker = ArchiveMaker(tmp_path / "archive")
-    maker.add(NULL_PARTITION, [("5-0", {"n": 1})])
-    maker.remember({NULL_PARTITION: "5-0"})
-    assert archived_through(maker.directory) == {NULL_PARTITION: "5-0"}
 
 
 def test_rows_are_written_to_streams_of_any_name(stream_server: StreamServer) -> None:

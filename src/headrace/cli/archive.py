@@ -1,7 +1,8 @@
-"""`headrace archive`: write streams to Parquet files by stream and day."""
+"""`headrace archive`: write streams to a Delta table of Parquet files, by stream and day."""
 
 from __future__ import annotations
 
+import datetime
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from headrace.cli.option_types import LocalPath, check_finite, check_time_zone
+from headrace.cli.option_types import (
+    ArchivePath,
+    LocalPath,
+    check_finite,
+    check_time_zone,
+    storage_option,
+    with_storage_options,
+)
 from headrace.cli.progress import progress_bar
 from headrace.cli.spark_session import scratch_spark, summarize_misfits
 from headrace.cli.streams import select_streams, total_length, url_option
@@ -23,6 +31,8 @@ from headrace.pipeline.archive import (
     count_archive,
     parse_schema,
 )
+from headrace.pipeline.archive_conversion import convert
+from headrace.pipeline.archive_table import create_or_open, known_fields
 from headrace.pipeline.column_inference import (
     SAMPLE_ENTRIES,
     field_types,
@@ -32,10 +42,11 @@ from headrace.pipeline.column_inference import (
     unusable_names,
     with_time_formats,
 )
-from headrace.pipeline.compaction import compact_archive
+from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.plurals import plural
+from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.decode.misfits import READ_WITHOUT, MisfitCounts
 
 if TYPE_CHECKING:
@@ -52,15 +63,19 @@ class ArchiveJob:
 
     Attributes:
         written: Number of entries written.
+        keep_ms: The age in milliseconds up to which days are kept; 0 to keep all.
+        time_zone: The time zone of the days.
         kept_whole: Number of those whose fields the columns cannot hold exactly, kept in _exact.
         misfits: Number of values that became null, by stream and column.
     """
 
     url: str
-    directory: Path
+    location: ArchiveLocation
     batch: int
     allow_loss: bool
     compaction: bool
+    keep_ms: int = 0
+    time_zone: str = "UTC"
     fields: StructType | None = None
     written: int = 0
     kept_whole: int = 0
@@ -73,14 +88,18 @@ class ArchiveJob:
 Examples:
   headrace archive --stream flights --to archive/flights
   headrace archive --stream flights --to archive/delays --fields 'carrier STRING, dep_delay DOUBLE'
-  headrace archive --pattern 'orders\\..*' --to archive/orders --fields infer --follow
+  headrace archive --pattern 'orders\\..*' --to s3://lake/orders --fields infer --follow
 """,
 )
 @click.option(
     "--stream", "names", multiple=True, metavar="NAME", help="Archive this stream; may be repeated."
 )
 @click.option("--pattern", metavar="REGEX", help="Archive all streams whose whole name matches.")
-@click.option("--to", "directory", required=True, type=LocalPath(), help="Write the files to this directory.")
+@click.option(
+    "--to", "location", required=True, type=ArchivePath(),
+    metavar="PATH|URL", help="Write to this directory, or to a URL such as s3://bucket/orders.",
+)  # fmt: skip
+@storage_option
 @url_option
 @click.option(
     "--fields",
@@ -98,7 +117,7 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--batch", type=click.IntRange(min=1), default=ENTRIES_PER_BATCH, show_default=True,
-    metavar="N", help="Archive N entries per micro-batch.",
+    metavar="N", help="Commit about N entries at once.",
 )  # fmt: skip
 @click.option(
     "--once/--follow",
@@ -121,24 +140,40 @@ Examples:
     show_default=True,
     help="Merge the small files of past days.",
 )
+@click.option(
+    "--convert", "old", type=LocalPath(existing_directory=True), metavar="PATH",
+    help="Copy an archive of an earlier version to --to instead of archiving streams.",
+)  # fmt: skip
+@click.option(
+    "--keep", "keep",
+    metavar="TIME", help="Delete days that are older than this, such as 90d.  [default: keep all]",
+)  # fmt: skip
 def command(
-    names: tuple[str, ...], pattern: str | None, directory: Path, url: str, fields: str | None,
-    sampled: int | None, time_zone: str, batch: int, once: bool, every: float | None, allow_loss: bool,
-    compaction: bool,
+    names: tuple[str, ...], pattern: str | None, location: ArchiveLocation, storage_options: tuple[str, ...],
+    url: str, fields: str | None, sampled: int | None, time_zone: str, batch: int, once: bool,
+    every: float | None, allow_loss: bool, compaction: bool, old: Path | None, keep: str | None,
 ) -> None:  # fmt: skip
-    """Write streams to Parquet files, one directory per stream and day, each entry exactly once.
+    """Write streams to a Delta table of Parquet files, by stream and day, each entry exactly once.
 
-    The next run adds the entries that are new. The archive is plain Parquet, which any tool reads. The last
-    archived ID is stored on the server, so that `headrace trim` can remove archived entries.
+    The next run adds the entries that are new. Spark, DuckDB, Polars and pandas read the table while it
+    grows. The last archived ID is stored on the server, so that `headrace trim` can remove archived entries.
     """
     if every is not None and once:
         raise UsageError("--every is for --follow")
     if sampled is not None and fields != INFER:
         raise UsageError("--sample is for --fields infer")
     console = Console(highlight=False)
-    job = ArchiveJob(url, directory.absolute(), batch, allow_loss, compaction)
+    if old is not None:
+        if names or pattern:
+            raise UsageError("--convert copies a whole archive: leave out --stream and --pattern")
+        convert_archive(console, old, with_storage_options(location, storage_options))
+        return
+    location = with_storage_options(location, storage_options)
+    keep_ms = 0 if keep is None else parse_duration_ms(keep)
+    job = ArchiveJob(url, location, batch, allow_loss, compaction, keep_ms, time_zone)
     streams = select_streams(url, names, pattern)
-    if fields == INFER:
+    inferred = fields == INFER
+    if inferred:
         found = sample_entries(url, streams, sampled or SAMPLE_ENTRIES)
         fields = infer_columns(found)
         console.print(line(f"Fields: {fields}"), soft_wrap=True)
@@ -147,6 +182,8 @@ def command(
     try:
         with scratch_spark("headrace archive", time_zone, job.misfits.update) as spark:
             job.fields = None if fields is None else parse_schema(fields)
+            if inferred and job.fields is not None:
+                job.fields = known_fields(location, job.fields)
             check_field_names(job.fields)
             if job.fields is not None and lacks_time_format(job.fields):
                 job.fields = with_time_formats(
@@ -156,19 +193,25 @@ def command(
             while not once:
                 sleep_until_interrupted(every or EVERY_SECONDS)
                 archive_once(console, spark, job, select_streams(url, names, pattern))
-            with console.status("Counting"):
-                counts = count_archive(spark, job.directory)
+            counts = count_archive(location)
     except KeyboardInterrupt:
         if once or not job.written:
             raise
     written = (plural(job.written, "entry"), "bold")
-    console.print(line(written, " written to ", (job.directory, "bold")), soft_wrap=True)
+    console.print(line(written, " written to ", (str(location), "bold")), soft_wrap=True)
     print_kept_whole(console, job)
     if once:
-        console.print(
-            f"The archive holds {plural(counts.entries, 'entry')}, {counts.distinct:,} distinct, "
-            f"of {plural(counts.days, 'day')}"
+        console.print(f"The archive holds {plural(counts.entries, 'entry')} of {plural(counts.days, 'day')}")
+
+
+def convert_archive(console: Console, old: Path, location: ArchiveLocation) -> None:
+    """Copy an archive of an earlier version, with a progress bar of files."""
+    with progress_bar(console) as bar:
+        task = bar.add_task("files", total=None, rows=0)
+        entries = convert(
+            old, location, lambda done, files: bar.update(task, total=files, completed=done, rows=done)
         )
+    console.print(line(f"{plural(entries, 'entry')} copied to ", (str(location), "bold")), soft_wrap=True)
 
 
 def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams: list[str]) -> None:
@@ -190,7 +233,7 @@ def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams
                 spark,
                 job.url,
                 streams,
-                job.directory,
+                job.location,
                 fields=job.fields,
                 entries_per_batch=job.batch,
                 fail_on_loss=not job.allow_loss,
@@ -202,9 +245,22 @@ def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams
             text = str(error).replace("Set failOnDataLoss to false", "Use --allow-loss")
             error.args = (text.replace(READ_WITHOUT, "It cannot be archived: leave the stream out."),)
             raise
+    keep_in_order(console, job)
+
+
+def keep_in_order(console: Console, job: ArchiveJob) -> None:
+    """Merge small files, delete old days, and delete the files of killed jobs."""
+    table = create_or_open(job.location, job.fields, job.time_zone)
+    now = datetime.datetime.now(datetime.UTC)
     if job.compaction:
         with console.status("Merging small files"):
-            compact_archive(job.directory)
+            table.merge_small_files()
+    if job.keep_ms:
+        first = (now - datetime.timedelta(milliseconds=job.keep_ms)).date()
+        deleted = table.delete_days_before(first).deleted
+        if deleted:
+            console.print(f"Deleted from the archive: {plural(deleted, 'entry')} of days before {first}")
+    table.vacuum(now)
 
 
 def print_kept_whole(console: Console, job: ArchiveJob) -> None:

@@ -34,6 +34,7 @@ from headrace.client.servers import Servers
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import ArchiveCounts, archive, count_archive, parse_schema
+from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.query_progress import BatchProgress
@@ -45,6 +46,11 @@ ARCHIVE_BATCHES = 3
 
 INDENT = " " * 11
 PORT = 7777  # the default of serve, load and archive
+
+SQL = (
+    "SELECT count(*) flights, count(DISTINCT _id) entries, count(DISTINCT carrier) carriers, "
+    "count(DISTINCT origin || dest) routes, avg((dep_delay > 15)::INT) * 100 late FROM flights"
+)
 
 MARK = "headrace-demo.json"
 ARCHIVE = "archive"
@@ -73,7 +79,8 @@ def command(output: Path, rows: int) -> None:
     """Send a year of real flights through a stream and Spark, in about a minute.
 
     Starts a temporary server, loads the 336,776 flights that left New York City in 2013, runs a streaming
-    query over them, archives them as Parquet and draws a chart. The server is stopped at the end.
+    query over them, archives them as a Delta table, queries that with DuckDB and draws a chart. The server is
+    stopped at the end.
     """
     console = Console(highlight=False)
     output = output.absolute()
@@ -88,10 +95,11 @@ def command(output: Path, rows: int) -> None:
             windows, written, counts = query_and_archive(console, url, output, rows)
         except HeadraceError as error:
             raise HeadraceError(f"{error}; Spark's log is {output / LOG}") from error
-    exact = rows == loaded.rows == length == written == counts.entries == counts.distinct
+        distinct = query_archive(console, url, output / ARCHIVE)
+    exact = rows == loaded.rows == length == written == counts.entries == distinct
     console.print(
         f"{INDENT}{plural(rows, 'flight')}, {length:,} in the stream, {counts.entries:,} in the archive,\n"
-        f"{INDENT}{plural(counts.entries - counts.distinct, 'duplicate')}, {plural(counts.days, 'day')}: "
+        f"{INDENT}{plural(counts.entries - distinct, 'duplicate')}, {plural(counts.days, 'day')}: "
         + ("[bold green]exact[/]" if exact else "[bold red]NOT EXACT[/]")
     )
     show_result(console, output, windows)
@@ -111,10 +119,9 @@ def query_and_archive(
         per_batch = -(-rows // MICRO_BATCHES)
         with console.status("Waiting for the next micro-batch"):
             windows = delays_by_hour(spark, url, STREAM, per_batch, lambda batch: print_batch(console, batch))
-        console.print("[bold]4 Archive[/]  Parquet, one directory per day")
+        console.print("[bold]4 Archive[/]  a Delta table, one directory per day")
         written = archive_flights(console, spark, url, output / ARCHIVE, rows)
-        with console.status("Counting the archive"):
-            return windows, written, count_archive(spark, output / ARCHIVE)
+    return windows, written, count_archive(output / ARCHIVE)
 
 
 def prepare_output(output: Path) -> None:
@@ -189,6 +196,21 @@ def archive_flights(console: Console, spark: SparkSession, url: str, directory: 
     return written
 
 
+def query_archive(console: Console, url: str, directory: Path) -> int:
+    """Query the archive with DuckDB, print the result, and return the number of distinct entries."""
+    console.print("[bold]5 SQL[/]      on the archive and the stream as one table, with DuckDB")
+    console.print(line(f"{INDENT}{SQL}"), soft_wrap=True)
+    started = time.monotonic()
+    with run_sql(SQL, url, archive=directory, fields={"": parse_schema(FIELDS)}) as result:
+        [row] = result.rows.read_all().to_pylist()
+    seconds = time.monotonic() - started
+    console.print(
+        f"{INDENT}{plural(row['flights'], 'flight')} of {row['carriers']} carriers on {row['routes']} routes"
+        f", {row['late'] or 0:.0f} % late, in {seconds:.1f} s"
+    )
+    return int(row["entries"])
+
+
 def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -> None:
     """Print the tables; write the chart and the query's result to files."""
     names = carrier_names()
@@ -214,7 +236,7 @@ def print_next_steps(console: Console, output: Path, seconds: float) -> None:
     )
     console.print(f"  {CHART:<20} the chart: carriers by hour of the day")
     console.print(f"  {HOURS:<20} the query's result, one line per carrier and hour")
-    console.print(f"  {ARCHIVE + '/':<20} the flights as Parquet, one directory per day")
+    console.print(f"  {ARCHIVE + '/':<20} the flights as a Delta table of Parquet files")
     console.print("\nTry next, the first in a terminal of its own:")
     invoked = Path(sys.argv[0])
     program = relative_path(invoked) if invoked.name == "headrace" else "headrace"
@@ -224,6 +246,7 @@ def print_next_steps(console: Console, output: Path, seconds: float) -> None:
         f"{program} load {flights} --stream flights --sort --null NA",
         f"redis-cli -p {PORT} XRANGE flights - + COUNT 1",
         f"{program} archive --stream flights --to flights-archive",
+        f"{program} query --archive flights-archive 'SELECT carrier, count(*) FROM flights GROUP BY ALL'",
     ):
         console.print(line(f"  {command_line}"), soft_wrap=True)
 

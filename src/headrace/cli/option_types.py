@@ -11,6 +11,7 @@ import click
 
 from headrace.errors import UsageError
 from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.location import ArchiveLocation, archive_location
 
 
 def check_finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
@@ -25,6 +26,43 @@ def check_time_zone(context: click.Context, option: click.Parameter, name: str) 
     if name not in zoneinfo.available_timezones():
         raise click.BadParameter(f"unknown time zone {name!r}; expected a name such as UTC or Europe/Berlin")
     return name
+
+
+class ArchivePath(click.ParamType[ArchiveLocation]):
+    """An archive: a directory, or a URL of an object store."""
+
+    name = "archive"
+
+    def convert(
+        self, value: str | ArchiveLocation, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ArchiveLocation:
+        """Return the location. UsageError for a URL of another scheme."""
+        return archive_location(value)
+
+
+def with_storage_options(location: ArchiveLocation, pairs: tuple[str, ...]) -> ArchiveLocation:
+    """Return a location with the values of --storage-option.
+
+    Raises:
+        UsageError: if one is not KEY=VALUE, or the archive is a directory.
+    """
+    options = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--storage-option {pair}: expected KEY=VALUE, such as AWS_REGION=eu-west-1")
+        options[name] = text
+    return archive_location(location.uri, options) if options else location
+
+
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the object store, such as AWS_ENDPOINT_URL; may be repeated.  [default: the "
+    "environment variable of that name]",
+)
 
 
 class LocalPath(click.ParamType[Path]):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import datetime
+import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import zoneinfo
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 from rich.console import Console, Group, RenderableType
@@ -17,7 +22,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from headrace.cli.option_types import LocalPath, check_time_zone
+from headrace.cli.option_types import ArchivePath, check_time_zone, storage_option, with_storage_options
 from headrace.cli.spark_session import scratch_spark, summarize_misfits
 from headrace.cli.streams import url_option
 from headrace.client.servers import servers_at
@@ -25,11 +30,13 @@ from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
 from headrace.pipeline.archive import parse_schema
 from headrace.pipeline.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
-from headrace.pipeline.interrupts import raise_if_interrupted
+from headrace.pipeline.duckdb_query import run_sql
+from headrace.pipeline.interrupts import defer_interrupts, raise_if_interrupted
 from headrace.pipeline.query import StreamView, follow_query, register_views, run_query
 from headrace.pipeline.query_errors import query_errors_explained
 from headrace.plurals import plural
-from headrace.spark.decode.misfits import MisfitCounts
+from headrace.spark.archive.location import ArchiveLocation
+from headrace.spark.decode.misfits import MisfitCounts, collected_misfits, collecting_misfits
 
 ROWS_SHOWN = 50
 
@@ -50,9 +57,11 @@ Examples:
 @click.option(
     "--archive",
     "directory",
-    type=LocalPath(),
+    type=ArchivePath(),
+    metavar="PATH|URL",
     help="Read this archive and the streams as one table.",
 )
+@storage_option
 @click.option(
     "--fields",
     "field_options",
@@ -61,6 +70,13 @@ Examples:
     help="Read these fields as typed columns, given in SQL; may be repeated.  [default: inferred]",
 )
 @click.option("--follow", "following", is_flag=True, help="Continue with new entries until Ctrl-C.")
+@click.option(
+    "--engine",
+    type=click.Choice(["duckdb", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="DuckDB answers at once, from this machine; Spark can use many. --follow uses Spark.",
+)
 @click.option(
     "--rows", type=click.IntRange(min=1), metavar="N", help=f"Show at most N rows.  [default: {ROWS_SHOWN}]"
 )
@@ -77,9 +93,11 @@ Examples:
 def command(
     sql: str,
     url: str,
-    directory: Path | None,
+    directory: ArchiveLocation | None,
+    storage_options: tuple[str, ...],
     field_options: tuple[str, ...],
     following: bool,
+    engine: str,
     rows: int | None,
     as_csv: bool,
     as_json_lines: bool,
@@ -101,20 +119,19 @@ def command(
     errors = Console(stderr=True, highlight=False)
     reject_writes(sql)
     statement = parse_catalog_statement(sql)
+    archive = None if directory is None else with_storage_options(directory, storage_options)
     if statement is not None and following:
         raise UsageError("--follow is for SELECT, not for SHOW TABLES and DESCRIBE")
-    if statement is not None and not field_options:  # quick: only --fields needs Spark, to parse its types
-        print_rows(*run_catalog_statement(statement, url, directory), limit, form)
+    fields = dict(parse_fields_option(each) for each in field_options)
+    if statement is not None:
+        print_rows(*run_catalog_statement(statement, url, archive, fields), limit, form)
+        return
+    if engine == "duckdb" and not following:
+        query_with_duckdb(errors, sql, url, archive, fields, time_zone, limit, form)
         return
     with scratch_spark("headrace query", time_zone, lambda counts: print_misfits(errors, counts)) as spark:
-        archive = None if directory is None else directory.absolute()
-        fields = dict(parse_fields_option(each) for each in field_options)
-        if statement is not None:
-            print_rows(*run_catalog_statement(statement, url, archive, fields), limit, form)
-            return
         tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
-        if unknown := sorted(set(fields) - {"", *(table.stream for table in tables)}):
-            raise UsageError(f"--fields {unknown[0]}=…: the query does not read a stream {unknown[0]!r}")
+        check_fields_are_read(fields, tables)
         for table in tables:
             print_inferred_types(errors, table)
         if following:
@@ -122,6 +139,53 @@ def command(
         else:
             with query_errors_explained():
                 print_result(errors, run_query(spark, sql, tables, stream_names(url)), limit, form)
+
+
+def check_fields_are_read(fields: Mapping[str, StructType], views: Iterable[StreamView]) -> None:
+    """Raise UsageError if --fields names a stream that the query does not read."""
+    if unknown := sorted(set(fields) - {"", *(view.stream for view in views)}):
+        raise UsageError(f"--fields {unknown[0]}=…: the query does not read a stream {unknown[0]!r}")
+
+
+def query_with_duckdb(
+    errors: Console, sql: str, url: str, archive: ArchiveLocation | None,
+    fields: Mapping[str, StructType], time_zone: str, limit: int, form: str | None,
+) -> None:  # fmt: skip
+    """Run a query in this process, and print its rows."""
+    with TemporaryDirectory(prefix="headrace-query-") as counts, collecting_misfits(Path(counts)):
+        with (
+            defer_interrupts(),
+            run_sql(sql, url, archive=archive, fields=fields, zone=time_zone) as result,
+        ):
+            check_fields_are_read(fields, result.views)
+            for view in result.views:
+                print_inferred_types(errors, view)
+            names = result.rows.schema.names
+            if form is None:
+                print_rows(
+                    names, list(itertools.islice(rows_of(result.rows, time_zone), limit + 1)), limit, None
+                )
+            else:
+                write(form, names, rows_of(result.rows, time_zone))
+        print_misfits(errors, collected_misfits(Path(counts)))
+
+
+def rows_of(batches: Iterable[pa.RecordBatch], time_zone: str) -> Iterator[Sequence[Any]]:
+    """Yield the rows of record batches; times are local times of a zone, as Spark returns them."""
+    zone = zoneinfo.ZoneInfo(time_zone)
+    for batch in batches:
+        raise_if_interrupted()
+        for row in zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True):
+            yield [without_zone(value, zone) for value in row]
+
+
+def without_zone(value: Any, zone: zoneinfo.ZoneInfo) -> Any:
+    """Return a time as local time; other values, with the times in them, likewise."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(zone).replace(tzinfo=None)
+    if isinstance(value, dict):
+        return {name: without_zone(each, zone) for name, each in value.items()}
+    return [without_zone(each, zone) for each in value] if isinstance(value, list) else value
 
 
 def stream_names(url: str) -> Iterator[str]:

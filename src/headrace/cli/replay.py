@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Column
 
-from headrace.cli.option_types import LocalPath
+from headrace.cli.option_types import ArchivePath, storage_option, with_storage_options
 from headrace.cli.output import add_hint
 from headrace.cli.progress import progress_bar
 from headrace.cli.streams import url_option
@@ -23,6 +22,7 @@ from headrace.pipeline.replay import ReplayReport, replay
 from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.plurals import plural
+from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.source.offsets import START, parse_id
 
 MAX_SPEED = "max"
@@ -42,9 +42,11 @@ Examples:
 @click.option(
     "--archive",
     "directory",
-    type=LocalPath(),
+    type=ArchivePath(),
+    metavar="PATH|URL",
     help="Read archived entries from this archive, and the rest from the server.",
 )
+@storage_option
 @click.option("--archive-only", is_flag=True, help="Leave out entries that are not archived.")
 @url_option
 @click.option("--to-url", metavar="URL", help="Replay to this server.  [default: --url]")
@@ -70,7 +72,8 @@ Examples:
 def command(
     stream: str,
     target: str,
-    directory: Path | None,
+    directory: ArchiveLocation | None,
+    storage_options: tuple[str, ...],
     archive_only: bool,
     url: str,
     to_url: str | None,
@@ -89,7 +92,8 @@ def command(
         raise UsageError("--archive-only needs an --archive")
     pacer = ReplayPacer(parse_speed(speed))
     target = normalize_name(target)
-    source = ReplaySource(normalize_name(stream), None if archive_only else url, directory)
+    archive = None if directory is None else with_storage_options(directory, storage_options)
+    source = ReplaySource(normalize_name(stream), None if archive_only else url, archive)
     after, upto = id_before(begin) if begin else START, last_included_id(end) if end else LAST_ID
     if parse_id(after) >= parse_id(upto):
         raise UsageError(f"--from {begin or '0-0'} is not before --to {end}: no entry can be between them")
@@ -140,7 +144,7 @@ def parse_speed(text: str) -> float | None:
 
 def replay_name(source: ReplaySource, url: str, after: str, upto: str) -> str:
     """Return a name that identifies the replay in later runs; it does not depend on the speed."""
-    archive = source.archive.resolve() if source.archive else ""
+    archive = source.location.uri if source.location else ""
     what = "\0".join([source.stream, str(archive), url.rpartition("@")[2], after, upto])
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from rich.console import Console
 
-from headrace.cli.option_types import LocalPath
+from headrace.cli.option_types import ArchivePath, storage_option, with_storage_options
 from headrace.cli.progress import progress_bar
 from headrace.cli.streams import select_streams, url_option
 from headrace.console.rich_text import line
@@ -15,6 +13,7 @@ from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.trim import TrimResult, trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.plurals import plural
+from headrace.spark.archive.location import ArchiveLocation
 
 
 @click.command(
@@ -30,10 +29,11 @@ Examples:
 @url_option
 @click.option(
     "--archive",
-    type=LocalPath(existing_directory=True),
-    metavar="PATH",
+    type=ArchivePath(),
+    metavar="PATH|URL",
     help="Trim up to the end of this archive.  [default: the last archived ID stored on the server]",
 )
+@storage_option
 @click.option("--keep", metavar="N", type=click.IntRange(min=1), help="Keep at least the newest N entries.")
 @click.option("--keep-for", metavar="TIME", help="Keep entries newer than this, such as 30min, 2h or 7d.")
 @click.option("--no-groups-ok", is_flag=True, help="Also trim streams without consumer groups.")
@@ -42,7 +42,8 @@ def command(
     names: tuple[str, ...],
     pattern: str | None,
     url: str,
-    archive: Path | None,
+    archive: ArchiveLocation | None,
+    storage_options: tuple[str, ...],
     keep: int | None,
     keep_for: str | None,
     no_groups_ok: bool,
@@ -56,6 +57,7 @@ def command(
     retention = RetentionPolicy(
         keep or 0, 0 if keep_for is None else parse_duration_ms(keep_for), no_groups_ok
     )
+    archive = None if archive is None else with_storage_options(archive, storage_options)
     streams = select_streams(url, names, pattern)
     results: list[TrimResult] = []
     with progress_bar(console) as bar:

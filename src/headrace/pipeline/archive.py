@@ -1,9 +1,13 @@
-"""Archive streams to Parquet files, one directory per stream and day, each entry exactly once.
+"""Archive streams as a Delta table of Parquet files, by stream and day, each entry exactly once.
 
-DIR/stream=flights/date=2013-01-01/part-….parquet     id, timestamp, sequence, the fields, _exact
-DIR/_spark_metadata/                   Spark's list of the valid files
-DIR/_headrace/                         the archive's metadata (archive_metadata), and
-DIR/_headrace/checkpoint/              its progress; the next run continues from there
+    DIR/stream=flights/date=2013-01-01/part-….zstd.parquet     id, timestamp, sequence, the fields, _exact
+    DIR/_delta_log/                                            which files count, and how far each stream is
+                                                               archived
+
+    plan ranges of all new entries → for each batch of ranges: tasks write files → commit → raise watermark
+
+Spark runs the tasks; a task reads its range and writes the files itself. The table is the only state: a job
+that was killed continues from the last commit, and files without a commit do not count.
 
 No byte is lost: where the fields, as one map or as typed columns, cannot represent an entry exactly, the
 column _exact holds all its fields. A replay reads it from there.
@@ -14,33 +18,39 @@ After each batch the watermark on the server is raised, so that the streams can 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
-from pyspark.errors import ParseException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.errors import UsageError
-from headrace.pipeline.archive_metadata import (
-    ArchiveMetadata,
-    archive_lock,
-    create_or_open,
-    record_directory_names,
-)
+from headrace.pipeline.archive_table import ArchiveTable, WrittenFile, create_or_open
+from headrace.pipeline.archive_writer import RangeWriter
+from headrace.pipeline.column_declarations import parse_schema as parse_schema
 from headrace.pipeline.column_inference import ARCHIVE_COLUMNS, quote_identifier
-from headrace.pipeline.query_progress import BatchProgress, follow_batches
+from headrace.pipeline.interrupts import raise_if_interrupted
+from headrace.pipeline.query_progress import BatchProgress
 from headrace.pipeline.watermark import WatermarkPublisher
-from headrace.spark.archive.files import committed_files
-from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.files import read_archive
+from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
+from headrace.spark.decode.schema import ColumnLayout
+from headrace.spark.errors import as_headrace_error
+from headrace.spark.options import parse_options
+from headrace.spark.source.planner import OffsetRange
+from headrace.spark.source.positions import Position, Positions, parse_positions
+from headrace.spark.source.stream_reader import HeadraceStreamReader
 
-ENTRIES_PER_BATCH = 250_000
+ENTRIES_PER_BATCH = 4_000_000
+POLL_SECONDS = 0.1
 
 UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 
@@ -58,12 +68,10 @@ class ArchiveCounts:
 
     Attributes:
         entries: All entries.
-        distinct: Distinct entries: pairs of stream and ID.
         days: Days that have entries.
     """
 
     entries: int
-    distinct: int
     days: int
 
 
@@ -71,7 +79,7 @@ def archive(
     spark: SparkSession,
     url: str,
     streams: str | Sequence[str],
-    directory: Path,
+    directory: str | os.PathLike[str] | ArchiveLocation,
     *,
     fields: StructType | None = None,
     entries_per_batch: int = ENTRIES_PER_BATCH,
@@ -81,17 +89,17 @@ def archive(
 ) -> int:
     """Add the entries to an archive that it does not have yet.
 
-    Streams may be added from run to run.
+    Streams and fields may be added from run to run.
 
     Args:
         spark: The session.
         url: The server.
         streams: The streams' names.
-        directory: The archive; created if it does not exist.
+        directory: The archive: a directory, or a URL of an object store; created if it does not exist.
         fields: A typed column for each of these fields; None for one map of all fields.
-        entries_per_batch: Entries in one micro-batch, at most.
+        entries_per_batch: About how many entries are committed at once.
         fail_on_loss: Whether to fail, instead of warn, if entries were trimmed before they were archived.
-        on_batch: Called after each micro-batch.
+        on_batch: Called after each commit.
         on_exact: Called at the end with the number of entries that this run stored in `_exact`.
 
     Returns:
@@ -99,100 +107,129 @@ def archive(
 
     Raises:
         UsageError: if the directory has other files, or an archive with other fields or another time zone.
-        HeadraceError: if another process archives or compacts there, or the query fails.
+        HeadraceError: if another job archives to it, entries were lost, or the server or the store fails.
     """
     names = [streams] if isinstance(streams, str) else list(streams)
-    directory = local_path(directory)
+    location = archive_location(directory)
     check_field_names(fields)
     fields = None if fields is None else all_nullable(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    metadata = create_or_open(directory, names, None if fields is None else fields.simpleString(), zone)
-    watermark = WatermarkPublisher(url, directory)
-    written = 0
+    table = create_or_open(location, fields, zone)
+    options = parse_options(source_options(url, names, entries_per_batch, fail_on_loss), "stream")
+    layout = ColumnLayout(entry_schema(fields), options.timestamp_format)
+    archived = tuple(
+        ARCHIVE_NAMES.get(name, "fields" if name == "_fields" else name) for name in layout.schema.names
+    )
+    writer = RangeWriter(location, layout, archived, options, zone)
+    reader = HeadraceStreamReader(options, layout.schema)
+    watermark = WatermarkPublisher(url)
+    written = exact = 0
     try:
-        with archive_lock(directory):
-            before = set(committed_files(directory))
-            # A killed run may have left a complete batch whose watermark is not published.
-            watermark.publish_new()
-            rows = rows_to_archive(spark, url, names, metadata, fields, entries_per_batch, fail_on_loss)
-            if metadata.only_stream is None:
-                rows = with_directory_names(
-                    rows, record_directory_names(directory, names, not has_utf8_paths(spark))
-                )
-            query = (
-                rows.writeStream.format("parquet")
-                .partitionBy(*metadata.partitions)
-                .option("path", str(directory))
-                .option("checkpointLocation", str(metadata.checkpoint))
-                .trigger(availableNow=True)
-                .start()
-            )
-            for batch in follow_batches(query):
-                written += batch.rows
-                watermark.publish_new()
-                on_batch(batch)
-            watermark.publish_new()
-            on_exact(sum(map(count_exact_rows, set(committed_files(directory)) - before)))
+        # A killed run may have committed a batch whose watermark is not published.
+        table.sync_log()
+        watermark.publish(table.positions)
+        begun = time.monotonic()
+        for number, (ranges, reached) in enumerate(plan_batches(reader, table, names, entries_per_batch)):
+            files = run_tasks(spark, writer, ranges)
+            table.commit(files, reached)
+            watermark.publish(reached)
+            rows = sum(file.rows for file in files)
+            written += rows
+            exact += sum(file.exact_rows for file in files)
+            on_batch(BatchProgress(number, rows, time.monotonic() - begun, None, 0))
+            raise_if_interrupted()
+            begun = time.monotonic()
+        on_exact(exact)
     finally:
         watermark.close()
+        reader.stop()
     return written
 
 
-def count_exact_rows(path: Path) -> int:
-    """Return how many rows of a file have their entry in `_exact`, by the file's statistics if it has any."""
-    count = 0
-    with pq.ParquetFile(path) as parquet:
-        paths = [parquet.schema.column(index).path for index in range(len(parquet.schema))]
-        indexes = [index for index, each in enumerate(paths) if each.partition(".")[0] == EXACT_COLUMN]
-        for group in range(parquet.num_row_groups) if indexes else ():
-            metadata = parquet.metadata.row_group(group)
-            statistics = metadata.column(indexes[0]).statistics
-            # A list in `_exact` contains no null, so the nulls are rows without a list.
-            if statistics is not None and statistics.has_null_count:
-                count += metadata.num_rows - statistics.null_count
-            else:
-                column = parquet.read_row_group(group, [EXACT_COLUMN]).column(EXACT_COLUMN)
-                count += metadata.num_rows - column.null_count
-    return count
+def source_options(
+    url: str, names: Sequence[str], entries_per_batch: int, fail_on_loss: bool
+) -> dict[str, str]:
+    """Return the options of the source that reads the streams from their first entries on."""
+    is_plain = all(UNQUOTED_NAME.fullmatch(name) for name in names)
+    subscription = {"subscribe": ",".join(names)} if is_plain else {"assign": json.dumps(list(names))}
+    return {
+        "url": url,
+        **subscription,
+        "startingOffsets": "earliest",
+        "failOnDataLoss": str(fail_on_loss).lower(),
+        "timestampFormat": "auto",
+        "maxRecordsPerPartition": str(max(1, entries_per_batch // (os.cpu_count() or 1))),
+    }
 
 
-def rows_to_archive(
-    spark: SparkSession,
-    url: str,
-    streams: Sequence[str],
-    metadata: ArchiveMetadata,
-    fields: StructType | None,
-    entries_per_batch: int,
-    fail_on_loss: bool,
-) -> DataFrame:
-    """Return the rows to archive as a streaming DataFrame."""
-    rows = read_entries(
-        spark,
-        url,
-        streams,
-        fields,
-        with_stream=metadata.only_stream is None,
-        with_exact=True,
-        maxOffsetsPerTrigger=entries_per_batch,
-        failOnDataLoss=str(fail_on_loss).lower(),
-        timestampFormat="auto",
-    )
-    return rows.withColumn("date", F.to_date("timestamp"))
+def entry_schema(fields: StructType | None) -> StructType:
+    """Return the columns to read for an archive: of every entry, the fields, `_exact`."""
+    entry = parse_schema(SOURCE_COLUMNS)
+    typed = [entry["_fields"]] if fields is None else fields.fields
+    return StructType([*(entry[name] for name in ARCHIVE_NAMES), *typed, entry[EXACT_COLUMN]])
 
 
-def has_utf8_paths(spark: SparkSession) -> bool:
-    """Return whether the JVM can write any name into a path, which depends on its locale."""
-    jvm: Any = spark.sparkContext._jvm
-    return str(jvm.java.lang.System.getProperty("sun.jnu.encoding")).upper() in ("UTF-8", "UTF8")
+def plan_batches(
+    reader: HeadraceStreamReader, table: ArchiveTable, names: Sequence[str], entries_per_batch: int
+) -> Iterator[tuple[list[OffsetRange], Positions]]:
+    """Yield batches of ranges that cover the entries that exist now, and the positions each batch reaches.
+
+    Streams that were recreated since they were archived are read from their beginning.
+    """
+    through = table.archive.archived_through
+    start = {s: table.positions.get(s) or Position(through[s]) for s in names if s in through}
+    reader.prepareForTriggerAvailableNow()
+    text = {stream: str(position) for stream, position in sorted(start.items())}
+    end_text = reader.latestOffset(text, reader.getDefaultReadLimit())
+    if end_text == text:
+        return
+    end = parse_positions(end_text)
+    ranges = [part.value for part in reader.partitions(text, end_text) if part.value is not None]
+    per_batch = os.cpu_count() or 1
+    for first in range(0, len(ranges), per_batch):
+        batch = ranges[first : first + per_batch]
+        if first + per_batch >= len(ranges):
+            yield batch, end
+        else:
+            yield batch, reader.positions_of({part.stream: part.upto for part in batch}, end)
+    if not ranges:
+        yield [], end
 
 
-def with_directory_names(rows: DataFrame, directories: Mapping[str, str]) -> DataFrame:
-    """Return the rows with the directory names of streams in place of their names."""
-    if not directories:
-        return rows
-    pairs = [F.lit(text) for pair in directories.items() for text in pair]
-    directory_name = F.element_at(F.create_map(*pairs), F.col("stream"))
-    return rows.withColumn("stream", F.coalesce(directory_name, F.col("stream")))
+def run_tasks(spark: SparkSession, writer: RangeWriter, ranges: Sequence[OffsetRange]) -> list[WrittenFile]:
+    """Write the ranges in Spark tasks; return the files.
+
+    Raises:
+        HeadraceError: if a task failed more often than Spark repeats it.
+        KeyboardInterrupt: after a signal; the tasks are cancelled.
+    """
+    if not ranges:
+        return []
+    context = spark.sparkContext
+    found: list[WrittenFile] = []
+    errors: list[Exception] = []
+
+    def collect() -> None:
+        try:
+            found.extend(context.parallelize(ranges, len(ranges)).flatMap(writer.write).collect())
+        except (PySparkException, Py4JJavaError) as error:
+            errors.append(as_headrace_error(error))
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=collect, name="archive tasks")
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(POLL_SECONDS)
+            raise_if_interrupted()
+    except KeyboardInterrupt:
+        context.cancelAllJobs()
+        thread.join()
+        raise
+    if errors:
+        raise errors[0]
+    return found
 
 
 def read_entries(
@@ -256,36 +293,7 @@ def all_nullable(fields: StructType) -> StructType:
     return StructType([StructField(f.name, f.dataType, True, f.metadata) for f in fields])
 
 
-def parse_schema(columns: str) -> StructType:
-    """Parse columns in SQL, such as `carrier STRING, delay INT`.
-
-    Raises:
-        UsageError: if they are not valid.
-    """
-    try:
-        schema = StructType.fromDDL(columns)
-    except ParseException as error:
-        raise UsageError(
-            f"not a list of columns: {columns!r}; expected one such as 'carrier STRING, delay INT'"
-        ) from error
-    if not isinstance(schema, StructType):
-        raise UsageError(
-            f"one type, not a list of columns: {columns!r}; expected one such as 'carrier STRING, delay INT'"
-        )
-    return schema
-
-
-def count_archive(spark: SparkSession, directory: Path) -> ArchiveCounts:
-    """Count the entries of an archive by reading its Parquet files."""
-    # Without inference: a stream named 007 is not the number 7.
-    inference = "spark.sql.sources.partitionColumnTypeInference.enabled"
-    before = spark.conf.get(inference)
-    spark.conf.set(inference, "false")
-    try:
-        table = spark.read.parquet(str(directory))
-        entry = ["stream", "id"] if "stream" in table.columns else ["id"]
-        row = table.agg(F.count("*"), F.count_distinct(*entry), F.count_distinct("date")).first()
-    finally:
-        spark.conf.set(inference, before or "true")
-    assert row is not None
-    return ArchiveCounts(*row)
+def count_archive(directory: str | os.PathLike[str] | ArchiveLocation) -> ArchiveCounts:
+    """Count the entries and days of an archive, by its log."""
+    files = read_archive(archive_location(directory)).files
+    return ArchiveCounts(sum(file.rows for file in files), len({file.date for file in files}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql.types import StructType
 
@@ -16,6 +15,7 @@ from headrace.pipeline.query import METADATA, archived_columns, inferred_columns
 from headrace.pipeline.query_errors import no_stream_message
 from headrace.plurals import plural
 from headrace.spark.archive.files import Archive, read_archive
+from headrace.spark.archive.location import ArchiveLocation
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
 SHOW = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.IGNORECASE)
@@ -60,7 +60,7 @@ def parse_catalog_statement(sql: str) -> CatalogStatement | None:
 def run_catalog_statement(
     statement: CatalogStatement,
     url: str,
-    archive: Path | None = None,
+    archive: ArchiveLocation | None = None,
     fields: Mapping[str, StructType] | None = None,
 ) -> tuple[list[str], Rows]:
     """Run SHOW TABLES or DESCRIBE.
@@ -68,7 +68,7 @@ def run_catalog_statement(
     Args:
         statement: The statement.
         url: The server.
-        archive: The directory of an archive that belongs to the tables; None if there is none.
+        archive: An archive that belongs to the tables; None if there is none.
         fields: Declared columns by stream; those under "" are for all other streams.
 
     Returns:

@@ -7,8 +7,7 @@ last ID of each row group:
                 |---b---|
                     |---c---|   b and c overlap: read whole and sorted together
 
-The columns have the types with which the entries were compared when they were archived (spark.exact_rows),
-and times are text in their original format. So a replay gives the archived fields.
+Times become text in the format that the table's column names, so a replay gives the archived fields.
 
 Only the days near the current one are examined, so reading a large archive begins at once.
 """
@@ -16,11 +15,9 @@ Only the days near the current one are examined, so reading a large archive begi
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,13 +27,13 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.spark.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
 from headrace.spark.archive.partition_reader import FileRowGroups, filter_id_range, rows_per_batch
+from headrace.spark.archive.table import may_contain
 from headrace.spark.decode.time_formats import column_time_format
 from headrace.spark.sink.arrow_cells import time_texts
 from headrace.spark.source.offsets import EntryId
 from headrace.spark.source.range_reader import BATCH_ROWS
 
 # Derived columns are not read: the ID contains the time and the sequence.
-SPARK_METADATA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 DERIVED_COLUMNS = ("timestamp", "sequence")
 
 
@@ -51,10 +48,21 @@ class RowGroupRange:
     is_sorted: bool
 
 
-def entries_in_order(files: Iterable[ArchivedFile], after: str, upto: str) -> Iterator[pa.RecordBatch]:
-    """Yield the entries after one ID, up to and including another: id and fields, or id and typed columns."""
-    for cluster in overlapping_row_groups(files):
-        for batch in read_row_groups(cluster):
+def entries_in_order(
+    files: Iterable[ArchivedFile], columns: StructType, after: str, upto: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield the entries after one ID, up to and including another: id and fields, or id and typed columns.
+
+    Args:
+        files: The files of one stream.
+        columns: The columns of the table.
+        after: The ID after which to begin.
+        upto: The last ID.
+    """
+    within = [file for file in files if may_contain(file, after, upto)]
+    fields = {field.name: field for field in columns}
+    for cluster in overlapping_row_groups(within):
+        for batch in read_row_groups(cluster, fields):
             rows = filter_id_range(batch, after, upto)
             if rows.num_rows:
                 yield rows
@@ -100,7 +108,7 @@ def overlap_length(row_group_ranges: list[RowGroupRange]) -> int:
 
 def row_group_ranges(file: ArchivedFile) -> Iterator[RowGroupRange]:
     """Yield the ranges of a file's row groups; reads the column of IDs."""
-    with pq.ParquetFile(file.path) as parquet:
+    with file.open() as parquet:
         for group in range(parquet.metadata.num_row_groups):
             ms, seq = split_ids(parquet.read_row_group(group, ["id"]).column("id").combine_chunks())
             if len(ms) == 0:
@@ -116,21 +124,19 @@ def row_group_ranges(file: ArchivedFile) -> Iterator[RowGroupRange]:
             yield RowGroupRange(file, group, first, last, pc.all(later).as_py() is not False)
 
 
-def read_row_groups(cluster: list[RowGroupRange]) -> Iterator[pa.RecordBatch]:
+def read_row_groups(cluster: list[RowGroupRange], fields: dict[str, StructField]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of overlapping row groups in order."""
     if len(cluster) == 1 and cluster[0].is_sorted:
         [alone] = cluster
-        with open_parquet(alone.file.path) as parquet:
-            rows = rows_per_batch(parquet, FileRowGroups(alone.file.path, (alone.group,)))
-            fields = spark_fields(parquet.metadata.metadata)
+        with alone.file.open() as parquet:
+            rows = rows_per_batch(parquet, FileRowGroups(alone.file, (alone.group,)))
             for batch in parquet.iter_batches(rows, [alone.group], entry_columns(parquet)):
                 yield restore_types(batch, fields)
         return
     tables = []
     for extent in cluster:
-        with open_parquet(extent.file.path) as parquet:
+        with extent.file.open() as parquet:
             table = parquet.read_row_group(extent.group, entry_columns(parquet)).combine_chunks()
-            fields = spark_fields(parquet.metadata.metadata)
             batches = [restore_types(batch, fields) for batch in table.to_batches()]
             tables.append(pa.Table.from_batches(batches))
     together = pa.concat_tables(tables, promote_options="default")
@@ -139,16 +145,7 @@ def read_row_groups(cluster: list[RowGroupRange]) -> Iterator[pa.RecordBatch]:
     yield from together.take(order).to_batches(BATCH_ROWS)
 
 
-def spark_fields(metadata: Mapping[bytes, bytes] | None) -> dict[str, StructField]:
-    """Return a file's columns from Spark's metadata in it, by name; empty if there is none."""
-    note = (metadata or {}).get(SPARK_METADATA_KEY)
-    try:
-        return {field.name: field for field in StructType.fromJson(json.loads(note or b""))}
-    except ValueError:
-        return {}
-
-
-def restore_types(batch: pa.RecordBatch, fields: Mapping[str, StructField]) -> pa.RecordBatch:
+def restore_types(batch: pa.RecordBatch, fields: dict[str, StructField]) -> pa.RecordBatch:
     """Return the columns with the types with which they were read from the server, times as text.
 
     Parquet stores some types differently: times, also within structs, without their zone.
@@ -164,11 +161,6 @@ def restore_types(batch: pa.RecordBatch, fields: Mapping[str, StructField]) -> p
             column = time_texts(column, form)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
-
-
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a file; INT96 times are read in microseconds."""
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
 
 
 def entry_columns(parquet: pq.ParquetFile) -> list[str]:

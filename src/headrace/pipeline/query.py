@@ -8,21 +8,20 @@ that the query names are read.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
     DoubleType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -34,15 +33,13 @@ from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_inference import field_types, sample_both_ends
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.pipeline.ordered_archive_reader import spark_fields
 from headrace.pipeline.query_errors import query_error_message
 from headrace.pipeline.query_progress import follow_batches
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.archive.files import Archive, read_archive
-from headrace.spark.archive.local_paths import local_path
-from headrace.spark.archive.partition_reader import EXACT_COLUMN, exact_fields, has_fields_map
+from headrace.spark.archive.location import ArchiveLocation, archive_location
+from headrace.spark.archive.partition_reader import EXACT_COLUMN, exact_fields
 from headrace.spark.decode.schema import RESERVED_COLUMNS
-from headrace.spark.decode.time_formats import column_time_format
 
 SAMPLE_ENTRIES = 400  # of a stream, from both its ends; half as many of its archive
 TYPES: dict[str, DataType] = {
@@ -61,8 +58,9 @@ METADATA = StructType(
         StructField("_sequence", LongType()),
     ]
 )
+FIELDS_MAP = StructField("fields", MapType(StringType(), StringType()))
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
-WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
+WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)|\"((?:[^\"]|\"\")+)\"")
 TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(`(?:[^`]|``)+`|\w+)", re.IGNORECASE)
 LITERALS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # strings and comments, which contain no names
 
@@ -89,7 +87,7 @@ def register_views(
     sql: str,
     url: str,
     *,
-    archive: Path | None = None,
+    archive: str | os.PathLike[str] | ArchiveLocation | None = None,
     fields: Mapping[str, StructType] | None = None,
     following: bool = False,
     options: Mapping[str, str] | None = None,
@@ -112,10 +110,40 @@ def register_views(
         UsageError: if the query names no stream.
         HeadraceError: if the server is not reachable.
     """
+    views = find_views(sql, url, archive=archive, fields=fields)
+    if differ_in_case([view.stream for view in views]) or any(
+        differ_in_case(view.columns.names) for view in views
+    ):
+        spark.conf.set("spark.sql.caseSensitive", "true")  # otherwise both names mean the same column
+    location = None if archive is None else archive_location(archive)
+    for view in views:
+        create_view(spark, url, view, location, following, options or {})
+    return views
+
+
+def find_views(
+    sql: str,
+    url: str,
+    *,
+    archive: str | os.PathLike[str] | ArchiveLocation | None = None,
+    fields: Mapping[str, StructType] | None = None,
+) -> list[StreamView]:
+    """Return a view for each stream that a query names, in the order in which it names them.
+
+    Args:
+        sql: The query.
+        url: The server.
+        archive: An archive; its entries and the live ones are one view.
+        fields: Columns by stream; those under "" are for all other streams. Others are inferred.
+
+    Raises:
+        UsageError: if the query names no stream.
+        HeadraceError: if the server is not reachable.
+    """
     declared = fields or {}
-    archive = None if archive is None else local_path(archive)
-    contents = None if archive is None else read_archive(archive)
-    tables = []
+    location = None if archive is None else archive_location(archive)
+    contents = None if location is None else read_archive(location)
+    views = []
     with servers_at(url) as servers:
         names = streams_in_query(sql, servers, contents)
         for name in names:
@@ -125,12 +153,8 @@ def register_views(
             if columns is None:
                 sample = sampled_entries(servers, contents, name)
                 columns, sampled = inferred_columns(sample), len(sample)
-            tables.append(StreamView(name, used_columns(sql, columns), sampled, tuple(columns.names)))
-    if differ_in_case(names) or any(differ_in_case(table.columns.names) for table in tables):
-        spark.conf.set("spark.sql.caseSensitive", "true")  # otherwise both names mean the same column
-    for table in tables:
-        create_view(spark, url, table, archive, following, options or {})
-    return tables
+            views.append(StreamView(name, used_columns(sql, columns), sampled, tuple(columns.names)))
+    return views
 
 
 def differ_in_case(names: Sequence[str]) -> bool:
@@ -141,7 +165,7 @@ def differ_in_case(names: Sequence[str]) -> bool:
 def identifiers(sql: str) -> list[str]:
     """Return the words and quoted names in the SQL, each once."""
     found = (
-        match[1].replace("``", "`") if match[1] else match[2]
+        match[1].replace("``", "`") if match[1] else match[2] or match[3].replace('""', '"')
         for match in WORD.finditer(without_literals(sql))
     )
     return list(dict.fromkeys(found))
@@ -173,26 +197,9 @@ def streams_in_query(sql: str, servers: Servers, contents: Archive | None) -> li
 
 def archived_columns(contents: Archive, stream: str) -> StructType | None:
     """Return a stream's typed columns; None if the archive has a map of fields, or not the stream."""
-    for file in contents.files:
-        if file.stream == stream:
-            schema = pq.read_schema(file.path)
-            if has_fields_map(schema):
-                return None
-            spark_columns = spark_fields(schema.metadata)
-            found = from_arrow_schema(schema, prefer_timestamp_ntz=False)
-            fields = [field for field in found if field.name not in NOT_FIELDS]
-            return StructType([with_epoch_seconds(field, spark_columns.get(field.name)) for field in fields])
-    return None
-
-
-def with_epoch_seconds(field: StructField, spark_column: StructField | None) -> StructField:
-    """Return a column; if Spark's metadata says that its times are in seconds, with that in its comment.
-
-    The format `auto` includes all other formats of times.
-    """
-    if spark_column is None or column_time_format(spark_column, "auto") != "epoch_s":
-        return field
-    return StructField(field.name, field.dataType, field.nullable, {"comment": "epoch_s"})
+    if FIELDS_MAP in contents.columns or all(file.stream != stream for file in contents.files):
+        return None
+    return StructType([column for column in contents.columns if column.name not in NOT_FIELDS])
 
 
 def sampled_entries(servers: Servers, contents: Archive | None, stream: str) -> list[Mapping[bytes, bytes]]:
@@ -201,7 +208,7 @@ def sampled_entries(servers: Servers, contents: Archive | None, stream: str) -> 
     found = [] if isinstance(live, Exception) else live  # the stream may be only in the archive
     files = [file for file in contents.files if file.stream == stream] if contents else []
     if files:
-        with pq.ParquetFile(files[-1].path) as parquet:
+        with files[-1].open() as parquet:
             columns = [name for name in ("fields", EXACT_COLUMN) if name in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(SAMPLE_ENTRIES // 2, [0], columns):
                 found += [dict(pairs) for pairs in exact_fields(batch).to_pylist() if pairs is not None]
@@ -248,7 +255,7 @@ def create_view(
     spark: SparkSession,
     url: str,
     table: StreamView,
-    archive: Path | None,
+    archive: ArchiveLocation | None,
     following: bool,
     options: Mapping[str, str],
 ) -> None:
@@ -256,7 +263,9 @@ def create_view(
     reader = spark.readStream if following else spark.read
     reader = reader.format("headrace").option("url", url).option("assign", json.dumps([table.stream]))
     if archive is not None:
-        reader = reader.option("archive", str(archive))
+        reader = reader.option("archive", archive.uri)
+        if archive.options:
+            reader = reader.option("archiveOptions", json.dumps(dict(archive.options)))
     if following:
         reader = reader.option("startingOffsets", "earliest")
     rows = reader.options(**{"timestampFormat": "auto", **options}).schema(table.columns).load()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +22,9 @@ from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.ordered_archive_reader import entries_in_order
 from headrace.pipeline.similar_streams import similar_stream
-from headrace.spark.archive.files import ArchivedFile, read_archive
-from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.files import Archive, ArchivedFile, read_archive
+from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import (
-    CORRUPT_COLUMN,
     EXACT_COLUMN,
     exact_as_map,
     exact_fields,
@@ -41,7 +39,6 @@ from headrace.spark.source.offsets import START, U64_MAX, EntryId, format_id, pa
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.stream_state import last_ids
 
-FIELDS_MAP = pa.map_(pa.string(), pa.string())
 ID_PATTERN = re.compile(r"\d+(-\d+)?")
 LAST_ID = format_id((U64_MAX, U64_MAX))
 
@@ -60,15 +57,18 @@ class ReplaySource:
 
     stream: str
     url: str | None
-    archive: Path | None = None
+    archive: str | os.PathLike[str] | ArchiveLocation | None = None
 
-    def __post_init__(self) -> None:
-        if self.archive is not None:
-            object.__setattr__(self, "archive", local_path(self.archive))
+    @property
+    def location(self) -> ArchiveLocation | None:
+        """Where the archive is."""
+        return None if self.archive is None else archive_location(self.archive)
 
     def last_id(self) -> str:
         """Return the last ID now; 0-0 if the stream is empty. UsageError if the stream does not exist."""
-        files, _, last = self._archived()
+        archive = self._archived()
+        files = files_of(archive, self.stream)
+        last = archive.highest_ids.get(self.stream, START) if archive else START
         live, hint = None, ""
         if self.url is not None:
             with Servers(self.url) as servers:
@@ -77,7 +77,7 @@ class ReplaySource:
                     hint = similar_stream(servers, self.stream)
         if live is None and not files:
             url = None if self.url is None else without_password(self.url)
-            where = " and ".join(str(place) for place in (self.archive, url) if place)
+            where = " and ".join(str(place) for place in (self.location, url) if place)
             raise UsageError(f"there is no stream {self.stream!r} in {where}{hint}")
         return max(live or START, last, key=parse_id)
 
@@ -92,14 +92,18 @@ class ReplaySource:
         Raises:
             DataLoss: if live entries were trimmed before they were read, as during a slow or resumed replay.
         """
-        files, archived_through, last = self._archived()
+        archive = self._archived()
+        through = archive.archived_through.get(self.stream, START) if archive else START
+        last = archive.highest_ids.get(self.stream, START) if archive else START
         if after != upto:
-            self._check_history()
-        anchored = resumed and parse_id(after) >= parse_id(archived_through)
-        if parse_id(after) < parse_id(last):
-            for batch in entries_in_order(files, after, min(upto, last, key=parse_id)):
+            self._check_history(archive)
+        anchored = resumed and parse_id(after) >= parse_id(through)
+        if archive is not None and parse_id(after) < parse_id(last):
+            files = files_of(archive, self.stream)
+            end = min(upto, last, key=parse_id)
+            for batch in entries_in_order(files, archive.columns, after, end):
                 yield from restore_fields(batch)
-        after = max(after, archived_through, key=parse_id)
+        after = max(after, through, key=parse_id)
         if self.url is not None and parse_id(after) < parse_id(upto):
             options = parse_options({"url": self.url, "assign": json.dumps([self.stream])}, "batch")
             part = OffsetRange(self.stream, after, upto, anchored)
@@ -112,22 +116,17 @@ class ReplaySource:
                 message = str(loss).partition(" Set failOnDataLoss")[0]
                 raise DataLoss(f"{message} To replay the remaining entries, use --from.") from None
 
-    def _archived(self) -> tuple[list[ArchivedFile], str, str]:
-        """Return the stream's files, the ID up to which it is archived, and the highest ID in the files."""
-        if self.archive is None:
-            return [], START, START
-        archive = read_archive(self.archive)
-        files = [file for file in archive.files if file.stream == self.stream]
-        through, highest = archive.archived_through, archive.highest_ids
-        return files, through.get(self.stream, START), highest.get(self.stream, START)
+    def _archived(self) -> Archive | None:
+        """Return the state of the archive; None without one."""
+        return None if self.location is None else read_archive(self.location)
 
-    def _check_history(self) -> None:
+    def _check_history(self, archive: Archive | None) -> None:
         """Check that the stream on the server is the archived one.
 
         Raises:
             DataLoss: if the stream was deleted and recreated.
         """
-        position = read_archive(self.archive).positions.get(self.stream) if self.archive else None
+        position = archive.positions.get(self.stream) if archive else None
         if position is None or self.url is None:
             return
         with Servers(self.url) as servers:
@@ -141,6 +140,11 @@ class ReplaySource:
             )
 
 
+def files_of(archive: Archive | None, stream: str) -> list[ArchivedFile]:
+    """Return the files of a stream; none without an archive."""
+    return [file for file in archive.files if file.stream == stream] if archive else []
+
+
 def restore_fields(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows with their original fields, also those that the columns could not represent."""
     if EXACT_COLUMN in batch.schema.names:
@@ -151,25 +155,7 @@ def restore_fields(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             f"entry {missing[0]} has no fields in the archive: they were not UTF-8, and the version that "
             "archived them kept only text. Replay the stream, or exclude the entry with --from and --to"
         )
-    if CORRUPT_COLUMN not in batch.schema.names:
-        yield batch
-        return
-    corrupt_rows, columns = batch.column(CORRUPT_COLUMN), batch.drop_columns([CORRUPT_COLUMN])
-    start = 0
-    for corrupt, run in groupby(corrupt_rows.is_valid().to_pylist()):
-        stop = start + len(list(run))
-        if not corrupt:
-            yield columns.slice(start, stop - start)
-        else:
-            entries = [json.loads(text.as_py()) for text in corrupt_rows[start:stop]]
-            if lost := [entry["id"] for entry in entries if "fields" not in entry]:
-                raise HeadraceError(
-                    f"entry {lost[0]} cannot be restored from the archive: its fields were not stored"
-                )
-            pairs = pa.array([list(entry["fields"].items()) for entry in entries], FIELDS_MAP)
-            ids = batch.column("id")[start:stop]
-            yield pa.RecordBatch.from_arrays([ids, pairs], ["id", "fields"])
-        start = stop
+    yield batch
 
 
 def apply_exact_fields(batch: pa.RecordBatch) -> pa.RecordBatch:

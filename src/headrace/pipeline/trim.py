@@ -16,11 +16,11 @@ An interrupted trim has removed some of the removable entries, and no others.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -32,7 +32,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import published_position
 from headrace.spark.archive.files import read_archive
-from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.source.offsets import START, EntryId, format_id, parse_id
 from headrace.spark.source.positions import Position
 from headrace.spark.source.stream_state import as_text
@@ -97,7 +97,7 @@ def trim(
     url: str,
     streams: Iterable[str],
     *,
-    archive: Path | None = None,
+    archive: str | os.PathLike[str] | ArchiveLocation | None = None,
     retention: RetentionPolicy | None = None,
     dry_run: bool = False,
     on_progress: Callable[[str, int], None] = lambda stream, removed: None,
@@ -121,7 +121,7 @@ def trim(
         HeadraceError: if the server is not reachable, or rejects a command.
     """
     retention = retention or RetentionPolicy()
-    contents = None if archive is None else read_archive(local_path(archive))
+    contents = None if archive is None else read_archive(archive_location(archive))
     with servers_at(url) as servers:
         client = servers.client()
         results = []

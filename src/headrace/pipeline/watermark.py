@@ -1,21 +1,15 @@
 """The watermark of a stream: its last archived ID, published on the server for trimming.
 
-    DIR/_spark_metadata/7              the files of batch 7 are valid: written when they are complete
-    DIR/_headrace/checkpoint/offsets/7     {"orders": "1763676000000-4"}: the last ID of batch 7
-    {orders}:headrace:archived         1763676000000-4:5:9af3c01e, the same on the server
+    {orders}:headrace:archived         1763676000000-4:5:9af3c01e
 
-The last batch that the first directory names is complete, even if the query failed afterwards; its offsets
-were written before it began. So the two files give the last archived ID at any moment, without Spark.
-
-Published entries may be trimmed, so all files are synced to disk first. The key is only raised, except when
-the stream was recreated: then the archived position of the current stream replaces it.
+It is the position in a commit of the archive. Published entries may be trimmed, so it is published after the
+commit and all its files are on disk. The key is only raised, except when the stream was recreated: then the
+archived position of the current stream replaces it.
 """
 
 from __future__ import annotations
 
-import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -25,15 +19,11 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import CommandError, HeadraceError
-from headrace.spark.archive.files import HEADRACE_DIRECTORY, SPARK_LOG, last_batch, logged_files, read_archive
-from headrace.spark.archive.files import archived_through as archived_through
 from headrace.spark.sink.write_timeouts import explain_timeouts
 from headrace.spark.source.history import StreamObservation, identity_mismatch
-from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.positions import Position, entry_fingerprint, parse_position
+from headrace.spark.source.offsets import START, parse_id
+from headrace.spark.source.positions import Position, Positions, entry_fingerprint, parse_position
 from headrace.spark.source.stream_state import parse_stream_state
-
-PARQUET_MAGIC = b"PAR1"  # the last bytes of a complete Parquet file
 
 
 def watermark_key(stream: str) -> bytes:
@@ -133,23 +123,20 @@ def parse_watermark(stream: str, value: bytes | str) -> Position:
 class WatermarkPublisher:
     """Publishes the last archived ID of each stream on the server, after each batch of an archive."""
 
-    def __init__(self, url: str, directory: Path) -> None:
+    def __init__(self, url: str) -> None:
         self._servers = Servers(url)
-        self._directory = directory
-        self._published_batch: int | None = None
-        self._on_disk: set[Path] = set()
+        self._published: Positions = {}
 
-    def publish_new(self) -> None:
-        """Publish the last archived IDs, if there is a new batch. HeadraceError if a file is incomplete."""
-        batch = last_batch(self._directory)
-        if batch is None or batch == self._published_batch:
-            return
-        archive = read_archive(self._directory)
-        self._sync_archive(batch)
-        for stream, last_id in archive.archived_through.items():
-            position = str(archive.positions.get(stream, last_id))
-            self._servers.with_retries(partial(self._raise_watermark, stream, position))
-        self._published_batch = batch
+    def publish(self, positions: Positions) -> None:
+        """Publish positions up to which streams are archived on disk.
+
+        Raises:
+            HeadraceError: if the server rejects one.
+        """
+        for stream, position in positions.items():
+            if position != self._published.get(stream) and position.id != START:
+                self._servers.with_retries(partial(self._raise_watermark, stream, str(position)))
+                self._published[stream] = position
 
     def _raise_watermark(self, stream: str, position: str) -> None:
         try:
@@ -167,43 +154,3 @@ class WatermarkPublisher:
     def close(self) -> None:
         """Close the connection."""
         self._servers.close()
-
-    def _sync_archive(self, batch: int) -> None:
-        """Sync what Spark has written to disk: files, logs, and their directories."""
-        log, checkpoint = self._directory / SPARK_LOG, self._directory / HEADRACE_DIRECTORY / "checkpoint"
-        files = logged_files(self._directory, log)
-        new = files - self._on_disk
-        for path in new:
-            sync_parquet_file(path)
-        logs = [log / str(batch), log / f"{batch}.compact"]
-        logs += [checkpoint / kind / str(batch) for kind in ("offsets", "commits")]
-        for path in logs:
-            if path.exists():
-                sync_path(path)
-        within = {parent for path in new for parent in path.parents if parent.is_relative_to(self._directory)}
-        for folder in (*within, log, self._directory, checkpoint, checkpoint / "offsets"):
-            if folder.is_dir():
-                sync_path(folder)
-        self._on_disk = files
-
-
-def sync_parquet_file(path: Path) -> None:
-    """Sync one Parquet file to disk. HeadraceError if it is missing or incomplete."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-len(PARQUET_MAGIC), os.SEEK_END)
-            is_complete = file.read() == PARQUET_MAGIC
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise HeadraceError(f"{path} is listed as archived, but cannot be read: {error.strerror}") from error
-    if not is_complete:
-        raise HeadraceError(f"{path} is listed as archived, but is not a complete Parquet file")
-
-
-def sync_path(path: Path) -> None:
-    """Sync a file, or a directory's entries, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.client.stream_names import normalize_name
 from headrace.errors import UsageError
-from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.location import archive_location
 from headrace.spark.source.offsets import U64_MAX, parse_id
 from headrace.spark.source.positions import parse_position
 
@@ -47,12 +47,23 @@ def parse_name(text: str) -> str:
     return text
 
 
-def parse_directory(text: str) -> str:
-    """Parse a local path or a file:// URL."""
+def parse_archive(text: str) -> str:
+    """Parse a directory or a URL of an object store."""
     try:
-        return str(local_path(parse_name(text)))
+        return archive_location(parse_name(text)).uri
     except UsageError as error:
         raise ValueError(str(error)) from None
+
+
+def parse_text_map(text: str) -> dict[str, str]:
+    """Parse a JSON object of texts."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise ValueError('must be a JSON object of texts, like {"AWS_REGION": "eu-west-1"}')
+    return found
 
 
 def parse_stream_list(text: str) -> tuple[str, ...]:

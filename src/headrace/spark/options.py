@@ -167,11 +167,20 @@ OPTIONS = (
         "path",
         None,
         ("batch",),
-        "The path of an archive that `headrace archive` made. The archive and its live streams are read as "
-        "one table: up to the last archived ID of a stream from the files, after it from the server. The "
-        "path must be the same on every node. Without `subscribe`, `subscribePattern` and `assign`, all "
-        "streams of the archive are read.",
-        option_values.parse_directory,
+        "An archive that `headrace archive` made: a directory, or a URL like `s3://bucket/orders`. It is "
+        "read with its live streams as one table: up to the last archived ID of a stream from the files, "
+        "after it from the server. Every node must see the directory. Without `subscribe`, "
+        "`subscribePattern` and `assign`, all streams of the archive are read.",
+        option_values.parse_archive,
+    ),
+    Option(
+        "archiveOptions",
+        "JSON",
+        None,
+        ("batch",),
+        'Options of the object store of `archive`, like `{"AWS_ENDPOINT_URL": "http://minio:9000"}`. '
+        "Others are taken from the environment variables of the same names.",
+        option_values.parse_text_map,
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -422,6 +431,7 @@ class Options:
     ending_timestamp: str | None = None
     ending_offsets_by_timestamp: dict[str, str] | None = None
     archive: str | None = None
+    archive_options: dict[str, str] | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None

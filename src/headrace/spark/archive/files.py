@@ -1,221 +1,223 @@
-"""List the committed files of an archive with their streams, and find how far each stream is archived.
+"""Read the state of an archive: its files, and how far each stream is archived.
 
-    DIR/stream=orders/date=2013-01-01/part-….parquet     an archive of many streams, or
-    DIR/date=2013-01-01/part-….parquet                   of the one that _headrace/stream.json names
-    DIR/_spark_metadata/0, 1, … 9.compact, 10, …         Spark's log of the committed files
-    DIR/_headrace/checkpoint/offsets/10                  how far each stream is archived by batch 10
+An archive is a Delta table, partitioned by stream and day. Its log says which files count:
 
-A file of a killed job is not in the log, and is ignored. In a directory without a log, such as a copy, all
-files count. This module does not need Spark.
+    DIR/_delta_log/00000000000000000007.json     a commit: the files that it adds and removes, and for each
+                                                 stream the position that the archive has reached
+    DIR/stream=orders/date=2013-01-01/….parquet  a file; one that no commit names does not count
+
+The name of a stream is in the log, so the name of its directory has no meaning. A stream with an empty name
+has a null there. The position is in every commit of Headrace. Where the log has lost it, because Delta
+deletes commits after a month, or because the table was set back, it is read from the files. This module does
+not need Spark.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-import logging
-import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.types import StructType
 
 from headrace.errors import UsageError
-from headrace.spark.archive.names import ENCODED, NAMES_FILE, NULL_PARTITION, recorded_names
+from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveLocation, store_errors
 from headrace.spark.source.offsets import START, EntryId, advance_offsets, format_id, parse_id, sorted_offsets
 from headrace.spark.source.positions import Positions, parse_positions
 
-SPARK_LOG = "_spark_metadata"
-HEADRACE_DIRECTORY = "_headrace"
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+# The keys of Headrace in the commits and in the properties of a table.
+POSITIONS_KEY = "headrace.archived"
+ZONE_KEY = "headrace.zone"
+
+PARTITIONS = ("stream", "date")
+OLD_LAYOUT = ("_spark_metadata", "_headrace")  # directories of archives that earlier versions wrote
 
 # Days begin at different hours in different time zones, and an archive may be written in several of them.
 DAYS_APART_MAX = 2
 
-log = logging.getLogger(__name__)
+HISTORY_STEPS = (1, 20, None)  # how many commits to read, newest first, in search of the positions
 
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """A committed file. date: of its partition; None if it has none, or is after the year 9999."""
+    """A file that counts.
 
-    path: Path
+    Attributes:
+        path: Its path within the archive.
+        stream: The stream of its entries.
+        date: Their day; None for a day after the year 9999.
+        rows: The number of entries.
+        size: Its size in bytes.
+        first_ms: The time of its first entry in milliseconds; None if the log does not say.
+        last_ms: The same of its last entry.
+        location: The archive.
+    """
+
+    path: str
     stream: str
     date: datetime.date | None
+    rows: int
+    size: int
+    first_ms: int | None
+    last_ms: int | None
+    location: ArchiveLocation
+
+    def open(self) -> pq.ParquetFile:
+        """Open the file. HeadraceError if it was deleted."""
+        return self.location.open_parquet(self.path)
 
 
 @dataclass(frozen=True)
 class Archive:
     """An archive at one moment.
 
-    files             its committed files
-    archived_through  for each stream, the ID up to which it is archived
-    positions         the same as positions, as far as the checkpoint has them
-    highest_ids       the highest ID in the files of each stream: the same as archived_through, unless the
-                      stream was recreated and now has lower IDs
+    Attributes:
+        location: Where it is.
+        files: Its files, by stream, day and first entry.
+        archived_through: For each stream, the ID up to which it is archived.
+        positions: The same as positions, as far as the log has them.
+        highest_ids: The highest ID in the files of each stream: the same as archived_through, unless the
+            stream was recreated and now has lower IDs.
+        columns: The columns of the table, without those of its partitions.
+        zone: The time zone of its days.
+        version: The version of the table.
     """
 
+    location: ArchiveLocation
     files: tuple[ArchivedFile, ...]
     archived_through: dict[str, str]
     positions: Positions = field(default_factory=dict)
     highest_ids: dict[str, str] = field(default_factory=dict)
+    columns: StructType = field(default_factory=StructType)
+    zone: str = "UTC"
+    version: int = 0
 
 
-def read_archive(directory: Path) -> Archive:
-    """Read the state of an archive, which may be growing. Raises UsageError if it is not an archive."""
-    batch = last_batch(directory)
-    files = archived_files(directory, batch)
-    positions = {} if batch is None else checkpoint_positions(directory, batch)
+def read_archive(location: ArchiveLocation, version: int | None = None) -> Archive:
+    """Read the state of an archive, which may be growing.
+
+    Args:
+        location: The archive.
+        version: The version of the table to read; None for the newest one.
+
+    Raises:
+        UsageError: if there is no archive.
+        HeadraceError: if the store fails.
+    """
+    with store_errors(location):
+        return archive_of(location, open_table(location, version))
+
+
+def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
+    """Return the state of an archive whose table is open."""
+    files = archived_files(location, table)
+    recorded = recorded_positions(table)
+    positions = {s: each for s, each in recorded.items() if each.id != START or each.generation}
     unknown = [file for file in files if file.stream not in positions]
     known = {stream: each.id for stream, each in positions.items() if each.id != START}
     through = known | highest_ids(unknown)
     recreated = [file for file in files if file.stream in positions and positions[file.stream].generation]
     highest = advance_offsets(sorted_offsets(through), highest_ids(recreated))
-    return Archive(tuple(files), through, positions, highest)
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    columns = StructType([column for column in schema if column.name not in PARTITIONS])
+    zone = table.metadata().configuration.get(ZONE_KEY) or "UTC"
+    return Archive(location, tuple(files), through, positions, highest, columns, zone, table.version())
 
 
-def archived_through(directory: Path) -> dict[str, str]:
-    """Return the ID up to which each stream is archived."""
-    return read_archive(directory).archived_through
-
-
-def checkpoint_positions(directory: Path, batch: int) -> Positions:
-    """Return the end positions of a committed batch; an empty dict if its checkpoint is missing."""
-    offsets = directory / HEADRACE_DIRECTORY / "checkpoint" / "offsets" / str(batch)
-    if not offsets.is_file():
-        return {}
-    found = parse_positions(json.loads(offsets.read_text("utf-8").splitlines()[-1]))
-    return {s: each for s, each in found.items() if each.id != START or each.generation}
-
-
-def archived_files(directory: Path, batch: int | None = None) -> list[ArchivedFile]:
-    """Return the committed files, sorted by stream and path.
-
-    Args:
-        batch: only the files up to this batch.
+def open_table(location: ArchiveLocation, version: int | None = None) -> DeltaTable:
+    """Open the table of an archive.
 
     Raises:
-        UsageError: if the stream of a file is unknown.
+        UsageError: if there is none, or it is not an archive.
     """
-    alone = single_stream(directory)
-    names = recorded_names(directory / HEADRACE_DIRECTORY)
-    last = last_batch(directory)
-    reads = {} if last is None else checkpoint_positions(directory, last)
-    if NULL_PARTITION in reads and "" not in reads:
-        names[""] = NULL_PARTITION  # an archive that is older than encoded names
-    unknown: set[str] = set()
-    found = []
-    for path in committed_files(directory, batch):
-        keys = partition_values(path.relative_to(directory))
-        stream = keys.get("stream", alone)
-        if stream is None:
-            raise UsageError(
-                f"{directory} is not an archive: the stream of {path.name} is unknown. Give the directory "
-                "that headrace archive wrote."
-            )
-        if stream not in names and ENCODED.fullmatch(stream):
-            unknown.add(stream)
-        stream = names.get(stream, stream)
-        found.append(ArchivedFile(path, stream, parse_date(keys.get("date", ""))))
-    if unknown:
-        log.warning(
-            "%s has no names for the directories %s; their streams are shown by the directory names.",
-            directory / HEADRACE_DIRECTORY / NAMES_FILE,
-            ", ".join(sorted(unknown)),
-        )
-    return sorted(found, key=lambda file: (file.stream, file.path))
-
-
-def committed_files(directory: Path, batch: int | None = None) -> list[Path]:
-    """Return the Parquet files in Spark's log; without a log, all Parquet files.
-
-    Raises:
-        UsageError: if the directory does not exist.
-    """
-    if not directory.is_dir():
-        raise UsageError(f"{directory}: there is no archive.")
-    log = directory / SPARK_LOG
-    if log.is_dir():
-        return sorted(logged_files(directory, log, batch))
-    files = (path.relative_to(directory) for path in directory.rglob("*.parquet"))
-    return sorted(directory / path for path in files if not any(part[0] in "._" for part in path.parts))
-
-
-def last_batch(directory: Path) -> int | None:
-    """Return the last committed batch; None if there is none."""
-    log = directory / SPARK_LOG
-    return max((number for number, _ in batch_logs(log)), default=None) if log.is_dir() else None
-
-
-def batch_logs(log: Path) -> dict[tuple[int, bool], Path]:
-    """Return the files of Spark's log by batch and whether they are compact files."""
-    matches = ((re.fullmatch(r"(\d+)(\.compact)?", path.name), path) for path in log.iterdir())
-    return {(int(match[1]), bool(match[2])): path for match, path in matches if match}
-
-
-def logged_files(directory: Path, log: Path, last: int | None = None) -> set[Path]:
-    """Return the files that remain after all batches of the log, up to `last`, added and deleted files.
-
-    A compact file contains all batches up to its own, whose logs may be deleted.
-    """
-    batches = {each: path for each, path in batch_logs(log).items() if last is None or each[0] <= last}
-    begin = max((number for number, compact in batches if compact), default=-1)
-    files: set[Path] = set()
-    for (number, compact), path in sorted(batches.items()):
-        if number < begin or (number == begin and not compact):
-            continue
-        version, *lines = path.read_text().splitlines()
-        if version != "v1":
-            raise UsageError(f"{path} is a log of version {version!r}; expected v1.")
-        for line in lines:
-            record = json.loads(line)
-            file = resolve_logged_path(directory, record["path"])
-            if record["action"] == "delete":
-                files.discard(file)
-            else:
-                files.add(file)
-    return files
-
-
-def resolve_logged_path(directory: Path, uri: str) -> Path:
-    """Return where a file of the log is now: the log has absolute paths, and the archive may have moved."""
-    path = Path(unquote(urlsplit(uri).path))
-    inner = [path.name]
-    for part in reversed(path.parts[:-1]):
-        if part.partition("=")[0] not in ("date", "stream"):
-            break
-        inner.insert(0, part)
-        if part.startswith("stream="):
-            break
-    return directory.joinpath(*inner)
-
-
-def partition_values(inner: Path) -> dict[str, str]:
-    """Return the partition values in the path of a file: stream, date."""
-    pairs = (part.partition("=") for part in inner.parts[:-1])
-    return {key: "" if value == NULL_PARTITION else unquote(value) for key, equals, value in pairs if equals}
-
-
-def parse_date(text: str) -> datetime.date | None:
-    """Parse the date of a partition; None for a date after the year 9999, or another text."""
     try:
-        return datetime.date.fromisoformat(text)
-    except ValueError:
-        return None
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+    except ModuleNotFoundError as error:
+        raise UsageError(LACKS_LIBRARY) from error
+
+    if location.is_local and any((location.path / name).is_dir() for name in OLD_LAYOUT):
+        raise UsageError(
+            f"{location} is an archive of an earlier version; convert it with headrace archive --convert "
+            f"{location} --to NEW"
+        )
+    try:
+        table = DeltaTable(location.uri, version, location.storage_options())
+    except TableNotFoundError as error:
+        raise UsageError(f"{location}: there is no archive.") from error
+    if tuple(table.metadata().partition_columns) != PARTITIONS:
+        raise UsageError(f"{location} is a Delta table, but not an archive of streams")
+    return table
 
 
-def single_stream(directory: Path) -> str | None:
-    """Return the stream in stream.json of an archive of one stream; None without that file."""
-    path = directory / HEADRACE_DIRECTORY / "stream.json"
-    if not path.is_file():
-        return None
-    stream: str | None = json.loads(path.read_text()).get("stream")
-    return stream
+def archived_through(location: ArchiveLocation) -> dict[str, str]:
+    """Return the ID up to which each stream is archived."""
+    return read_archive(location).archived_through
+
+
+def recorded_positions(table: DeltaTable) -> Positions:
+    """Return the positions in the newest commit that has them; none if the table was set back since."""
+    for limit in HISTORY_STEPS:
+        history: list[dict[str, Any]] = table.history(limit)
+        for commit in history:
+            if POSITIONS_KEY in commit:
+                return parse_positions(json.loads(commit[POSITIONS_KEY]))
+            if commit.get("operation") == "RESTORE":
+                return {}
+        if limit is None or len(history) < limit:
+            break
+    return {}
+
+
+def archived_files(location: ArchiveLocation, table: DeltaTable) -> list[ArchivedFile]:
+    """Return the files of the table, sorted by stream, day and first entry."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = ("path", "partition.stream", "partition.date", "num_records", "size_bytes")
+    columns = [actions.column(name).to_pylist() for name in names]
+    bounds = [
+        actions.column(name).to_pylist() if name in actions.column_names else [None] * actions.num_rows
+        for name in ("min.timestamp", "max.timestamp")
+    ]
+    files = []
+    for path, stream, date, rows, size, first, last in zip(*columns, *bounds, strict=True):
+        files.append(
+            ArchivedFile(
+                unquote(path),
+                stream or "",
+                as_date(date),
+                rows or 0,
+                size,
+                as_ms(first),
+                as_ms(last),
+                location,
+            )
+        )
+    return sorted(files, key=sort_key)
+
+
+def sort_key(file: ArchivedFile) -> tuple[str, datetime.date, int, str]:
+    """Return what files are sorted by: stream, day, first entry, and then the path."""
+    return file.stream, file.date or datetime.date.max, file.first_ms or 0, file.path
+
+
+def as_date(value: datetime.date | str | None) -> datetime.date | None:
+    """Return the day of a partition."""
+    return datetime.date.fromisoformat(value) if isinstance(value, str) else value
+
+
+def as_ms(value: datetime.datetime | None) -> int | None:
+    """Return a time of the log in milliseconds."""
+    return None if value is None else round(value.timestamp() * 1000)
 
 
 def highest_ids(files: Iterable[ArchivedFile]) -> dict[str, str]:
@@ -235,35 +237,11 @@ def highest_id(files: list[ArchivedFile]) -> EntryId:
     latest = parse_id(START)
     for file in files:
         # Files without a date have times after all dates.
-        if file.date is None or file.date >= since:
-            with pq.ParquetFile(file.path) as parquet:
-                for group in row_groups_from(parquet, latest):
-                    latest = max(
-                        latest, highest_in_column(parquet.read_row_group(group, ["id"]).column("id"))
-                    )
+        may_be_higher = file.last_ms is None or file.last_ms >= latest[0]
+        if may_be_higher and (file.date is None or file.date >= since):
+            with file.open() as parquet:
+                latest = max(latest, highest_in_column(parquet.read(["id"]).column("id")))
     return latest
-
-
-def row_groups_from(parquet: pq.ParquetFile, latest: EntryId) -> list[int]:
-    """Return the row groups that may have a higher ID, by their statistics; without statistics, all."""
-    metadata = parquet.metadata
-    column = parquet.schema.names.index("timestamp") if "timestamp" in parquet.schema.names else None
-    found = []
-    for group in range(metadata.num_row_groups):
-        stats = None if column is None else metadata.row_group(group).column(column).statistics
-        if stats is None or not stats.has_min_max or stats.null_count or max_ms(stats) >= latest[0]:
-            found.append(group)
-    return found
-
-
-def max_ms(statistics: pq.Statistics) -> float:
-    """Return the maximum time in milliseconds, rounded up; infinity if no datetime can represent it."""
-    try:
-        last = statistics.max
-        since = last.replace(tzinfo=last.tzinfo or datetime.UTC).timestamp()
-        return float(math.ceil(since * 1000))
-    except (AttributeError, OverflowError, ValueError):
-        return math.inf
 
 
 def split_ids(ids: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:

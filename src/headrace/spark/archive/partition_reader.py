@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import MapType
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive.files import split_ids
+from headrace.spark.archive.files import Archive, ArchivedFile, split_ids
 from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.decode.schema import BatchBuilder, ColumnLayout, ColumnSpec
@@ -34,7 +34,6 @@ from headrace.spark.options import Options
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
 
-CORRUPT_COLUMN = "_corrupt_record"  # in older archives of columns: an entry that did not fit them
 EXACT_COLUMN = "_exact"  # the whole entry, if the other columns do not represent it byte for byte
 BINARY_MAP = pa.map_(pa.binary(), pa.binary())
 
@@ -43,7 +42,7 @@ BINARY_MAP = pa.map_(pa.binary(), pa.binary())
 class FileRowGroups:
     """Some row groups of a file."""
 
-    path: Path
+    file: ArchivedFile
     groups: tuple[int, ...]
 
 
@@ -77,19 +76,12 @@ class ArchivePartitionReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the entries, file by file, in the order of the files."""
         for piece in self._part.files:
-            try:
-                file = pq.ParquetFile(piece.path, coerce_int96_timestamp_unit="us")
-            except FileNotFoundError as gone:
-                raise HeadraceError(
-                    f"{piece.path} was deleted since the query was planned, perhaps because the archive was "
-                    "compacted. Run the query again."
-                ) from gone
-            with file:
+            with piece.file.open() as file:
                 yield from self._read_file(file, piece)
 
     def _read_file(self, file: pq.ParquetFile, piece: FileRowGroups) -> Iterator[pa.RecordBatch]:
         fields = has_fields_map(file.schema_arrow)
-        columns = self._needed_columns(file.schema_arrow, piece.path)
+        columns = self._needed_columns(file.schema_arrow)
         groups = list(piece.groups)
         # Each row repeats the name of the stream: with a very long name a batch has fewer rows.
         max_rows = max(1, min(rows_per_batch(file, piece), BATCH_BYTES // max(len(self._part.stream), 1)))
@@ -100,12 +92,12 @@ class ArchivePartitionReader:
             if fields and self._decoded:
                 yield from self._decode_fields(rows.column("id"), exact_fields(rows))
             elif EXACT_COLUMN in rows.schema.names:
-                yield from self._split_exact(rows, piece.path)
+                yield from self._split_exact(rows, piece.file.path)
             else:
-                yield self._cast_columns(rows, piece.path)
+                yield self._cast_columns(rows, piece.file.path)
         self._report(piece)
 
-    def _split_exact(self, rows: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
+    def _split_exact(self, rows: pa.RecordBatch, path: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the other columns, then the rows of `_exact`."""
         is_exact = rows.column(EXACT_COLUMN).is_valid()
         plain, exact = rows.filter(pc.invert(is_exact)), rows.filter(is_exact)
@@ -117,16 +109,17 @@ class ArchivePartitionReader:
     def _report(self, piece: FileRowGroups) -> None:
         """Report how many values of each column did not fit."""
         counts, self._misfits = self._misfits, [0] * len(self._misfits)
-        report_misfits(self._part.stream, f"{piece.path} {piece.groups}", self._layout, counts, self._mode)
+        report_misfits(
+            self._part.stream, f"{piece.file.path} {piece.groups}", self._layout, counts, self._mode
+        )
 
-    def _needed_columns(self, schema: pa.Schema, path: Path) -> list[str]:
-        """Return the columns to read from a file. Raises UsageError if one is missing."""
+    def _needed_columns(self, schema: pa.Schema) -> list[str]:
+        """Return the columns to read from a file. A column that was added later is missing in it."""
         if not self._decoded:
             return ["id"]
         needed = ["fields"]
         if not has_fields_map(schema):
-            check_columns(self._layout.specs, schema, path)
-            needed = [CORRUPT_COLUMN if spec.kind == "corrupt" else spec.name for spec in self._layout.specs]
+            needed = [spec.name for spec in self._layout.specs]
         needed.append(EXACT_COLUMN)
         return ["id", *(name for name in needed if name in schema.names)]
 
@@ -148,7 +141,7 @@ class ArchivePartitionReader:
                 "%d malformed entries of the archive of %s were left out", decoder.dropped, self._part.stream
             )
 
-    def _cast_columns(self, rows: pa.RecordBatch, path: Path) -> pa.RecordBatch:
+    def _cast_columns(self, rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
         """Cast the rows to the schema. Raises HeadraceError for a value that does not fit its type."""
         ids = rows.column("id")
         ms, seq = split_ids(ids)
@@ -164,12 +157,8 @@ class ArchivePartitionReader:
                     array = micros.cast(pa.timestamp("us")).cast(field.type)
                 elif spec.kind == "sequence":
                     array = seq.cast(field.type)
-                elif spec.kind == "exact" or (
-                    spec.kind == "corrupt" and CORRUPT_COLUMN not in rows.schema.names
-                ):
+                elif spec.name not in rows.schema.names:
                     array = pa.nulls(len(rows), field.type)
-                elif spec.kind == "corrupt":
-                    array = rows.column(CORRUPT_COLUMN).cast(field.type)
                 else:
                     array = rows.column(spec.name).cast(field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -180,20 +169,21 @@ class ArchivePartitionReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def check_columns(specs: list[ColumnSpec], schema: pa.Schema, path: Path) -> None:
+def check_columns(specs: list[ColumnSpec], archive: Archive) -> None:
     """Raise UsageError if an archive of columns lacks a column of the schema."""
-    if has_fields_map(schema):
+    names = archive.columns.names
+    if "fields" in names and isinstance(archive.columns["fields"].dataType, MapType):
         return
     if any(spec.kind == "fields" for spec in specs):
         raise UsageError(
-            f"The archive has a column for each field, and no map of all fields ({path}): name the fields to "
-            'read by a schema, such as .schema("_id STRING, carrier STRING").'
+            f"The archive {archive.location} has a column for each field, and no map of all fields: name the "
+            'fields to read by a schema, such as .schema("_id STRING, carrier STRING").'
         )
-    lacking = [spec.name for spec in specs if spec.name and spec.name not in schema.names]
+    lacking = [spec.name for spec in specs if spec.name and spec.name not in names]
     if lacking:
         own = ("id", "timestamp", "sequence", EXACT_COLUMN)
-        has = ", ".join(name for name in schema.names if name not in own)
-        raise UsageError(f"The archive has no column {lacking[0]!r}; it was written with {has} ({path}).")
+        has = ", ".join(name for name in names if name not in own)
+        raise UsageError(f"The archive {archive.location} has no column {lacking[0]!r}; it has {has}.")
 
 
 def has_fields_map(schema: pa.Schema) -> bool:

@@ -19,15 +19,14 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
-from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, archived_files, read_archive
+from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, read_archive
+from headrace.spark.archive.location import archive_location
 from headrace.spark.archive.partition_reader import (
     ArchivePartition,
     ArchivePartitionReader,
@@ -70,36 +69,36 @@ class LivePartition:
 
 @brief_errors
 class ArchiveReader(HeadraceReader):
-    """spark.read.format("headrace").option("archive", path)
+    """spark.read.format("headrace").option("archive", location)
 
     Reads the streams that the options name; if they name none, the streams of the archive.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._directory = Path(options.archive or "")
+        self._location = archive_location(options.archive or "", options.archive_options)
+        self._archive = read_archive(self._location)
         if not (options.subscribe or options.subscribe_pattern or options.assign):
-            options = replace(options, subscribe=tuple({f.stream for f in archived_files(self._directory)}))
+            options = replace(options, subscribe=tuple({f.stream for f in self._archive.files}))
         super().__init__(options, schema)
-        self._archive = Archive((), {})
         self._live_ends: Offsets = {}  # the last IDs on the server
         # Streams on the server without their last archived entry: the first entry after it.
         self._first_after_gap: dict[str, str | None] = {}
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the archive and of the streams."""
-        now = read_archive(self._directory)
+        now = read_archive(self._location)
         for _ in range(PLAN_ATTEMPTS_MAX):
             self._archive, self._first_after_gap = now, {}
             parts = super().partitions()
             if not self._first_after_gap:
                 return parts
             # The stream was trimmed. If the archive has grown since, plan again with its new end.
-            now = read_archive(self._directory)
+            now = read_archive(self._location)
             if now.archived_through == self._archive.archived_through:
                 self._warn_of_gaps()
                 return parts
         raise HeadraceError(
-            f"the archive {self._directory} grew, and its streams were trimmed, {PLAN_ATTEMPTS_MAX} times "
+            f"the archive {self._location} grew, and its streams were trimmed, {PLAN_ATTEMPTS_MAX} times "
             "during planning. Run the query again."
         )
 
@@ -225,10 +224,12 @@ def plan_archive(
     Raises:
         UsageError: if the files lack a column.
     """
-    groups: dict[str, list[tuple[Path, int, int]]] = defaultdict(list)
+    groups: dict[str, list[tuple[ArchivedFile, int, int]]] = defaultdict(list)
+    if archive.files:
+        check_columns(layout.specs, archive)
     for file in archive.files:
         if file.stream in ranges and may_contain(file, *ranges[file.stream]):
-            groups[file.stream] += list_row_groups(file.path, layout)
+            groups[file.stream] += list_row_groups(file)
     rows = sum(group[2] for stream_groups in groups.values() for group in stream_groups)
     share = min(rows // (options.min_partitions or os.cpu_count() or 1) + 1, ROWS_PER_TASK)
     if options.max_records_per_partition:
@@ -243,9 +244,11 @@ def plan_archive(
 
 
 def may_contain(file: ArchivedFile, after: str, upto: str) -> bool:
-    """Return whether a file can contain an entry after one ID and up to another, by its date."""
+    """Return whether a file can contain an entry after one ID and up to another, by its times or its date."""
     if parse_id(after) >= parse_id(upto):
         return False
+    if file.first_ms is not None and file.last_ms is not None:
+        return parse_id(after)[0] <= file.last_ms and file.first_ms <= parse_id(upto)[0]
     if file.date is None:
         return True
     days = (file.date - EPOCH).days
@@ -253,28 +256,27 @@ def may_contain(file: ArchivedFile, after: str, upto: str) -> bool:
     return first - DAYS_APART_MAX <= days <= last + DAYS_APART_MAX
 
 
-def list_row_groups(path: Path, layout: ColumnLayout) -> list[tuple[Path, int, int]]:
-    """Return the row groups of a file: path, number, rows. Raises UsageError if it lacks a column."""
-    with pq.ParquetFile(path) as file:
-        check_columns(layout.specs, file.schema_arrow, path)
-        metadata = file.metadata
-        return [(path, n, metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]
+def list_row_groups(file: ArchivedFile) -> list[tuple[ArchivedFile, int, int]]:
+    """Return the row groups of a file: the file, the number, the rows."""
+    with file.open() as parquet:
+        metadata = parquet.metadata
+        return [(file, n, metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]
 
 
 def group_row_groups(
-    groups: Iterable[tuple[Path, int, int]], share: int
+    groups: Iterable[tuple[ArchivedFile, int, int]], share: int
 ) -> Iterator[tuple[FileRowGroups, ...]]:
     """Group row groups in order, so that each group has about `share` rows, and at least one row group."""
-    pieces: dict[Path, list[int]] = {}
+    pieces: dict[ArchivedFile, list[int]] = {}
     rows = 0
-    for path, number, count in groups:
+    for file, number, count in groups:
         if pieces and rows + count > share:
-            yield tuple(FileRowGroups(path, tuple(numbers)) for path, numbers in pieces.items())
+            yield tuple(FileRowGroups(each, tuple(numbers)) for each, numbers in pieces.items())
             pieces, rows = {}, 0
-        pieces.setdefault(path, []).append(number)
+        pieces.setdefault(file, []).append(number)
         rows += count
     if pieces:
-        yield tuple(FileRowGroups(path, tuple(numbers)) for path, numbers in pieces.items())
+        yield tuple(FileRowGroups(each, tuple(numbers)) for each, numbers in pieces.items())
 
 
 class PushdownArchiveReader(PushdownReader, ArchiveReader):

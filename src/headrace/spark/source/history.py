@@ -249,9 +249,9 @@ class RecreationDetector:
                 found[stream] = replace(found[stream], fingerprint=state.fingerprint)
             elif state is None or state.last_id != entry_id:
                 without_fingerprint[stream] = found[stream]
-        return found | self._with_fingerprints(without_fingerprint)
+        return found | self.with_fingerprints(without_fingerprint)
 
-    def _with_fingerprints(self, positions: Positions) -> Positions:
+    def with_fingerprints(self, positions: Positions) -> Positions:
         """Add the fingerprints of their entries to positions: one round trip a shard."""
         if not positions:
             return {}

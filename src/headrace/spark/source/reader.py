@@ -54,6 +54,10 @@ class BaseReader:
             check_offset_names(self._options, streams)
         return streams
 
+    def last_ids(self) -> Offsets:
+        """Return the last ID of each stream that exists: the end of a batch read that begins now."""
+        return self._last_ids()
+
     def _last_ids(self) -> Offsets:
         """Return the last ID of each stream that exists."""
         found = stream_states(self._servers, self._streams())

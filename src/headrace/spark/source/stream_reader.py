@@ -199,6 +199,16 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         numbers = {s: each.number for s, each in begin.items() if each.number is not None and each.exact}
         return self._plan(after, position_ids(good), self._start_offsets(), numbers, good)
 
+    def positions_of(self, reached: Offsets, end: Positions) -> Positions:
+        """Return the positions of IDs that a part of a batch reaches.
+
+        Args:
+            reached: The last ID of each stream.
+            end: The end of the batch.
+        """
+        inner = {s: Position(i, generation=end[s].generation) for s, i in reached.items() if end[s].id != i}
+        return {s: end[s] for s in reached if s not in inner} | self._recreations.with_fingerprints(inner)
+
     def commit(self, end: dict[str, str]) -> None:
         """Publish that all entries before end are processed, unless this was published before."""
         self._group.publish(position_ids(parse_positions(end)), create=False)

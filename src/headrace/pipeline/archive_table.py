@@ -1,0 +1,423 @@
+"""Create an archive, commit files to it, and keep it in order: a Delta table that grows by whole batches.
+
+    write files → sync them → one commit: the files, the positions reached, the number of the batch
+
+A commit is one file that is created only if it does not exist, on a disk as in an object store. So a batch
+counts whole or not at all. Its number is a transaction of Delta: of two jobs that write the same batch, the
+second one fails, and none of its files count.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.spark.archive.files import (
+    OLD_LAYOUT,
+    PARTITIONS,
+    POSITIONS_KEY,
+    ZONE_KEY,
+    Archive,
+    archive_of,
+    open_table,
+    read_archive,
+)
+from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveLocation, store_errors
+from headrace.spark.archive.partition_reader import EXACT_COLUMN
+from headrace.spark.source.positions import Positions
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+APPLICATION = "headrace archive"  # the writer, in the transactions of Delta
+LOG_DIRECTORY = "_delta_log"
+CHECKPOINT_INTERVAL = "100"
+
+# A day that has ended is rewritten if it has several files smaller than this.
+SMALL_FILE_BYTES = 64 << 20
+MERGED_FILE_BYTES = 256 << 20
+
+ORPHANS_KEPT = datetime.timedelta(days=7)  # no job runs so long between writing a file and its commit
+VACUUM_EVERY = datetime.timedelta(days=1)
+
+FIELDS_COLUMN = StructField("fields", MapType(StringType(), StringType()))
+HEAD_COLUMNS = [
+    StructField("id", StringType()),
+    StructField("timestamp", TimestampType()),
+    StructField("sequence", LongType()),
+]
+PAIR = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])
+TAIL_COLUMNS = [StructField(EXACT_COLUMN, ArrayType(PAIR))]
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that a task has written and that is not committed yet.
+
+    Attributes:
+        path: Its path within the archive.
+        stream: The stream of its entries.
+        date: Their day in ISO 8601; None for a day after the year 9999.
+        rows: The number of entries.
+        size: Its size in bytes.
+        first_ms: The time of its first entry in milliseconds; None if no timestamp can represent it.
+        last_ms: The same of its last entry.
+        exact_rows: The number of entries that are stored in `_exact`.
+    """
+
+    path: str
+    stream: str
+    date: str | None
+    rows: int
+    size: int
+    first_ms: int | None
+    last_ms: int | None
+    exact_rows: int
+
+
+@dataclass(frozen=True)
+class UpkeepResult:
+    """What the upkeep of an archive has done.
+
+    Attributes:
+        merged: Files that were merged.
+        into: Files that replaced them.
+        deleted: Entries of days that were deleted.
+    """
+
+    merged: int = 0
+    into: int = 0
+    deleted: int = 0
+
+
+class ArchiveTable:
+    """The table of an archive, as one job writes it."""
+
+    def __init__(self, location: ArchiveLocation, table: DeltaTable) -> None:
+        self.location = location
+        self._table = table
+        self._archive = archive_of(location, table)
+        self.positions: Positions = dict(self._archive.positions)
+        self._next_batch = (table.transaction_version(APPLICATION) or 0) + 1
+        self._synced_version = -1
+
+    @property
+    def archive(self) -> Archive:
+        """The state of the archive when it was opened."""
+        return self._archive
+
+    def commit(self, files: Iterable[WrittenFile], positions: Positions) -> None:
+        """Add the files of one batch, and the positions that they reach; afterwards both are on disk.
+
+        Raises:
+            HeadraceError: if another job has committed meanwhile, or the store fails. Nothing is added then.
+        """
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
+        actions = [add_action(self.location, file) for file in files]
+        reached = self.positions | positions
+        properties = CommitProperties(
+            custom_metadata={POSITIONS_KEY: positions_text(reached)},
+            app_transactions=[Transaction(APPLICATION, self._next_batch)],
+        )
+        try:
+            with store_errors(self.location):
+                self._table.create_write_transaction(
+                    actions,
+                    mode="append",
+                    schema=self._table.schema(),
+                    partition_by=list(PARTITIONS),
+                    commit_properties=properties,
+                )
+        except HeadraceError as error:
+            if isinstance(error.__cause__, CommitFailedError):
+                raise self._conflict() from error
+            raise
+        self.sync_log()
+        self._update()
+        self.positions = reached
+        self._next_batch += 1
+
+    def _update(self) -> None:
+        """Read the commits since the last one of this job. HeadraceError if another job made one."""
+        with store_errors(self.location):
+            self._table.update_incremental()
+            batch = self._table.transaction_version(APPLICATION)
+        if batch != self._next_batch:
+            raise self._conflict()
+
+    def _conflict(self) -> HeadraceError:
+        return HeadraceError(
+            f"another job archives to {self.location} at the same time. This one ends; what it wrote and "
+            "did not commit does not count, and the other job archives it"
+        )
+
+    def sync_log(self) -> None:
+        """Sync the commits of a local table to disk, so that a crash of the machine does not undo them."""
+        if not self.location.is_local:
+            return
+        log = self.location.path / LOG_DIRECTORY
+        for path in log.glob("*.json"):
+            if path.stem.isdigit() and int(path.stem) > self._synced_version:
+                sync_path(path)
+        self._synced_version = max(self._synced_version, self._table.version())
+        sync_path(log)
+        sync_path(log.parent)
+
+    def merge_small_files(self) -> UpkeepResult:
+        """Merge the small files of each day that has ended; readers see each entry once at any time."""
+        days = days_to_merge(read_archive(self.location))
+        merged = into = 0
+        for stream, dates in days.items():
+            for date in dates:
+                with store_errors(self.location):
+                    done = self._table.optimize.compact(
+                        partition_filters=[("stream", "=", stream), ("date", "=", date.isoformat())],
+                        target_size=MERGED_FILE_BYTES,
+                        commit_properties=self._upkeep_properties(),
+                    )
+                merged += done["numFilesRemoved"]
+                into += done["numFilesAdded"]
+        if merged:
+            self.sync_log()
+        return UpkeepResult(merged, into)
+
+    def delete_days_before(self, date: datetime.date) -> UpkeepResult:
+        """Delete all entries of days before a date. Their files stay for the readers of older versions."""
+        old = [file for file in read_archive(self.location).files if file.date and file.date < date]
+        if not old:
+            return UpkeepResult()
+        with store_errors(self.location):
+            self._table.delete(
+                f"date < DATE '{date.isoformat()}'", commit_properties=self._upkeep_properties()
+            )
+        self.sync_log()
+        return UpkeepResult(deleted=sum(file.rows for file in old))
+
+    def vacuum(self, now: datetime.datetime) -> int:
+        """Once a day delete the files of killed jobs, and replaced files, that are older than a week.
+
+        Returns:
+            The number of deleted files.
+        """
+        with store_errors(self.location):
+            history = self._table.history()
+            last = [
+                commit["timestamp"] for commit in history if str(commit.get("operation")).startswith("VACUUM")
+            ] or [commit["timestamp"] for commit in history[-1:]]
+            if now.timestamp() * 1000 - max(last) < VACUUM_EVERY.total_seconds() * 1000:
+                return 0
+            return len(
+                self._table.vacuum(
+                    retention_hours=int(ORPHANS_KEPT.total_seconds() // 3600),
+                    dry_run=False,
+                    full=True,
+                    commit_properties=self._upkeep_properties(),
+                )
+            )
+
+    def _upkeep_properties(self) -> CommitProperties:
+        """Return the properties of a commit that archives nothing: it repeats the positions."""
+        from deltalake import CommitProperties
+
+        return CommitProperties(custom_metadata={POSITIONS_KEY: positions_text(self.positions)})
+
+
+def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: str) -> ArchiveTable:
+    """Create an archive, or open the existing one; new fields become new columns.
+
+    Args:
+        location: Where it is.
+        fields: A typed column for each of these fields; None for one map of all fields.
+        zone: The time zone of its days.
+
+    Raises:
+        UsageError: if the archive has a column of another type, a map of fields where columns are wanted, or
+            another time zone, or the directory holds other files.
+        HeadraceError: if the store fails.
+    """
+    try:
+        from deltalake import DeltaTable
+    except ModuleNotFoundError as error:
+        raise UsageError(LACKS_LIBRARY) from error
+
+    check_directory(location)
+    with store_errors(location):
+        exists = DeltaTable.is_deltatable(location.uri, location.storage_options())
+        table = open_table(location) if exists else create_table(location, fields, zone)
+        opened = ArchiveTable(location, table)
+        if not exists:
+            opened.sync_log()
+            return opened
+        missing = missing_columns(location, opened.archive.columns, fields)
+        if opened.archive.zone != zone:
+            raise UsageError(
+                f"{location} has days of time zone {opened.archive.zone}, not {zone}; set --time-zone"
+            )
+        if missing:
+            table.alter.add_columns(delta_fields(missing), commit_properties=opened._upkeep_properties())
+            opened = ArchiveTable(location, open_table(location))
+    return opened
+
+
+def check_directory(location: ArchiveLocation) -> None:
+    """Raise UsageError if a new archive would share its directory with other files."""
+    if not location.is_local or not location.path.exists():
+        return
+    names = [path.name for path in location.path.iterdir()] if location.path.is_dir() else ["a file"]
+    if names and LOG_DIRECTORY not in names and not set(names) & set(OLD_LAYOUT):
+        raise UsageError(f"{location} is not empty and not an archive; give another --to")
+
+
+def create_table(location: ArchiveLocation, fields: StructType | None, zone: str) -> DeltaTable:
+    """Create the table of an empty archive."""
+    from deltalake import DeltaTable, Schema
+
+    typed = [FIELDS_COLUMN] if fields is None else fields.fields
+    partitions = [StructField("stream", StringType()), StructField("date", DateType())]
+    columns = StructType([*partitions, *HEAD_COLUMNS, *typed, *TAIL_COLUMNS])
+    try:
+        schema = Schema.from_json(columns.json())
+    except ValueError as error:
+        raise UsageError(f"a Delta table cannot have such columns: {error}") from error
+    if location.is_local:
+        try:
+            location.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{location}: cannot create an archive: {error.strerror}") from error
+    return DeltaTable.create(
+        location.uri,
+        schema,
+        mode="ignore",
+        partition_by=list(PARTITIONS),
+        name="headrace archive",
+        description="Entries of streams, archived by headrace",
+        configuration={ZONE_KEY: zone, "delta.checkpointInterval": CHECKPOINT_INTERVAL},
+        storage_options=location.storage_options(),
+        raise_if_key_not_exists=False,
+    )
+
+
+def missing_columns(
+    location: ArchiveLocation, existing: StructType, fields: StructType | None
+) -> list[StructField]:
+    """Return the fields for which the archive has no column yet.
+
+    Raises:
+        UsageError: if a column has another type, or only one of both has a map of all fields.
+    """
+    known = {column.name: column for column in existing}
+    if (fields is None) != (known.get("fields") == FIELDS_COLUMN):
+        own = {column.name for column in (*HEAD_COLUMNS, *TAIL_COLUMNS)}
+        written = StructType([column for column in existing if column.name not in own]).simpleString()
+        has = "all in one map" if known.get("fields") == FIELDS_COLUMN else written
+        raise UsageError(f"{location} was written with other fields ({has}); give another --to")
+    missing = []
+    for column in [] if fields is None else fields:
+        if column.name not in known:
+            missing.append(column)
+        elif known[column.name].dataType != column.dataType:
+            raise UsageError(
+                f"{location} was written with other fields ({column.name} "
+                f"{known[column.name].dataType.simpleString()}, not {column.dataType.simpleString()}); "
+                "give another --to"
+            )
+    return missing
+
+
+def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
+    """Return inferred fields with the types that the archive, if it exists, has for them already."""
+    from deltalake import DeltaTable
+
+    with store_errors(location):
+        if not DeltaTable.is_deltatable(location.uri, location.storage_options()):
+            return inferred
+    known = {column.name: column for column in read_archive(location).columns}
+    return StructType([known.get(column.name, column) for column in inferred])
+
+
+def delta_fields(columns: list[StructField]) -> list[Any]:
+    """Return columns as fields of deltalake."""
+    from deltalake import Schema
+
+    return list(Schema.from_json(StructType(columns).json()).fields)
+
+
+def add_action(location: ArchiveLocation, file: WrittenFile) -> Any:
+    """Return the entry of a file for a commit.
+
+    Raises:
+        HeadraceError: if the file is not there as it was written.
+    """
+    from deltalake.transaction import AddAction
+
+    if location.is_local:
+        path = location.path / file.path
+        if not path.is_file() or path.stat().st_size != file.size:
+            raise HeadraceError(f"{path} has not the size with which it was written; archive again")
+    stats: dict[str, Any] = {
+        "numRecords": file.rows,
+        "nullCount": {EXACT_COLUMN: file.rows - file.exact_rows},
+    }
+    if file.first_ms is not None and file.last_ms is not None:
+        stats["minValues"] = {"timestamp": iso_time(file.first_ms)}
+        stats["maxValues"] = {"timestamp": iso_time(file.last_ms)}
+    now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
+    partition = {"stream": file.stream or None, "date": file.date}
+    return AddAction(file.path, file.size, partition, now_ms, True, json.dumps(stats))
+
+
+def iso_time(ms: int) -> str:
+    """Return a time in milliseconds as Delta's statistics have it."""
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=ms)
+    return moment.isoformat(timespec="milliseconds") + "Z"
+
+
+def positions_text(positions: Positions) -> str:
+    """Return positions as the text of a commit."""
+    return json.dumps({stream: str(positions[stream]) for stream in sorted(positions)})
+
+
+def days_to_merge(archive: Archive) -> Mapping[str, list[datetime.date]]:
+    """Return the days with several small files, by stream. The last day of a stream may still grow."""
+    small: dict[tuple[str, datetime.date], int] = defaultdict(int)
+    last: dict[str, datetime.date] = {}
+    for file in archive.files:
+        if file.date is not None and file.stream:
+            last[file.stream] = max(last.get(file.stream, file.date), file.date)
+            if file.size < SMALL_FILE_BYTES:
+                small[file.stream, file.date] += 1
+    found: dict[str, list[datetime.date]] = defaultdict(list)
+    for (stream, date), count in sorted(small.items()):
+        if count > 1 and date < last[stream]:
+            found[stream].append(date)
+    return found
+
+
+def sync_path(path: Path) -> None:
+    """Sync a file, or a directory's entries, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

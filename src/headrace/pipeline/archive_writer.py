@@ -1,0 +1,274 @@
+"""Write one range of a stream to Parquet files of an archive, one for each day, in a Spark task.
+
+    range reader → record batches → | day 1 | day 1 · day 2 | day 2 |  → a file for day 1, one for day 2
+
+Entries come in the order of their IDs, so at most one file is open. Rows are collected to row groups of
+ROW_GROUP_BYTES, which bounds the memory of a task. A file is complete and on disk before it is returned; its
+name is unique, so a task that runs twice leaves a file that no commit names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.pipeline.archive_table import WrittenFile, sync_path
+from headrace.spark.archive.files import split_ids
+from headrace.spark.archive.location import ArchiveLocation, store_errors
+from headrace.spark.archive.partition_reader import EXACT_COLUMN
+from headrace.spark.decode.schema import ColumnLayout
+from headrace.spark.errors import brief_errors
+from headrace.spark.options import Options
+from headrace.spark.source.arrow_reader import make_range_reader
+from headrace.spark.source.planner import OffsetRange
+
+ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP_ROWS = 1_000_000
+NAME_LENGTH = 60  # of a stream, in the name of its directory
+LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
+LAST_MS = (LAST_DAY + 1) * 24 * 3600 * 1000  # the first millisecond after the year 9999
+
+
+@brief_errors
+class RangeWriter:
+    """Writes ranges in tasks; picklable."""
+
+    def __init__(
+        self,
+        location: ArchiveLocation,
+        layout: ColumnLayout,
+        names: tuple[str, ...],
+        options: Options,
+        zone: str,
+    ) -> None:
+        """Make a writer.
+
+        Args:
+            location: The archive.
+            layout: The columns to read.
+            names: Their names in the archive.
+            options: The options of the source.
+            zone: The time zone of the days.
+        """
+        self._location = location
+        self._layout = layout
+        self._names = names
+        self._options = options
+        self._zone = zone
+
+    def write(self, part: OffsetRange) -> list[WrittenFile]:
+        """Write one range; return its files, which are on disk."""
+        batches = make_range_reader(part, self._layout, self._options).batches()
+        renamed = (without_repeated_names(batch.rename_columns(list(self._names))) for batch in batches)
+        return write_days(renamed, part.stream, self._location, self._zone)
+
+
+def write_days(
+    batches: Iterable[pa.RecordBatch], stream: str, location: ArchiveLocation, zone: str
+) -> list[WrittenFile]:
+    """Write batches with ascending IDs; return a file for each day.
+
+    Args:
+        batches: The rows, with the columns of the archive.
+        stream: Their stream.
+        location: The archive.
+        zone: The time zone of its days.
+    """
+    files: list[WrittenFile] = []
+    day: DayFile | None = None
+    try:
+        for batch in batches:
+            for date, rows in split_days(batch, zone):
+                if day is None or day.date != date:
+                    if day is not None:
+                        files.append(day.finish())
+                    day = DayFile(location, stream, date)
+                day.add(rows)
+        if day is not None:
+            files.append(day.finish())
+            day = None
+    finally:
+        if day is not None:
+            day.abandon()
+    return files
+
+
+def without_repeated_names(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with maps that have each name once, with its last value.
+
+    Not all readers accept a map with a name twice. Such an entry is in `_exact`, with all its fields.
+    """
+    exact = batch.column(EXACT_COLUMN)
+    if exact.null_count == len(exact) or "fields" not in batch.schema.names:
+        return batch
+    at = batch.schema.names.index("fields")
+    maps = batch.column(at)
+    if not pa.types.is_map(maps.type):
+        return batch
+    is_exact = exact.is_valid()
+    once = pa.array([list(dict(pairs).items()) for pairs in maps.filter(is_exact).to_pylist()], maps.type)
+    order = np.arange(len(maps))
+    order[is_exact.to_numpy(zero_copy_only=False)] = len(maps) + np.arange(len(once))
+    return batch.set_column(at, batch.schema.field(at), pa.concat_arrays([maps, once]).take(pa.array(order)))
+
+
+def split_days(batch: pa.RecordBatch, zone: str) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    """Yield the rows of each day. The day is None after the year 9999, which not all readers support."""
+    if batch.num_rows == 0:
+        return
+    times = batch.column("timestamp")
+    if times.null_count:
+        yield None, batch
+        return
+    local = pc.local_timestamp(times.cast(pa.timestamp("us", zone)))
+    # Division rounds down, also for days that begin before 1970 in a zone west of Greenwich.
+    days = np.floor_divide(local.cast(pa.int64()).to_numpy(), 24 * 3600 * 1_000_000)
+    starts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
+    for start, stop in itertools.pairwise(starts):
+        number = int(days[start])
+        late = not 0 <= number + 1 <= LAST_DAY
+        date = None if late else str(datetime.date(1970, 1, 1) + datetime.timedelta(number))
+        yield date, batch.slice(start, stop - start)
+
+
+class DayFile:
+    """A Parquet file of one stream and day, which is being written."""
+
+    def __init__(self, location: ArchiveLocation, stream: str, date: str | None) -> None:
+        self.date = date
+        self._location = location
+        self._stream = stream
+        folder = re.sub(r"[^A-Za-z0-9_.-]", "_", stream)[:NAME_LENGTH]
+        self._path = f"stream={folder}/date={date or 'later'}/part-{uuid.uuid4()}.zstd.parquet"
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = self._waiting_rows = self._rows = self._exact_rows = 0
+        self._first_ms: int | None = None
+        self._last_ms: int | None = None
+        self._output = ArchiveOutput(location, self._path)
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows with higher IDs."""
+        ids = rows.column("id")
+        first, last = (split_ids(ids.slice(at, 1))[0][0].as_py() for at in (0, len(ids) - 1))
+        if self._rows == self._waiting_rows == 0:
+            self._first_ms = first if first < LAST_MS else None
+        self._last_ms = last if last < LAST_MS else None
+        self._exact_rows += rows.num_rows - rows.column(EXACT_COLUMN).null_count
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES or self._waiting_rows >= ROW_GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write the waiting rows as a row group."""
+        table = pa.Table.from_batches(self._waiting)
+        with store_errors(self._location):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._output, table.schema, compression="zstd")
+            self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        self._rows += self._waiting_rows
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+    def finish(self) -> WrittenFile:
+        """Complete the file and sync it to disk."""
+        if self._waiting:
+            self._flush()
+        assert self._writer is not None
+        with store_errors(self._location):
+            self._writer.close()
+            size = self._output.finish()
+        return WrittenFile(
+            self._path, self._stream, self.date, self._rows, size,
+            self._first_ms, self._last_ms, self._exact_rows,
+        )  # fmt: skip
+
+    def abandon(self) -> None:
+        """Give the file up after an error."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+        self._output.abandon()
+
+
+class ArchiveOutput:
+    """A new file of an archive, for writing: in a directory, or in an object store."""
+
+    def __init__(self, location: ArchiveLocation, path: str) -> None:
+        self._size = 0
+        self.closed = False
+        self._local: Path | None = None
+        with store_errors(location):
+            if location.is_local:
+                self._root = location.path
+                self._local = location.path / path
+                self._local.parent.mkdir(parents=True, exist_ok=True)
+                self._file: IO[bytes] | Any = self._local.open("xb")
+            else:
+                from deltalake.fs import DeltaStorageHandler
+
+                # Not through pyarrow: its file object does not give the library the type it takes.
+                handler = DeltaStorageHandler(location.uri, location.storage_options())
+                self._file = handler._handler.open_output_stream(path, None)
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        piece = memoryview(data).cast("B")
+        self._file.write(piece if self._local is not None else bytes(piece))
+        self._size += len(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """Do nothing: finish() writes all."""
+
+    def close(self) -> None:
+        """Do nothing: finish() closes the file."""
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._size
+
+    def readable(self) -> bool:
+        """Return False."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return False."""
+        return False
+
+    def finish(self) -> int:
+        """Close the file; then it is durable. Return its size in bytes."""
+        if self._local is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+        self.closed = True
+        if self._local is not None:
+            for folder in (self._local.parent, self._local.parent.parent):
+                sync_path(folder)
+            sync_path(self._root)
+        return self._size
+
+    def abandon(self) -> None:
+        """Delete the file if it is local; an object that is not completed does not exist."""
+        if self._local is not None:
+            self._file.close()
+            self._local.unlink(missing_ok=True)
+        self.closed = True

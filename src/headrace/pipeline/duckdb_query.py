@@ -1,0 +1,165 @@
+"""Run SQL on streams and archives with DuckDB, in this process: the first row comes within a second.
+
+Each stream that a query names is a table of its name, as in `query`. DuckDB scans it as a data set
+(stream_dataset), which reads only the columns and the time range that the query needs. The SQL is DuckDB's.
+Names may be quoted as in Spark, too: `orders:eu` or "orders:eu".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.query import LITERALS, StreamView, differ_in_case, find_views
+from headrace.pipeline.query_errors import column_hint, no_stream_message
+from headrace.pipeline.stream_dataset import StreamDataset
+from headrace.spark.archive.location import ArchiveLocation, archive_location
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+BATCH_ROWS = 10_000
+BACKQUOTED = re.compile(r"`((?:[^`]|``)+)`")
+UNKNOWN_TABLE = re.compile(r"Table with name (.+?) does not exist")
+UNKNOWN_COLUMN = re.compile(r'Referenced column "(.+?)" (?:not found|was not found)')
+LACKS_DUCKDB = "queries need the package duckdb: pip install 'headrace[lake]', or use --engine spark"
+OTHER_ENGINE = "--engine spark distinguishes upper and lower case"
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The result of a query.
+
+    Attributes:
+        views: The tables that the query reads.
+        rows: Its rows, which are read while they are computed.
+    """
+
+    views: tuple[StreamView, ...]
+    rows: pa.RecordBatchReader
+
+
+@contextmanager
+def run_sql(
+    sql: str,
+    url: str,
+    *,
+    archive: str | os.PathLike[str] | ArchiveLocation | None = None,
+    fields: Mapping[str, StructType] | None = None,
+    zone: str = "UTC",
+) -> Iterator[QueryResult]:
+    """Run a query; its result can be read within the block.
+
+    Args:
+        sql: The query.
+        url: The server.
+        archive: An archive; its entries and the live ones are one table.
+        fields: Columns by stream; those under "" are for all other streams. Others are inferred.
+        zone: The time zone of times without one.
+
+    Raises:
+        UsageError: if the query names no stream, or DuckDB rejects it.
+        HeadraceError: if the server is not reachable, or entries cannot be read.
+    """
+    try:
+        import duckdb
+    except ModuleNotFoundError as error:
+        raise UsageError(LACKS_DUCKDB) from error
+
+    location = None if archive is None else archive_location(archive)
+    views = find_views(sql, url, archive=location, fields=fields)
+    for names in ([view.stream for view in views], *(view.columns.names for view in views)):
+        if differ_in_case(names):
+            raise UsageError(f"{', '.join(names)}: two names differ only in case; {OTHER_ENGINE}")
+    data = {view.stream: StreamDataset(url, view.stream, view.columns, location) for view in views}
+    connection = duckdb.connect()
+    try:
+        connection.execute("SET TimeZone = ?", [zone])
+        connection.execute("SET python_enable_replacements = false")  # variables of Python are no tables
+        for stream, each in data.items():
+            connection.register(stream, each)
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        with errors_explained(views, data):
+            yield QueryResult(tuple(views), execute(connection, sql))
+    finally:
+        connection.close()
+
+
+def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
+    """Start a query. UsageError if it is not one statement that returns rows."""
+    statements = connection.extract_statements(quoted_for_duckdb(sql))
+    if len(statements) != 1:
+        raise UsageError(f"one statement is expected, not {len(statements)}")
+    relation = connection.sql(statements[0])
+    if relation is None:
+        raise UsageError("the statement returns no rows")
+    return relation.to_arrow_reader(BATCH_ROWS)
+
+
+def quoted_for_duckdb(sql: str) -> str:
+    """Return the SQL with names between double quotes instead of backticks, outside of literals."""
+    found, at = [], 0
+    for literal in [*LITERALS.finditer(sql), None]:
+        end = len(sql) if literal is None else literal.start()
+        found.append(BACKQUOTED.sub(double_quoted, sql[at:end]))
+        if literal is not None:
+            found.append(literal[0])
+            at = literal.end()
+    return "".join(found)
+
+
+def double_quoted(match: re.Match[str]) -> str:
+    """Return a name in backticks as one in double quotes."""
+    name = match[1].replace("``", "`").replace('"', '""')
+    return f'"{name}"'
+
+
+@contextmanager
+def errors_explained(views: list[StreamView], data: Mapping[str, StreamDataset]) -> Iterator[None]:
+    """Raise the errors of DuckDB in one line; instead of an error in a scan what made the scan fail."""
+    import duckdb
+
+    try:
+        yield
+    except BrokenPipeError:  # of the output
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        for each in data.values():
+            if isinstance(each.error, HeadraceError):
+                raise each.error from error
+            if each.error is not None:
+                raise HeadraceError(f"the query failed: {each.error}") from each.error
+        raise query_error(error, views) from error
+
+
+def query_error(error: Exception, views: list[StreamView]) -> HeadraceError:
+    """Return an error of DuckDB as one line, with a hint if a name is unknown."""
+    text = str(error)
+    if table := UNKNOWN_TABLE.search(text):
+        return UsageError(no_stream_message(table[1].strip('"'), [view.stream for view in views]))
+    first = " ".join(text.partition("\n")[0].split())
+    if column := UNKNOWN_COLUMN.search(text):
+        return UsageError(f"DuckDB: there is no column {column[1]!r}{column_hint(column[1], views)}")
+    if type(error).__name__ == "ParserException":
+        first += keyword_hint(views)
+    is_input = type(error).__name__ in ("ParserException", "BinderException", "CatalogException")
+    return (UsageError if is_input else HeadraceError)(f"DuckDB: {first}")
+
+
+def keyword_hint(views: list[StreamView]) -> str:
+    """Return a hint about the columns whose names are keywords of DuckDB; empty if there are none."""
+    import duckdb
+
+    sql = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category IN ('reserved', 'type_function')"
+    keywords = {word for (word,) in duckdb.connect().execute(sql).fetchall()}
+    found = sorted({name for view in views for name in view.fields if name.lower() in keywords})
+    return f"; put names that are keywords between double quotes: {', '.join(found)}" if found else ""

@@ -1,0 +1,179 @@
+"""Where an archive is: a directory, or a URL of an object store, with the options that open it.
+
+    archive/orders, file:///data/orders     a directory that all nodes see
+    s3://bucket/orders                      Amazon S3 and stores with its protocol
+    gs://bucket/orders                      Google Cloud Storage
+    az://container/orders, abfss://…        Azure
+
+Options have the names that the library deltalake gives them, such as AWS_ENDPOINT_URL or
+GOOGLE_SERVICE_ACCOUNT. What is not given is taken from the environment variables of the same names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.spark.archive.local_paths import SCHEME, local_path
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+    import pyarrow.parquet as pq
+
+OBJECT_STORES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
+COLOR = re.compile(r"\x1b?\[\d+m")
+XML_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+LACKS_LIBRARY = "archives need the package deltalake: pip install 'headrace[lake]'"
+
+# How long an object store may stay silent. With the defaults of the library a wrong address takes minutes.
+STORE_DEFAULTS = {
+    "connect_timeout": "5s",
+    "timeout": "60s",
+    "max_retries": "5",
+    "retry_timeout": "60s",
+    # Two writers of one version: with this precondition the store rejects the second one.
+    "aws_conditional_put": "etag",
+}
+
+
+@dataclass(frozen=True)
+class ArchiveLocation:
+    """The place of an archive; picklable, so that tasks can open its files.
+
+    Attributes:
+        uri: An absolute path, or a URL of an object store without a slash at its end.
+        options: The options of the store by name, in order.
+    """
+
+    uri: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the archive is a directory."""
+        return SCHEME.match(self.uri) is None
+
+    @property
+    def path(self) -> Path:
+        """The directory of a local archive."""
+        assert self.is_local
+        return Path(self.uri)
+
+    def storage_options(self) -> dict[str, str] | None:
+        """Return the options for deltalake; None for a directory, which has none."""
+        if self.is_local:
+            return None
+        given = dict(self.options)
+        named = {name.lower() for name in given}
+        found = {name: text for name, text in STORE_DEFAULTS.items() if name not in named}
+        endpoint = given.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT_URL", ""))
+        if endpoint.startswith("http://"):
+            found["AWS_ALLOW_HTTP"] = "true"
+        return found | given
+
+    def filesystem(self) -> pafs.FileSystem:
+        """Return a file system whose root is the archive."""
+        import pyarrow.fs as pafs
+
+        if self.is_local:
+            return pafs.SubTreeFileSystem(self.uri, pafs.LocalFileSystem())
+        try:
+            from deltalake.fs import DeltaStorageHandler
+        except ModuleNotFoundError as error:
+            raise UsageError(LACKS_LIBRARY) from error
+        return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self.storage_options()))
+
+    def open_parquet(self, path: str) -> pq.ParquetFile:
+        """Open a Parquet file of the archive; times of type INT96 are read in microseconds.
+
+        Raises:
+            HeadraceError: if the file was deleted, or the store fails.
+        """
+        import pyarrow.parquet as pq
+
+        try:
+            with store_errors(self):
+                source = self.filesystem().open_input_file(path)
+                return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        except FileNotFoundError as gone:
+            raise HeadraceError(
+                f"{self}/{path} was deleted since the query was planned, perhaps because the archive was "
+                "compacted. Run the query again."
+            ) from gone
+
+
+def archive_location(
+    given: str | os.PathLike[str] | ArchiveLocation, options: Mapping[str, str] | None = None
+) -> ArchiveLocation:
+    """Return the location that a user gives.
+
+    Args:
+        given: A path, a file:// URL, or a URL of an object store.
+        options: The options of the store by name.
+
+    Raises:
+        UsageError: if it is none of them, or a directory is given options.
+    """
+    if isinstance(given, ArchiveLocation):
+        return given
+    text = os.fspath(given)
+    pairs = tuple(sorted((options or {}).items()))
+    match = SCHEME.match(text)
+    if match is not None and match[1].lower() in OBJECT_STORES:
+        rest = text[match.end() :].strip("/")
+        if not rest:
+            raise UsageError(f"{text} names no bucket; give one such as {match[1]}://bucket/orders")
+        return ArchiveLocation(f"{match[1].lower()}://{quote(rest, safe='/@.-_~+=')}", pairs)
+    if match is not None and match[1].lower() != "file":
+        raise UsageError(
+            f"{text}: {match[1]}:// is not supported; give a directory, or a URL that begins with s3://, "
+            "gs://, az:// or abfss://"
+        )
+    if pairs:
+        raise UsageError(f"{text} is a directory, which takes no options of an object store")
+    return ArchiveLocation(str(local_path(given).absolute()))
+
+
+@contextmanager
+def store_errors(location: ArchiveLocation) -> Iterator[None]:
+    """Raise the errors of a store, and of its library, as one line; not FileNotFoundError.
+
+    Raises:
+        HeadraceError: in place of OSError and the errors of deltalake.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise HeadraceError(f"{location}: {one_line(error)}") from error
+    except Exception as error:
+        if not type(error).__module__.startswith(("deltalake", "_internal")):
+            raise
+        raise HeadraceError(f"{location}: {one_line(error)}") from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error of a store says in one line: its first words and its last ones.
+
+    Between them the library lists its layers; behind them there may be the XML of the store.
+    """
+    text = COLOR.sub("", str(getattr(error, "strerror", None) or error))
+    message = XML_MESSAGE.search(text)
+    lines = [line.strip() for line in text.partition("<?xml")[0].replace("\u21b3", "").splitlines()]
+    lines = [line for line in lines if line]
+    if not lines:
+        return type(error).__name__
+    first = lines[0].removeprefix("Kernel error -> ").removeprefix("Generic delta kernel error: ")
+    words = [first, *([lines[-1]] if len(lines) > 1 else []), *([message[1]] if message else [])]
+    return ": ".join(words)
