@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from archives import counted_entries, files_in
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import archive, count_archive, parse_schema
+from headrace.pipeline.archive import archive, count_archive, group_ranges, parse_schema
 from headrace.pipeline.archive_table import ArchiveTable, create_or_open
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query_progress import BatchProgress
@@ -23,6 +23,7 @@ from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import published_id
 from headrace.spark.archive.files import archived_through
 from headrace.spark.archive.location import archive_location
+from headrace.spark.source.planner import OffsetRange
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -103,6 +104,14 @@ def test_values_that_do_not_fit_their_typed_column_are_kept_exactly(
         archive(spark, server_url, "s", directory)
     with pytest.raises(UsageError, match="'Date' cannot be a column"):
         archive(spark, server_url, "s", tmp_path / "other", fields=parse_schema("Date STRING"))
+
+
+def test_ranges_are_grouped_by_their_entries() -> None:
+    ranges = [OffsetRange(stream, "0-0", f"{n + 1}-0", False) for stream in "abc" for n in range(4)]
+    groups = group_ranges(ranges, {"a": 400, "b": 4, "c": 40_000}, 250)
+    assert [len(group) for group in groups] == [2, 2 + 4, 1, 1, 1, 1]
+    assert [part for group in groups for part in group] == ranges
+    assert group_ranges([], {}, 10) == []
 
 
 def test_a_field_that_is_added_later_becomes_a_column(

@@ -132,6 +132,9 @@ def test_a_directory_holds_one_archive_with_fixed_types_and_time_zone(tmp_path: 
         create("y", {"n": LongType()})
     with pytest.raises(UsageError, match="other fields"):
         create("y", None)
+    (tmp_path / "old" / "_spark_metadata").mkdir(parents=True)
+    with pytest.raises(UsageError, match="headrace archive --convert"):
+        create("old", None)
     (tmp_path / "z").mkdir()
     (tmp_path / "z" / "letter").write_text("dear")
     with pytest.raises(UsageError, match="is not empty and not an archive"):

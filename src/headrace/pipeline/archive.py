@@ -22,7 +22,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -51,6 +52,7 @@ from headrace.spark.source.stream_reader import HeadraceStreamReader
 
 ENTRIES_PER_BATCH = 4_000_000
 POLL_SECONDS = 0.1
+TASKS_MAX = 256  # of a batch; with more ranges, as of very many streams, a task writes several
 
 UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 
@@ -115,7 +117,8 @@ def archive(
     fields = None if fields is None else all_nullable(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     table = create_or_open(location, fields, zone)
-    options = parse_options(source_options(url, names, entries_per_batch, fail_on_loss), "stream")
+    share = max(1, entries_per_batch // spark.sparkContext.defaultParallelism)
+    options = parse_options(source_options(url, names, share, fail_on_loss), "stream")
     layout = ColumnLayout(entry_schema(fields), options.timestamp_format)
     archived = tuple(
         ARCHIVE_NAMES.get(name, "fields" if name == "_fields" else name) for name in layout.schema.names
@@ -147,7 +150,7 @@ def archive(
 
 
 def source_options(
-    url: str, names: Sequence[str], entries_per_batch: int, fail_on_loss: bool
+    url: str, names: Sequence[str], entries_per_task: int, fail_on_loss: bool
 ) -> dict[str, str]:
     """Return the options of the source that reads the streams from their first entries on."""
     is_plain = all(UNQUOTED_NAME.fullmatch(name) for name in names)
@@ -158,7 +161,7 @@ def source_options(
         "startingOffsets": "earliest",
         "failOnDataLoss": str(fail_on_loss).lower(),
         "timestampFormat": "auto",
-        "maxRecordsPerPartition": str(max(1, entries_per_batch // (os.cpu_count() or 1))),
+        "maxRecordsPerPartition": str(entries_per_task),
     }
 
 
@@ -185,15 +188,33 @@ def plan_batches(
         return
     end = parse_positions(end_text)
     ranges = [part.value for part in reader.partitions(text, end_text) if part.value is not None]
-    per_batch = os.cpu_count() or 1
-    for first in range(0, len(ranges), per_batch):
-        batch = ranges[first : first + per_batch]
-        if first + per_batch >= len(ranges):
-            yield batch, end
-        else:
-            yield batch, reader.positions_of({part.stream: part.upto for part in batch}, end)
-    if not ranges:
-        yield [], end
+    batches = group_ranges(ranges, reader.lengths(), entries_per_batch)
+    for batch in batches[:-1]:
+        yield batch, reader.positions_of({part.stream: part.upto for part in batch}, end)
+    yield (batches[-1] if batches else []), end
+
+
+def group_ranges(
+    ranges: Sequence[OffsetRange], lengths: Mapping[str, int], entries_per_batch: int
+) -> list[list[OffsetRange]]:
+    """Group ranges in order, so that each group has about so many entries.
+
+    Args:
+        ranges: The ranges; those of one stream have about as many entries each.
+        lengths: The entries of each stream.
+        entries_per_batch: The entries of a group.
+    """
+    counts = Counter(part.stream for part in ranges)
+    groups: list[list[OffsetRange]] = []
+    room = 0.0
+    for part in ranges:
+        entries = lengths.get(part.stream, 0) / counts[part.stream]
+        if room < entries or not groups:
+            groups.append([])
+            room = float(entries_per_batch)
+        groups[-1].append(part)
+        room -= entries
+    return groups
 
 
 def run_tasks(spark: SparkSession, writer: RangeWriter, ranges: Sequence[OffsetRange]) -> list[WrittenFile]:
@@ -211,7 +232,8 @@ def run_tasks(spark: SparkSession, writer: RangeWriter, ranges: Sequence[OffsetR
 
     def collect() -> None:
         try:
-            found.extend(context.parallelize(ranges, len(ranges)).flatMap(writer.write).collect())
+            slices = min(len(ranges), TASKS_MAX)
+            found.extend(context.parallelize(ranges, slices).flatMap(writer.write).collect())
         except (PySparkException, Py4JJavaError) as error:
             errors.append(as_headrace_error(error))
         except Exception as error:

@@ -32,12 +32,12 @@ from pyspark.sql.types import (
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive.files import (
-    OLD_LAYOUT,
     PARTITIONS,
     POSITIONS_KEY,
     ZONE_KEY,
     Archive,
     archive_of,
+    check_layout,
     open_table,
     read_archive,
 )
@@ -186,7 +186,8 @@ class ArchiveTable:
 
     def merge_small_files(self) -> UpkeepResult:
         """Merge the small files of each day that has ended; readers see each entry once at any time."""
-        days = days_to_merge(read_archive(self.location))
+        before = read_archive(self.location)
+        days = days_to_merge(before)
         merged = into = 0
         for stream, dates in days.items():
             for date in dates:
@@ -199,8 +200,18 @@ class ArchiveTable:
                 merged += done["numFilesRemoved"]
                 into += done["numFilesAdded"]
         if merged:
+            self._sync_files(before)
             self.sync_log()
         return UpkeepResult(merged, into)
+
+    def _sync_files(self, before: Archive) -> None:
+        """Sync the files of a local table that deltalake has written since; the replaced ones still exist."""
+        if self.location.is_local:
+            known = {file.path for file in before.files}
+            for file in read_archive(self.location).files:
+                if file.path not in known:
+                    sync_path(self.location.path / file.path)
+                    sync_path((self.location.path / file.path).parent)
 
     def delete_days_before(self, date: datetime.date) -> UpkeepResult:
         """Delete all entries of days before a date. Their files stay for the readers of older versions."""
@@ -285,7 +296,8 @@ def check_directory(location: ArchiveLocation) -> None:
     if not location.is_local or not location.path.exists():
         return
     names = [path.name for path in location.path.iterdir()] if location.path.is_dir() else ["a file"]
-    if names and LOG_DIRECTORY not in names and not set(names) & set(OLD_LAYOUT):
+    check_layout(location)
+    if names and LOG_DIRECTORY not in names:
         raise UsageError(f"{location} is not empty and not an archive; give another --to")
 
 

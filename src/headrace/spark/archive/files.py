@@ -146,11 +146,7 @@ def open_table(location: ArchiveLocation, version: int | None = None) -> DeltaTa
     except ModuleNotFoundError as error:
         raise UsageError(LACKS_LIBRARY) from error
 
-    if location.is_local and any((location.path / name).is_dir() for name in OLD_LAYOUT):
-        raise UsageError(
-            f"{location} is an archive of an earlier version; convert it with headrace archive --convert "
-            f"{location} --to NEW"
-        )
+    check_layout(location)
     try:
         table = DeltaTable(location.uri, version, location.storage_options())
     except TableNotFoundError as error:
@@ -158,6 +154,15 @@ def open_table(location: ArchiveLocation, version: int | None = None) -> DeltaTa
     if tuple(table.metadata().partition_columns) != PARTITIONS:
         raise UsageError(f"{location} is a Delta table, but not an archive of streams")
     return table
+
+
+def check_layout(location: ArchiveLocation) -> None:
+    """Raise UsageError if a directory has an archive of an earlier version."""
+    if location.is_local and any((location.path / name).is_dir() for name in OLD_LAYOUT):
+        raise UsageError(
+            f"{location} is an archive of an earlier version; convert it with headrace archive --convert "
+            f"{location} --to NEW"
+        )
 
 
 def archived_through(location: ArchiveLocation) -> dict[str, str]:

@@ -209,6 +209,10 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         inner = {s: Position(i, generation=end[s].generation) for s, i in reached.items() if end[s].id != i}
         return {s: end[s] for s in reached if s not in inner} | self._recreations.with_fingerprints(inner)
 
+    def lengths(self) -> dict[str, int]:
+        """Return how many entries each stream had when the last batch was planned."""
+        return {stream: state.length for stream, state in (self._recreations.states or {}).items()}
+
     def commit(self, end: dict[str, str]) -> None:
         """Publish that all entries before end are processed, unless this was published before."""
         self._group.publish(position_ids(parse_positions(end)), create=False)
