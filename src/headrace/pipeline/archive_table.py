@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,10 +39,11 @@ from headrace.spark.archive.files import (
     Archive,
     archive_of,
     check_layout,
+    existing_table,
     open_table,
     read_archive,
 )
-from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveLocation, store_errors
+from headrace.spark.archive.location import ArchiveLocation, store_errors
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
 from headrace.spark.source.positions import Positions
 
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 APPLICATION = "headrace archive"  # the writer, in the transactions of Delta
+MARK_KEY = "headrace.commit"  # unique for each commit, so that a job recognises its own
+HISTORY_READ = 10  # commits that other programs may have made at the same time
 LOG_DIRECTORY = "_delta_log"
 CHECKPOINT_INTERVAL = "100"
 
@@ -136,8 +140,9 @@ class ArchiveTable:
 
         actions = [add_action(self.location, file) for file in files]
         reached = self.positions | positions
+        mark = uuid.uuid4().hex
         properties = CommitProperties(
-            custom_metadata={POSITIONS_KEY: positions_text(reached)},
+            custom_metadata={POSITIONS_KEY: positions_text(reached), MARK_KEY: mark},
             app_transactions=[Transaction(APPLICATION, self._next_batch)],
         )
         try:
@@ -150,13 +155,23 @@ class ArchiveTable:
                     commit_properties=properties,
                 )
         except HeadraceError as error:
-            if isinstance(error.__cause__, CommitFailedError):
+            if not isinstance(error.__cause__, CommitFailedError):
+                raise
+            if not self._has_commit(mark):
                 raise self._conflict() from error
-            raise
         self.sync_log()
         self._update()
         self.positions = reached
         self._next_batch += 1
+
+    def _has_commit(self, mark: str) -> bool:
+        """Return whether a commit with this mark is in the table.
+
+        If the answer to a commit is lost, the library repeats it, and then finds its own commit in its way.
+        """
+        with store_errors(self.location):
+            self._table.update_incremental()
+            return any(commit.get(MARK_KEY) == mark for commit in self._table.history(HISTORY_READ))
 
     def _update(self) -> None:
         """Read the commits since the last one of this job. HeadraceError if another job made one."""
@@ -267,19 +282,14 @@ def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: s
             another time zone, or the directory holds other files.
         HeadraceError: if the store fails.
     """
-    try:
-        from deltalake import DeltaTable
-    except ModuleNotFoundError as error:
-        raise UsageError(LACKS_LIBRARY) from error
-
     check_directory(location)
     with store_errors(location):
-        exists = DeltaTable.is_deltatable(location.uri, location.storage_options())
-        table = open_table(location) if exists else create_table(location, fields, zone)
-        opened = ArchiveTable(location, table)
-        if not exists:
+        table = existing_table(location)
+        if table is None:
+            opened = ArchiveTable(location, create_table(location, fields, zone))
             opened.sync_log()
             return opened
+        opened = ArchiveTable(location, table)
         missing = missing_columns(location, opened.archive.columns, fields)
         if opened.archive.zone != zone:
             raise UsageError(
@@ -359,12 +369,11 @@ def missing_columns(
 
 def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
     """Return inferred fields with the types that the archive, if it exists, has for them already."""
-    from deltalake import DeltaTable
-
     with store_errors(location):
-        if not DeltaTable.is_deltatable(location.uri, location.storage_options()):
+        table = existing_table(location)
+        if table is None:
             return inferred
-    known = {column.name: column for column in read_archive(location).columns}
+        known = {column.name: column for column in archive_of(location, table).columns}
     return StructType([known.get(column.name, column) for column in inferred])
 
 

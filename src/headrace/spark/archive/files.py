@@ -140,6 +140,14 @@ def open_table(location: ArchiveLocation, version: int | None = None) -> DeltaTa
     Raises:
         UsageError: if there is none, or it is not an archive.
     """
+    table = existing_table(location, version)
+    if table is None:
+        raise UsageError(f"{location}: there is no archive.")
+    return table
+
+
+def existing_table(location: ArchiveLocation, version: int | None = None) -> DeltaTable | None:
+    """Open the table of an archive; None if there is none. UsageError if it is not an archive."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
@@ -149,8 +157,8 @@ def open_table(location: ArchiveLocation, version: int | None = None) -> DeltaTa
     check_layout(location)
     try:
         table = DeltaTable(location.uri, version, location.storage_options())
-    except TableNotFoundError as error:
-        raise UsageError(f"{location}: there is no archive.") from error
+    except TableNotFoundError:
+        return None
     if tuple(table.metadata().partition_columns) != PARTITIONS:
         raise UsageError(f"{location} is a Delta table, but not an archive of streams")
     return table
