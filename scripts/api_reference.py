@@ -55,6 +55,10 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
         ],
     ),
     (
+        "SQL",
+        [("headrace.pipeline.duckdb_query", ["sql"])],
+    ),
+    (
         "Tests",
         [
             ("headrace.testing", ["headrace_db", "headrace_clock", "headrace_client"]),
@@ -94,7 +98,8 @@ class Sources:
         self.lines: dict[str, list[str]] = {}
         for path in [*sorted((SRC / "headrace" / "api").rglob("*.py")), SRC / "headrace" / "errors.py"]:
             self.read(".".join(path.relative_to(SRC).with_suffix("").parts))
-        self.read("headrace.testing")
+        for module in ("headrace.pipeline.duckdb_query", "headrace.testing"):
+            self.read(module)
 
     def read(self, module: str) -> None:
         """Parse a module and add its classes and functions."""

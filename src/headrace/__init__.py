@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.api.rules import Retention
     from headrace.api.stream import Stream
     from headrace.api.stream_id import StreamID
+    from headrace.pipeline.duckdb_query import sql
 
 __all__ = [
     "Backoff",
@@ -43,30 +44,32 @@ __all__ = [
     "connect",
     "errors",
     "open",
+    "sql",
 ]
 __version__ = "0.1.0"
 
 _MODULES = {
-    "Backoff": "retry_policy",
-    "Consumer": "consuming.consumer",
-    "Database": "database",
-    "DeadLetter": "consuming.dead_letters",
-    "Delivery": "delivery",
-    "Entry": "entry",
-    "Group": "group",
-    "Retention": "rules",
-    "Stop": "backend",
-    "Stream": "stream",
-    "StreamID": "stream_id",
-    "connect": "database",
-    "open": "database",
+    "Backoff": "api.retry_policy",
+    "Consumer": "api.consuming.consumer",
+    "Database": "api.database",
+    "DeadLetter": "api.consuming.dead_letters",
+    "Delivery": "api.delivery",
+    "Entry": "api.entry",
+    "Group": "api.group",
+    "Retention": "api.rules",
+    "Stop": "api.backend",
+    "Stream": "api.stream",
+    "StreamID": "api.stream_id",
+    "connect": "api.database",
+    "open": "api.database",
+    "sql": "pipeline.duckdb_query",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    value = getattr(import_module(f"headrace.api.{_MODULES[name]}"), name)
+    value = getattr(import_module(f"headrace.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -18,10 +18,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.query import LITERALS, StreamView, differ_in_case, find_views
 from headrace.pipeline.query_errors import column_hint, no_stream_message
 from headrace.pipeline.stream_dataset import StreamDataset
 from headrace.spark.archive.location import ArchiveLocation, archive_location
+from headrace.spark.options import DEFAULT_URL
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -45,6 +47,40 @@ class QueryResult:
 
     views: tuple[StreamView, ...]
     rows: pa.RecordBatchReader
+
+
+def sql(
+    query: str,
+    url: str = DEFAULT_URL,
+    *,
+    archive: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    time_zone: str = "UTC",
+) -> pa.Table:
+    """Run a query in SQL over streams and archives, with DuckDB, and return its rows as an Arrow table.
+
+    Each stream is a table of its name; its fields are columns, and so are _id, _timestamp, _sequence and
+    _stream. A value that does not fit the type of its column is null, and counted in the log.
+
+    Args:
+        query: the query, in the SQL of DuckDB.
+        url: the server: `redis://`, `rediss://`, `unix://`, `sentinel://` or `cluster://`.
+        archive: an archive of `headrace archive`, a directory or a URL such as `s3://lake/orders`; its
+            entries and the live ones are one table.
+        storage_options: the options of the object store, such as `AWS_ENDPOINT_URL`.
+        columns: for each stream its columns as SQL declares them, such as `"item STRING, count INT"`; under
+            `""` those of all other streams. The others are inferred from a sample.
+        time_zone: the time zone of times without one.
+
+    Raises:
+        UsageError: if the query names no stream, or DuckDB rejects it.
+        HeadraceError: if the server or the archive cannot be read.
+    """
+    location = None if archive is None else archive_location(archive, storage_options)
+    fields = {stream: parse_schema(text) for stream, text in (columns or {}).items()}
+    with run_sql(query, url, archive=location, fields=fields, zone=time_zone) as result:
+        return result.rows.read_all()
 
 
 @contextmanager

@@ -1,0 +1,291 @@
+"""SQL with DuckDB: the rows, the ranges that are read, names and errors, and the same rows as Spark."""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+import random
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from stream_server import StreamServer
+
+import headrace
+from archives import ArchiveMaker, Entry
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.column_declarations import parse_schema
+from headrace.pipeline.duckdb_query import quoted_for_duckdb, run_sql
+from headrace.pipeline.query import METADATA, register_views, run_query
+from headrace.pipeline.stream_dataset import MS_MAX, TIME_TYPE, StreamDataset, time_bounds
+
+FIRST = 1_577_836_800_000  # 2020-01-01
+MINUTE = 60_000
+SCHEMA = pa.schema([("_timestamp", TIME_TYPE), ("n", pa.int64())])
+
+
+def entries(count: int, first: int = 0) -> list[Entry]:
+    return [
+        (f"{FIRST + n * MINUTE}-{n % 2}", {"n": n, "kind": "ab"[n % 2], "x": n / 4})
+        for n in range(first, first + count)
+    ]
+
+
+@pytest.fixture
+def archive(tmp_path: pathlib.Path) -> ArchiveMaker:
+    """An archive of three days of a stream `s:1`, an entry a minute."""
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s:1", entries(3 * 1440), reached={"s:1": entries(1, 3 * 1440 - 1)[0][0]})
+    return maker
+
+
+def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def test_archive_and_stream_are_one_table(stream_server: StreamServer, archive: ArchiveMaker) -> None:
+    total = 3 * 1440 + 500
+    stream_server.add("s:1", entries(700, total - 700))
+    stream_server.add("names", [("1-0", {"kind": "a", "called": "even"})])
+    found = headrace.sql(
+        'SELECT called, count(*), sum(n), min("s:1"._id) FROM `s:1` JOIN names ON names.kind = "s:1".kind '
+        "WHERE \"s:1\"._timestamp >= '2020-01-01 10:00:00' GROUP BY called",
+        stream_server.url,
+        archive=archive.directory,
+    )
+    wanted = range(600, total, 2)
+    assert rows_of(found) == [("even", len(wanted), sum(wanted), entries(1, 600)[0][0])]
+    typed = headrace.sql(
+        "SELECT n, _sequence FROM `s:1` WHERE _id = '1577836860000-1'",
+        stream_server.url,
+        archive=archive.directory,
+        columns={"s:1": "n STRING"},
+    )
+    assert rows_of(typed) == [("1", 1)]
+    pair = "SELECT count(*) FROM `s:1` a JOIN `s:1` b ON a.n = b.n + 1"
+    assert rows_of(headrace.sql(pair, stream_server.url, archive=archive.directory)) == [(total - 1,)]
+
+
+def test_only_the_files_of_the_time_range_are_opened(
+    stream_server: StreamServer, archive: ArchiveMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    open_parquet = type(archive.location).open_parquet
+
+    def noted(location: object, path: str) -> object:
+        opened.append(path)
+        return open_parquet(location, path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(archive.location), "open_parquet", noted)
+    columns = {"": "n INT"}
+    hour = "_timestamp BETWEEN '2020-01-02 03:00:00' AND '2020-01-02 03:59:59'"
+    found = headrace.sql(
+        f"SELECT count(*), min(n) FROM `s:1` WHERE {hour}",
+        stream_server.url,
+        archive=archive.directory,
+        columns=columns,
+    )
+    assert rows_of(found) == [(60, 1440 + 180)]
+    assert {path.split("/")[1] for path in opened} == {"date=2020-01-02"}
+    opened.clear()
+    later = "SELECT count(*) FROM `s:1` WHERE _timestamp > '2021-01-01'"
+    found = headrace.sql(later, stream_server.url, archive=archive.directory, columns=columns)
+    assert rows_of(found) == [(0,)] and not opened
+
+
+def test_times_are_those_of_the_zone(stream_server: StreamServer) -> None:
+    stream_server.add("s", entries(1440))
+    sql = "SELECT count(*) FROM s WHERE _timestamp < '2020-01-01 02:00:00'"
+    assert rows_of(headrace.sql(sql, stream_server.url)) == [(120,)]
+    assert rows_of(headrace.sql(sql, stream_server.url, time_zone="Europe/Berlin")) == [(60,)]
+    day = "SELECT max(CAST(_timestamp AS DATE)) FROM s"
+    assert rows_of(headrace.sql(day, stream_server.url)) == [(datetime.date(2020, 1, 1),)]
+    assert rows_of(headrace.sql(day, stream_server.url, time_zone="Asia/Tokyo")) == [
+        (datetime.date(2020, 1, 2),)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT knd FROM s", r"^DuckDB: there is no column 'knd'; did you mean `kind`\?"),
+        ("SELECT * FROM s JOIN other USING (n)", "^there is no stream 'other'"),
+        ("SELECT * FROM S2", "there is no stream 'S2'|names no existing stream"),
+        ("SELECT FROM WHERE s", "^DuckDB: Parser Error: "),
+        ("SELECT n FROM s; SELECT n FROM s", "^one statement is expected, not 2$"),
+        ("SELECT CAST(kind AS INT) FROM s", "^DuckDB: Conversion Error: "),
+        ("SELECT * FROM s, 'no-such-file.csv'", "^DuckDB: "),
+        ("SELECT * FROM s, read_csv('/etc/passwd')", "^DuckDB: .*disabled"),
+        ("COPY s TO '/tmp/never.csv'", "^DuckDB: .*disabled"),
+        ("SET enable_external_access = true; SELECT * FROM s", "one statement"),
+        ("SELECT * FROM s UNION SELECT * FROM range(3) WHERE getenv('HOME') = ''", "^DuckDB: "),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(stream_server: StreamServer, sql: str, message: str) -> None:
+    stream_server.add("s", entries(10))
+    with pytest.raises(HeadraceError, match=message) as error:
+        headrace.sql(sql, stream_server.url)
+    assert "\n" not in str(error.value)
+
+
+def test_a_field_with_the_name_of_a_keyword_is_hinted_at(stream_server: StreamServer) -> None:
+    stream_server.add("s", [("1-0", {"order": 1, "table": 2, "n": 3})])
+    with pytest.raises(UsageError, match=r"between double quotes: order, table$"):
+        headrace.sql("SELECT order FROM s", stream_server.url)
+    assert rows_of(headrace.sql('SELECT "order", `table` FROM s', stream_server.url)) == [(1, 2)]
+
+
+def test_names_that_differ_in_case_need_spark(stream_server: StreamServer) -> None:
+    stream_server.add("s", [("1-0", {"n": 1, "N": 2})])
+    with pytest.raises(UsageError, match=r"n, N: two names differ only in case; --engine spark"):
+        headrace.sql("SELECT * FROM s", stream_server.url)
+
+
+def test_what_ends_a_read_is_the_error_of_the_query(
+    stream_server: StreamServer, archive: ArchiveMaker
+) -> None:
+    for path in archive.directory.rglob("date=2020-01-02/*.parquet"):
+        path.unlink()
+    with pytest.raises(HeadraceError, match=r"date=2020-01-02/.* was deleted since the query was planned"):
+        headrace.sql(
+            "SELECT count(*) FROM `s:1`", stream_server.url, archive=archive.directory, columns={"": "n INT"}
+        )
+
+
+def test_a_query_with_a_limit_stops_reading(stream_server: StreamServer) -> None:
+    stream_server.fill("s", 20_000)
+    read = 0
+
+    class Counting(StreamDataset):
+        def _batches(self, offsets: dict[str, str] | None) -> Iterator[pa.RecordBatch]:
+            nonlocal read
+            for batch in super()._batches(offsets):
+                read += batch.num_rows
+                yield batch
+
+    data = Counting(stream_server.url, "s", parse_schema("n INT"))
+    connection = duckdb.connect()
+    connection.register("s", data)
+    assert connection.sql("SELECT n FROM s LIMIT 3").fetchall() == [(0,), (1,), (2,)]
+    connection.close()
+    assert 3 <= read <= 20_000
+
+
+@pytest.mark.parametrize(
+    ("sql", "same"),
+    [
+        ("SELECT `a:b`", 'SELECT "a:b"'),
+        ("SELECT `a``b` || 'no `quotes` here'", "SELECT \"a`b\" || 'no `quotes` here'"),
+        ('SELECT `a"b` -- `c`', 'SELECT "a""b" -- `c`'),
+    ],
+)
+def test_backticks_become_double_quotes(sql: str, same: str) -> None:
+    assert quoted_for_duckdb(sql) == same
+
+
+def moment(ms: int) -> pa.Scalar:
+    return pa.scalar(ms * 1000, TIME_TYPE)
+
+
+@given(st.integers(1, 10**13), st.integers(1, 10**13))
+def test_the_bounds_of_a_time_range_are_exact(first: int, last: int) -> None:
+    time = ds.field("_timestamp")
+    assert time_bounds(time >= moment(first), SCHEMA) == (first, MS_MAX)
+    assert time_bounds(time <= moment(last), SCHEMA) == (0, last)
+    low, high = min(first, last), max(first, last)
+    both = (time >= moment(low)) & (time <= moment(high)) & (ds.field("n") > 3)
+    assert time_bounds(both, SCHEMA) == (low, high)
+    assert time_bounds(time == moment(low), SCHEMA) == (low, low)
+
+
+@given(st.randoms(use_true_random=False), st.lists(st.integers(0, 50), min_size=1, max_size=20))
+def test_no_row_that_a_filter_selects_is_outside_of_its_bounds(
+    choose: random.Random, times: list[int]
+) -> None:
+    condition = random_condition(choose, 3)
+    first, last = time_bounds(condition, SCHEMA)
+    table = pa.table(
+        {
+            "_timestamp": pa.array([t * 1000 for t in times], pa.int64()).cast(TIME_TYPE),
+            "n": pa.array(range(len(times)), pa.int64()),
+        }
+    )
+    for row in table.filter(condition).column("_timestamp").cast(pa.int64()).to_pylist():
+        assert first <= row // 1000 <= last
+
+
+def random_condition(choose: random.Random, depth: int) -> ds.Expression:
+    if depth and choose.random() < 0.7:
+        left, right = (random_condition(choose, depth - 1) for _ in range(2))
+        return choose.choice([left & right, left | right, ~left])
+    value = moment(choose.randrange(50))
+    time = ds.field("_timestamp")
+    return choose.choice(
+        [
+            time < value,
+            time <= value,
+            time > value,
+            time >= value,
+            time == value,
+            time != value,
+            time.is_null(),
+            time.is_valid(),
+            time.isin([value, moment(choose.randrange(50))]),
+            ds.field("n") > choose.randrange(20),
+            pc.scalar(choose.random() < 0.5),
+        ]
+    )
+
+
+def test_a_query_without_a_time_column_has_no_bounds() -> None:
+    assert time_bounds(ds.field("n") > 3, pa.schema([("n", pa.int64())])) == (0, MS_MAX)
+    assert time_bounds(None, SCHEMA) == (0, MS_MAX)
+
+
+QUERIES = [
+    "SELECT count(*), sum(n), min(x), max(kind) FROM `s:1`",
+    "SELECT kind, count(*) AS c FROM `s:1` GROUP BY kind ORDER BY kind NULLS FIRST",
+    "SELECT _id, _sequence, n FROM `s:1` WHERE n % 97 = 0 ORDER BY _id",
+    "SELECT n FROM `s:1` WHERE _timestamp >= '2020-01-03 20:00:00' AND kind = 'a' ORDER BY n",
+    "SELECT n, x FROM `s:1` ORDER BY n DESC NULLS LAST LIMIT 7",
+    "SELECT a.n FROM `s:1` a JOIN `s:1` b ON a.n = b.n * 2 WHERE b.kind = 'b' ORDER BY a.n",
+    "SELECT count(DISTINCT kind), avg(x) FROM `s:1` WHERE n BETWEEN 100 AND 4500",
+    "SELECT sum(n) OVER (ORDER BY n ROWS 2 PRECEDING) AS s FROM `s:1` WHERE n < 20 ORDER BY n",
+    "WITH t AS (SELECT n + 1 AS m FROM `s:1` WHERE kind = 'b') SELECT count(*) FROM t WHERE m > 10",
+]
+
+
+@pytest.mark.whole
+@pytest.mark.slow
+def test_both_engines_return_the_same_rows(
+    spark: SparkSession, stream_server: StreamServer, archive: ArchiveMaker
+) -> None:
+    stream_server.add("s:1", [*entries(700, 3 * 1440 - 200), ("1900000000000-0", {"n": "many", "x": 7})])
+    fields = {"": parse_schema("n INT, kind STRING, x DOUBLE")}
+    for sql in QUERIES:
+        register_views(spark, sql, stream_server.url, archive=archive.directory, fields=fields)
+        by_spark = [tuple(row) for row in run_query(spark, sql).collect()]
+        with run_sql(sql, stream_server.url, archive=archive.directory, fields=fields) as result:
+            assert rows_of(result.rows.read_all()) == by_spark, sql
+        assert by_spark
+
+
+def test_the_metadata_columns_are_all_there(stream_server: StreamServer) -> None:
+    stream_server.add("s", entries(2))
+    found = headrace.sql("SELECT * FROM s", stream_server.url)
+    assert found.column_names == [*METADATA.names, "n", "kind", "x"]
+    assert found.to_pylist()[1] == {
+        "_stream": "s",
+        "_id": f"{FIRST + MINUTE}-1",
+        "_timestamp": datetime.datetime(2020, 1, 1, 0, 1, tzinfo=datetime.UTC),
+        "_sequence": 1,
+        "n": 1,
+        "kind": "b",
+        "x": 0.25,
+    }
