@@ -30,6 +30,7 @@ $(VENV)/.dependencies: requirements.txt scripts/system-packages
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	@echo "Compiling: some minutes the first time"
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	-$(PY) -P -m headrace.pipeline.class_data_writer
 	touch $@
 
 demo: install                   ## run the demo: real flights through a stream, Spark, Parquet and a chart

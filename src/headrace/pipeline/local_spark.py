@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.class_data_sharing import java_options, shared_classes_file
 from headrace.pipeline.interrupts import defer_interrupts, install_signal_handlers, raise_if_interrupted
 from headrace.spark import register
 from headrace.spark.errors import as_headrace_error
@@ -34,8 +35,7 @@ CHECKPOINT_FILE_MANAGER = (
 # The environment variable in which spark-submit gives the port of its JVM.
 GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
-# How long to wait for the JVM to exit before it is killed.
-JVM_EXIT_SECONDS = 10.0
+JVM_EXIT_SECONDS = 10.0  # how long to wait for the JVM to exit before it is killed
 
 LOG4J_PROPERTIES = """\
 rootLogger.level = error
@@ -48,9 +48,10 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
 
 
-def spark_settings(scratch: Path, zone: str) -> dict[str, str]:
+def spark_settings(scratch: Path, zone: str, java: str) -> dict[str, str]:
     """Return the settings that differ from Spark's defaults."""
-    java = f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()} -Djava.io.tmpdir={scratch}"
+    java += f" -Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}"
+    java += f" -Djava.io.tmpdir={scratch}"
     cores = os.cpu_count() or 1
     return {
         "spark.master": f"local[{cores},4]",  # the 4: a task may fail three times
@@ -74,7 +75,14 @@ def spark_settings(scratch: Path, zone: str) -> dict[str, str]:
 
 
 @contextmanager
-def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSession]:
+def local_spark(
+    name: str,
+    log: Path,
+    zone: str = "UTC",
+    *,
+    java: str | None = None,
+    exit_seconds: float = JVM_EXIT_SECONDS,
+) -> Iterator[SparkSession]:
     """Start a Spark session that ends with the block; then the JVM has exited and its files are deleted.
 
     Under spark-submit the block gets the submitted session, with its own settings. Ctrl-C within the block is
@@ -84,6 +92,8 @@ def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSessio
         name: The name of the Spark application.
         log: The file for the log of the JVM and of its Python workers.
         zone: The time zone of the session.
+        java: Options of the JVM about shared classes; None to use those that were written.
+        exit_seconds: How long the JVM may take to exit before it is killed.
 
     Raises:
         UsageError: if PYSPARK_PYTHON is an interpreter without Headrace.
@@ -101,14 +111,15 @@ def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSessio
     try:
         (scratch / "log4j2.properties").write_text(LOG4J_PROPERTIES)
         with defer_interrupts(), python_logs_to(log):
-            spark = start_session(name, spark_settings(scratch, zone), log)
+            java = java_options(shared_classes_file()) if java is None else java
+            spark = start_session(name, spark_settings(scratch, zone, java), log)
             try:
                 with spark_errors_explained():
                     install_signal_handlers()
                     raise_if_interrupted()
                     yield spark
             finally:
-                stop_session(spark)
+                stop_session(spark, exit_seconds)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -158,16 +169,16 @@ def choose_interpreter() -> None:
         )
 
 
-def stop_session(spark: SparkSession) -> None:
+def stop_session(spark: SparkSession, exit_seconds: float) -> None:
     """Stop the session and wait until the JVM has exited; kill it if it does not exit in time."""
     gateway: Any = spark.sparkContext._gateway
     # Any failure here means that the JVM has exited or is about to.
     with suppress(Exception):
         spark.stop()
-    end_jvm(gateway)
+    end_jvm(gateway, exit_seconds)
 
 
-def end_jvm(gateway: Any) -> None:
+def end_jvm(gateway: Any, exit_seconds: float = JVM_EXIT_SECONDS) -> None:
     """Shut down the JVM of a gateway; PySpark starts another one for the next session."""
     jvm: subprocess.Popen[bytes] = gateway.proc
     with suppress(Exception):
@@ -177,7 +188,7 @@ def end_jvm(gateway: Any) -> None:
     if jvm.stdin is not None:
         jvm.stdin.close()
     try:
-        jvm.wait(JVM_EXIT_SECONDS)
+        jvm.wait(exit_seconds)
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()

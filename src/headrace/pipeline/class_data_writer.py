@@ -1,0 +1,64 @@
+"""Write the file from which Spark's JVM maps its classes: `python -m headrace.pipeline.class_data_writer`.
+
+`make install` does this. A small job runs in a JVM, which at its exit writes the classes that it has loaded:
+150 MB, in about half a minute. Sessions of `local_spark` use the file from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import functions as F
+from rich.console import Console
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.class_data_sharing import QUIET, java_options, shared_classes_file
+from headrace.pipeline.local_spark import local_spark
+
+WRITE_SECONDS = 600.0  # for the JVM to write the file at its exit, on a busy machine
+
+
+def write_shared_classes(path: Path) -> None:
+    """Write the file, with the classes that a small job loads.
+
+    Raises:
+        HeadraceError: if the JVM does not start, or does not write the file.
+        OSError: if the directory cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="spark-", dir=path.parent) as scratch:
+        written = Path(scratch) / path.name
+        options = f"-XX:ArchiveClassesAtExit={written} {QUIET}"
+        log = Path(scratch) / "log"
+        with local_spark("shared classes", log, java=options, exit_seconds=WRITE_SECONDS) as spark:
+            spark.sparkContext.parallelize([1, 2], 2).map(lambda n: n + 1).collect()
+            spark.range(10).groupBy((F.col("id") % 2).alias("odd")).count().collect()
+            stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+            query = stream.writeStream.format("noop").option("checkpointLocation", f"{scratch}/state")
+            query.trigger(once=True).start().awaitTermination()
+        if not written.exists():
+            raise HeadraceError(f"the JVM did not write its classes: {log.read_text()[-500:].strip()}")
+        os.replace(written, path)
+
+
+def main() -> int:
+    """Write the file unless it is there, and print its path."""
+    console = Console(highlight=False)
+    path = shared_classes_file()
+    if path is None or java_options(path):
+        return 0
+    try:
+        with console.status("Preparing faster starts of Spark"):
+            write_shared_classes(path)
+    except (HeadraceError, OSError) as error:
+        print(f"Spark will start as usual, not faster: {error}", file=sys.stderr)
+        return 1
+    console.print(f"Spark starts faster by {path}", soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
