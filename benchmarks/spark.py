@@ -1,4 +1,4 @@
-"""Measure the Spark source and sink: rates, compared with references, and latency; medians of one run.
+"""Measure the Spark source, the sink and the archive job, with references, and latency; medians of one run.
 
 python -m benchmarks.spark [--entries 2000000] [--rounds 3] [--latencies 60] [--out docs]
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import spark_job, spark_latency, spark_read, spark_write
+from benchmarks import spark_archive, spark_job, spark_latency, spark_read, spark_write
 from benchmarks.servers import Server
 
 
@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latencies", type=int, default=60, help="entries for the measurement of latency")
-    parser.add_argument("--only", choices=["read", "write", "latency"], help="measure only this part")
+    parser.add_argument(
+        "--only", choices=["read", "write", "archive", "latency"], help="measure only this part"
+    )
     parser.add_argument("--out", type=Path, default=Path("docs"), help="the directory for spark_bench.json")
     args = parser.parse_args()
     console = Console() if sys.stdout.isatty() else Console(width=120)
@@ -50,14 +52,18 @@ def main() -> None:
         for server in servers.values():
             spark_job.allow_all_cores(server)
         spark = spark_job.session()
-        if args.only != "write":
+        if args.only in (None, "read"):
             read = spark_read.measure(spark, servers, args.entries, args.rounds)
             store("read", read)
             console.print(spark_read.table(read))
-        if args.only != "read":
+        if args.only in (None, "write"):
             written = spark_write.measure(spark, servers, args.entries, args.rounds)
             store("write", written)
             console.print(spark_write.table(written))
+        if args.only in (None, "archive"):
+            archived = spark_archive.measure(spark, headrace, args.entries, args.rounds)
+            store("archive", archived)
+            console.print(spark_archive.table(archived))
         spark.stop()
     console.print(f"figures: {path}")
 

@@ -31,23 +31,28 @@ def session(**settings: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def requests(entries: int) -> Iterator[bytes]:
-    """Yield inline XADDs of two short fields, with one millisecond between entries, in blocks."""
+def two_fields(n: int) -> str:
+    """Return the fields of the n-th entry."""
+    return f"device dev{n % 1000:03} temp {n % 10000 / 100:.2f}"
+
+
+def requests(entries: int, fields: Callable[[int], str]) -> Iterator[bytes]:
+    """Yield inline XADDs of short fields, with one millisecond between entries, in blocks."""
     for start in range(0, entries, 10_000):
         yield "".join(
-            f"XADD {STREAM} {FIRST_MS + n}-0 device dev{n % 1000:03} temp {n % 10000 / 100:.2f}\r\n"
+            f"XADD {STREAM} {FIRST_MS + n}-0 {fields(n)}\r\n"
             for n in range(start, min(start + 10_000, entries))
         ).encode()
 
 
-def fill(server: Server, entries: int) -> None:
+def fill(server: Server, entries: int, fields: Callable[[int], str] = two_fields) -> None:
     """Delete all keys of the server and fill the stream."""
     client = redis.Redis(port=server.port)
     client.flushall()
     command = ["redis-cli", "-p", str(server.port), "--pipe"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as pipe:
         assert pipe.stdin is not None
-        for block in requests(entries):
+        for block in requests(entries, fields):
             pipe.stdin.write(block)
     found = client.xlen(STREAM)
     if found != entries:
