@@ -1,4 +1,4 @@
-"""ORDERED-BY: the pending entries of a group by the value of a field, and who may process them.
+"""ORDERED-BY: the pending entries of a group by the value of a field, and the consumer of each value.
 
     value       holder    delivered     waiting
     "ann"       c1        1-0  4-0      9-0  12-0       c1 gets 9-0 and 12-0 with its next reads

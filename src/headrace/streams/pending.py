@@ -52,7 +52,7 @@ class PendingEntries:
     head: cython.Py_ssize_t
     last_unowned: cython.Py_ssize_t
     tail: cython.Py_ssize_t
-    order: Public[KeyOrder | None]  # it is told each change; None: the group has none
+    order: Public[KeyOrder | None]  # receives each change; None: the group has none
     insertion_hint: cython.Py_ssize_t  # the owned entry last linked out of order, or one beside it; -1: none
 
     def __init__(self) -> None:

@@ -2,7 +2,8 @@
 
 XGROUP CFGSET key group rule value [rule value …]
 
-A dead-letter stream has no dead letters of its own. Who sets one must be allowed to add entries to it.
+A dead-letter stream has no dead letters of its own. The user that sets one must be allowed to add entries to
+it.
 """
 
 from __future__ import annotations
