@@ -68,19 +68,28 @@ def known(peer):
     return rows
 
 
+@pytest.fixture(scope="module")
+def foreign(peer):
+    """The names of the commands and subcommands that only the real server has."""
+    two = Two(peer)
+    theirs, ours = two.ask(["COMMAND", "LIST"])
+    return sorted(name.decode() for name in set(two.parse(theirs)) - set(two.parse(ours)))
+
+
 class Rules:
     """Random rules and requests."""
 
-    def __init__(self, seed, rows):
+    def __init__(self, seed, rows, foreign=()):
         self.random = random.Random(seed)
         self.rows = rows
         self.names = [row.name.decode() for row in rows]
+        self.foreign = foreign
 
     def command_rule(self):
         r = self.random
         sign = r.choice("+++-")
         kind = r.randrange(10)
-        name = r.choice(self.names)
+        name = r.choice(self.foreign if self.foreign and r.randrange(5) == 0 else self.names)
         if kind < 4:
             return sign + name
         if kind == 4:
@@ -150,8 +159,8 @@ def same_denial(reply):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_same_rules_make_the_same_user(peer, known, seed):
-    two, rules = Two(peer), Rules(seed, known)
+def test_the_same_rules_make_the_same_user(peer, known, foreign, seed):
+    two, rules = Two(peer), Rules(seed, known, foreign)
     taken = 0
     for turn in range(40):
         name = f"u{seed}-{turn % 7}"
@@ -188,6 +197,39 @@ def test_every_category_allows_the_same_commands_on_the_same_keys(peer, known, c
         names = {row.name for row in known}
         assert set(two.parse(ours)) & names == set(two.parse(theirs)) & names
     two.ask(["ACL", "DELUSER", "matrix"])
+
+
+def test_every_command_of_a_real_server_can_be_named_in_a_rule(peer, foreign):
+    two = Two(peer)
+    assert len(foreign) > 100
+    for name in foreign:
+        for rule in (f"+{name}", f"-{name}", f"+{name}|word", f"-{name}|word", f"+{name}|"):
+            theirs, ours = two.ask(["ACL", "SETUSER", "named", rule])
+            assert ours == theirs, rule
+    two.ask(["ACL", "DELUSER", "named"])
+
+
+@pytest.mark.parametrize("rule", ["+hgett", "-lpushh", "+cluster|inf", "-config|rewrit", "+nosuch|x"])
+def test_a_misspelt_command_is_rejected(peer, rule):
+    theirs, ours = Two(peer).ask(["ACL", "SETUSER", "named", rule])
+    assert ours == theirs
+    assert ours.startswith(b"-ERR Error in ACL SETUSER modifier")
+
+
+def test_rules_for_commands_that_only_redis_has_are_kept_and_change_nothing(peer):
+    two = Two(peer)
+    for rules in ("+@all -hset -client|maint_notifications -ft.search", "-@all +get +hget +lpush|a +set"):
+        _, ours = two.ask(["ACL", "SETUSER", "named", "reset", "allkeys", *rules.split()])
+        assert ours == b"+OK\r\n"
+        _, ours = two.ask(["ACL", "GETUSER", "named"])
+        assert two.parse(ours)[5] == rules.encode()
+        _, ours = two.ask(["ACL", "LIST"])
+        assert any(line.endswith(rules.encode()) for line in two.parse(ours))
+        _, ours = two.ask(["ACL", "DRYRUN", "named", "SET", "k", "v"])
+        assert ours == b"+OK\r\n"
+    _, ours = two.ask(["ACL", "DRYRUN", "named", "DEL", "k"])
+    assert b"no permissions to run" in ours
+    two.ask(["ACL", "DELUSER", "named"])
 
 
 def test_what_is_said_about_users_that_are_not_there_or_cannot_be(peer):

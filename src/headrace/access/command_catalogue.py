@@ -1,4 +1,7 @@
-"""The names that ACL rules can use: commands ("config|get" for a subcommand) and categories."""
+"""The names that ACL rules can use: commands ("config|get" for a subcommand) and categories.
+
+A rule may also name a command that only Redis has: it is kept and shown, and has no effect.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ class CommandCatalogue:
     def __init__(self) -> None:
         self.members: dict[bytes, list[bytes]] = {}  # by name: the command itself and its subcommands
         self.containers: set[bytes] = set()
+        self.absent: set[bytes] = set()  # commands and subcommands of Redis that do not exist here
         self.names_by_category: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
         self.members_by_category: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
 
@@ -51,6 +55,14 @@ class CommandCatalogue:
         for sub, more in subcommands.items():
             self.members[sub] = [sub]
             self._enter(sub, more)
+
+    def add_absent(self, commands: Mapping[bytes, Iterable[bytes]]) -> None:
+        """Add commands of Redis with their subcommands, after those that exist here, which are skipped."""
+        for name, subcommands in commands.items():
+            subs = set(subcommands)
+            if subs:
+                self.containers.add(name)
+            self.absent |= ({name} | subs) - self.members.keys()
 
     def _enter(self, name: bytes, categories: Iterable[str]) -> None:
         for category in categories:

@@ -189,7 +189,7 @@ class Selector:
             self._set_allowed(catalogue.members_by_category[name[1:]], on)
         elif name in catalogue.members:
             self._set_allowed(catalogue.members[name], on)
-        else:
+        elif name not in catalogue.absent:
             self._allow_first_word(name, on, catalogue)
         self._record_rule(name, on)
 
@@ -205,7 +205,7 @@ class Selector:
     def _allow_first_word(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
         """Allow name|argument, where the command has no subcommand of that name."""
         command, bar, word = name.rpartition(b"|")
-        if not on or not bar or command not in catalogue.members:
+        if not on or not bar or (command not in catalogue.members and command not in catalogue.absent):
             raise InvalidRule(UNKNOWN)
         if b"|" in command:
             raise InvalidRule(FIRST_WORD_OF_SUBCOMMAND)
@@ -213,7 +213,8 @@ class Selector:
             raise InvalidRule(SYNTAX)
         if command in catalogue.containers:
             raise InvalidRule(UNKNOWN)
-        self.first_words.setdefault(command, {})[word] = None
+        if command in catalogue.members:
+            self.first_words.setdefault(command, {})[word] = None
 
     def _record_rule(self, name: bytes, on: bool) -> None:
         """Store the rule and remove those it overrides: the same one, or for parts of its command."""

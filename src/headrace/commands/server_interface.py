@@ -46,7 +46,9 @@ class ServerInterface:
     """The server as commands see it: here the in-process one, with few settings and no files."""
 
     version: str = headrace.__version__
-    redis_version: str = "8.0.0"  # the Redis version whose commands and replies clients may expect
+    redis_version: str = (
+        "8.10.0"  # the Redis version whose streams these are; clients decide by it what to send
+    )
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else Settings()

@@ -17,6 +17,7 @@ import cython
 from headrace.access import log
 from headrace.access.command_catalogue import CommandCatalogue
 from headrace.access.log import AccessLog
+from headrace.access.redis_commands import redis_commands
 from headrace.access.selector import WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users
@@ -62,6 +63,7 @@ def build_catalogue(commands: list[Command]) -> CommandCatalogue:
     for command in commands:
         subcommands = {sub.name: sub.categories for sub in command.unique_subcommands()}
         catalogue.add(command.name, command.categories, subcommands)
+    catalogue.add_absent(redis_commands())
     return catalogue
 
 
