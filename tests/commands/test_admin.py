@@ -204,7 +204,7 @@ def test_command_docs_show_each_commands_syntax(talk):
 def test_command_getkeys_refuses_what_it_cannot_answer(talk):
     assert talk("COMMAND GETKEYS GET") == "-ERR Invalid number of arguments specified for command"
     assert talk("COMMAND GETKEYS PING") == "-ERR The command has no key arguments"
-    assert talk("COMMAND GETKEYSANDFLAGS SET k v") == [["k", ["RW", "update"]]]
+    assert talk("COMMAND GETKEYSANDFLAGS SET k v") == [["k", ["OW", "update"]]]
 
 
 def test_every_container_has_help(talk):

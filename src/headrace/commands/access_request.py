@@ -1,7 +1,7 @@
 """Requests as access rules see them: which keys are read or written, which channels are used.
 
-A command that is not in KEY_USES reads its keys if it is read-only; else it reads and writes them. A command
-that only looks at a key's metadata (LOOKUP_ONLY) needs any rule for the key.
+How a command uses its keys follows from their specifications (key_specs.py). A command that only looks at a
+key's metadata (LOOKUP_ONLY) needs any rule for the key.
 """
 
 from __future__ import annotations
@@ -9,39 +9,35 @@ from __future__ import annotations
 import cython
 
 from headrace.access.selector import BOTH, READ, WRITE, AccessRequest
+from headrace.commands.key_specs import FLAGS_BY_NAME, Flags, is_read_by_set
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
 
 LOOKUP_ONLY = 0
-
-# By full name: the use of the first key, the second, ...; the last one applies to all further keys.
-_WRITE_ONLY = """
-    append del expire expireat mset msetnx persist pexpire pexpireat psetex restore setex setnx setrange
-    unlink xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup|cfgset xgroup|create
-    xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|setid xidmprecord xnack xsetid xtrim
-"""
-_LOOKUP_ONLY = """
-    exists memory|usage object|encoding object|freq object|idletime object|refcount strlen touch type watch
-    xlen xcount xlag
-"""
-KEY_USES: dict[bytes, tuple[int, ...]] = {
-    **{name.encode(): (WRITE,) for name in _WRITE_ONLY.split()},
-    **{name.encode(): (LOOKUP_ONLY,) for name in _LOOKUP_ONLY.split()},
-    b"copy": (READ, WRITE),
-    b"rename": (BOTH, WRITE),
-    b"renamenx": (BOTH, WRITE),
-    b"xreadgroup": (READ,),
-}
+# What a flag of a key specification lets the command do with the user's data; other flags do nothing.
+_USE_OF_FLAG = {"access": READ, "insert": WRITE, "update": WRITE, "delete": WRITE}
 
 # Index of the first channel, and how many there are: 0 for all further arguments.
 CHANNELS = {b"publish": (1, 1), b"spublish": (1, 1), b"subscribe": (1, 0), b"ssubscribe": (1, 0)}
 PATTERNS = {b"psubscribe": (1, 0)}
 
 
+def _use(flags: Flags) -> int:
+    """Return the use of a key with these flags: READ, WRITE, BOTH, or LOOKUP_ONLY."""
+    use = LOOKUP_ONLY
+    for flag in flags:
+        use |= _USE_OF_FLAG.get(flag, LOOKUP_ONLY)
+    return use
+
+
+# By full name: the use of the first key, the second, ...; the last one applies to all further keys.
+KEY_USES = {name: tuple(_use(one) for one in flags) for name, flags in FLAGS_BY_NAME.items()}
+
+
 def key_uses(command: Command, argv: list[bytes]) -> tuple[int, ...]:
     """Return the use of each key."""
-    if command.name == b"set":
-        return (BOTH,) if any(word.upper() == b"GET" for word in argv[3:]) else (WRITE,)
+    if command.name == b"set" and not is_read_by_set(argv):
+        return (WRITE,)
     return KEY_USES.get(command.name, (READ,) if command.readonly else (BOTH,))
 
 

@@ -120,7 +120,7 @@ class Command:
 
 
 def _categories(flags: frozenset[str], group: str, more: str, runs: bool) -> frozenset[str]:
-    """Return the ACL categories implied by flags and group, and the additional ones."""
+    """Return the ACL categories implied by flags and group, and the additional ones; `-name` drops one."""
     if not runs:
         return frozenset(more.split()) or frozenset({"slow"})
     found = set(more.split())
@@ -130,4 +130,4 @@ def _categories(flags: frozenset[str], group: str, more: str, runs: bool) -> fro
     if group in GROUP_CATEGORIES:
         found.add(GROUP_CATEGORIES[group])
     found.add("fast" if "fast" in flags else "slow")
-    return frozenset(found)
+    return frozenset(name for name in found if name[0] != "-" and f"-{name}" not in found)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cython
 
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
+from headrace.commands.key_specs import key_flags_of, key_specs
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
+from headrace.commands.tips import TIPS
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace.glob import Glob
 
@@ -58,39 +61,33 @@ def write_info(call: Call, command: Command | None) -> None:
     reply.integer(command.last_key)
     reply.integer(command.key_step)
     _write_words(call, [f"@{category}" for category in sorted(command.categories)])
-    reply.array(0)
+    tips = TIPS.get(command.name, [])
+    reply.array(len(tips))
+    for tip in tips:
+        reply.bulk(tip.encode())
     _write_key_specs(call, command)
     reply.array(len(subcommands))
     for sub in subcommands:
         write_info(call, sub)
 
 
-def _write_words(call: Call, words: list[str]) -> None:
+def _write_words(call: Call, words: Sequence[str]) -> None:
     call.reply.set(len(words))
     for word in words:
         call.reply.simple(word.encode())
 
 
-def _write_key_flags(call: Call, command: Command) -> None:
-    _write_words(call, ["RW" if command.write else "RO", "access" if command.readonly else "update"])
-
-
 def _write_key_specs(call: Call, command: Command) -> None:
-    """Write the key positions: a range from a fixed index. Movable keys are left to COMMAND GETKEYS."""
-    reply = call.reply
-    if not command.first_key:
-        reply.array(0)
-        return
-    last = command.last_key - command.first_key if command.last_key > 0 else command.last_key
-    find_keys = {b"lastkey": last, b"keystep": command.key_step, b"limit": 0}
-    reply.array(1)
-    reply.map(3)
-    reply.bulk(b"flags")
-    _write_key_flags(call, command)
-    reply.bulk(b"begin_search")
-    reply.value({b"type": b"index", b"spec": {b"index": command.first_key}})
-    reply.bulk(b"find_keys")
-    reply.value({b"type": b"range", b"spec": find_keys})
+    """Write where the keys are and how the command uses them."""
+    specs = key_specs(command)
+    call.reply.array(len(specs))
+    for spec in specs:
+        call.reply.map(3)
+        call.reply.bulk(b"flags")
+        _write_words(call, spec.flags)
+        for name, value in spec.fields().items():
+            call.reply.bulk(name)
+            call.reply.value(value)
 
 
 def run_command(call: Call) -> None:
@@ -192,11 +189,12 @@ def run_getkeys(call: Call) -> None:
 def run_getkeysandflags(call: Call) -> None:
     """COMMAND GETKEYSANDFLAGS: reply with the keys of a request and how it uses them."""
     command, keys = keys_of(call)
+    flags = key_flags_of(command, call.argv[2:])
     call.reply.array(len(keys))
-    for key in keys:
+    for i in range(len(keys)):
         call.reply.array(2)
-        call.reply.bulk(key)
-        _write_key_flags(call, command)
+        call.reply.bulk(keys[i])
+        _write_words(call, flags[min(i, len(flags) - 1)])
 
 
 def row(name: str, arity: int, run: Any, since: str, summary: str, syntax: str = "") -> Command:

@@ -291,7 +291,7 @@ COMMANDS = [
         since="3.0.0",
         summary="Waits until replicas have the caller's writes.",
         syntax="numreplicas timeout",
-        categories="connection",
+        categories="connection -keyspace",
     ),
     Command(
         "role",

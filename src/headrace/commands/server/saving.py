@@ -186,6 +186,6 @@ COMMANDS = [
         since="7.2.0",
         summary="Waits until the caller's writes are synced to the log, here and on replicas.",
         syntax="numlocal numreplicas timeout",
-        categories="connection",
+        categories="connection -keyspace",
     ),
 ]
