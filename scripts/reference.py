@@ -28,6 +28,7 @@ GROUPS = {
     "scripting": "Scripts",
     "connection": "Connection",
     "server": "Server",
+    "cluster": "Cluster",
 }
 
 
@@ -37,7 +38,9 @@ def cell(text: str) -> str:
 
 
 def rows_of(command: Command) -> list[Command]:
-    """Return the command, or the subcommands of a container command."""
+    """Return the command, or the subcommands of a container command; CLUSTER's are all rejected alike."""
+    if command.group == "cluster":
+        return [command]
     return command.unique_subcommands() or [command]
 
 

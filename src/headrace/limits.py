@@ -55,3 +55,8 @@ KEY_TTL_OVERHEAD_BYTES = KEY_OVERHEAD_BYTES + 32 + 80 + 8
 # The most characters of a glob segment between two stars that has `?` or classes. Matching it takes a 64th of
 # this many steps per byte.
 GLOB_SEGMENT_MAX = 1024
+
+# INFO errorstats counts replies by error code. Clients can make up codes (DEBUG ERROR): further codes, and
+# longer ones, have no counter of their own.
+ERROR_CODES_MAX = 128
+ERROR_CODE_BYTES_MAX = 64

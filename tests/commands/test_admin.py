@@ -1,5 +1,6 @@
 import pytest
 
+from headrace import __version__
 from headrace.commands.server_interface import ServerInterface
 from headrace.commands.table import COMMANDS, find
 from headrace.engine.engine import Engine
@@ -207,9 +208,34 @@ def test_command_getkeys_refuses_what_it_cannot_answer(talk):
     assert talk("COMMAND GETKEYSANDFLAGS SET k v") == [["k", ["OW", "update"]]]
 
 
+def test_lolwut_draws_and_names_the_version(talk):
+    lines = talk("LOLWUT").splitlines()
+    assert len(lines) == 8 and lines[-1].endswith(f"Redis ver. 8.10.0, Headrace {__version__}")
+    assert max(map(len, lines[:6])) == 66 and {char for line in lines[:6] for char in line} <= set(
+        " ▁▂▃▄▅▆▇█"
+    )
+    small = talk("LOLWUT version 5 10 3").splitlines()
+    assert len(small) == 5 and max(map(len, small[:3])) == 10
+    huge = talk("LOLWUT VERSION 6 1000000000 1000000000").splitlines()
+    assert len(huge) == 42 and max(map(len, huge)) == 200
+    assert talk("LOLWUT VERSION 1 -5 -5").splitlines()[0] in " ▁▂▃▄▅▆▇█"
+
+
+def test_no_module_can_be_loaded(talk):
+    for line in ("LOAD /m.so", "LOADEX /m.so CONFIG a b", "UNLOAD m"):
+        assert talk(f"MODULE {line}").startswith("-ERR MODULE command not allowed.")
+
+
+def test_allocator_statistics_are_text_with_the_known_figures(talk):
+    talk("SET k v")
+    lines = talk("MEMORY MALLOC-STATS").splitlines()
+    used = talk.engine.keyspace.memory.total
+    assert f"total.allocated: {used}" in lines and "keys.count: 1" in lines
+
+
 def test_every_container_has_help(talk):
     for command in COMMANDS:
-        if command.subcommands:
+        if command.subcommands and command.name != b"cluster":
             lines = talk(f"{command.name.decode()} HELP")
             listed = {line.split()[0].lower() for line in lines[1:] if line[:1] != " "}
             assert {sub.word.decode() for sub in command.unique_subcommands()} == listed

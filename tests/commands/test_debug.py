@@ -76,6 +76,28 @@ def test_help_names_every_subcommand(debugging):
         assert name in told
 
 
+def test_attributes_and_push_messages_are_sent_in_resp3_only(debugging):
+    assert debugging("DEBUG PROTOCOL push") == "-ERR RESP2 is not supported by this command"
+    assert debugging("DEBUG PROTOCOL attrib") == "Some real reply following the attribute"
+    debugging("HELLO 3")
+    text = b"$39\r\nSome real reply following the attribute\r\n"
+    assert debugging.raw("DEBUG PROTOCOL attrib") == (
+        b"|1\r\n$14\r\nkey-popularity\r\n*2\r\n$7\r\nkey:123\r\n:90\r\n" + text
+    )
+    text = b"$40\r\nSome real reply following the push reply\r\n"
+    assert debugging.raw("DEBUG PROTOCOL push") == text + b">2\r\n$16\r\nserver-cpu-usage\r\n:42\r\n"
+
+
+def test_made_up_error_codes_are_counted_by_code_only_up_to_a_limit(debugging):
+    debugging.words("DEBUG", "ERROR", "X" * 65)
+    for number in range(200):
+        assert debugging.words("DEBUG", "ERROR", f"CODE{number} text") == f"-CODE{number} text"
+    debugging.words("DEBUG", "ERROR", "CODE0")
+    errors = debugging.engine.stats.errors
+    assert len(errors) == 128 and errors[b"CODE0"] == 2 and b"CODE199" not in errors
+    assert debugging.engine.stats.error_replies == 202
+
+
 def test_a_line_about_a_value(debugging):
     debugging("SET k 12345")
     assert " encoding:int serializedlength:3 " in debugging("DEBUG OBJECT k")

@@ -19,6 +19,8 @@ OTHERWISE_IN_7 = {
     "acl|setuser": {"tips"},
     "client|setinfo": {"tips"},
     "client|setname": {"tips"},
+    "cluster|shards": {"flags"},
+    "cluster|slots": {"flags"},
     "command|getkeys": {"arity"},
     "command|getkeysandflags": {"arity"},
     "config|resetstat": {"tips"},

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import cython
 
 from headrace.commands.spec import Command
+from headrace.limits import ERROR_CODE_BYTES_MAX, ERROR_CODES_MAX
 from headrace.structures.histogram import Histogram
 from headrace.visibility import Public
 
@@ -80,7 +81,10 @@ class Stats:
 
     @cython.ccall
     def count_error(self, text: bytes) -> cython.void:
-        """Count an error reply with this text."""
+        """Count an error reply with this text. Clients can make up codes: their number is limited."""
         code = text.partition(b" ")[0]
         self.error_replies += 1
-        self.errors[code] = self.errors.get(code, 0) + 1
+        if code in self.errors:
+            self.errors[code] += 1
+        elif len(self.errors) < ERROR_CODES_MAX and len(code) <= ERROR_CODE_BYTES_MAX:
+            self.errors[code] = 1

@@ -168,6 +168,14 @@ MEMORY = [
         "memory|doctor", 2, memory_report.run_doctor, "4.0.0", "Reports memory problems.", flags=""
     ),
     server_command(
+        "memory|malloc-stats",
+        2,
+        memory_report.run_malloc_stats,
+        "4.0.0",
+        "Reports memory figures as text.",
+        flags="",
+    ),
+    server_command(
         "memory|purge", 2, run_memory_purge, "4.0.0", "Returns free memory to the system.", flags=""
     ),
 ]

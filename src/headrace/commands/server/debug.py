@@ -9,8 +9,9 @@ from headrace.commands.call import Call
 from headrace.commands.keys import digest
 from headrace.commands.keys import object as encodings
 from headrace.commands.keys.dump import payload_of
+from headrace.commands.server.debug_protocol import run_protocol
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NoSuchKey, UnknownSubcommand
+from headrace.errors import CommandError, NoSuchKey, UnknownSubcommand, to_text
 from headrace.keyspace.glob import matches
 
 PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around a dumped value
@@ -41,6 +42,11 @@ def run_digest_value(call: Call) -> None:
         value = call.database.find(key)
         found = bytes(digest.DIGEST_BYTES) if value is None else digest.of_value(value, call.now)
         call.reply.simple(found.hex().encode())
+
+
+def run_error(call: Call) -> None:
+    """DEBUG ERROR: reply with the text as an error."""
+    raise CommandError(to_text(call.argv[2]))
 
 
 def run_loadaof(call: Call) -> None:
@@ -110,9 +116,11 @@ def run_help(call: Call) -> None:
 SUBCOMMANDS: dict[bytes, tuple[int, int, Callable[[Call], None], str, str]] = {
     b"digest": (2, 2, run_digest, "", "A digest of all databases: the same for the same data."),
     b"digest-value": (3, 1 << 31, run_digest_value, "key [key ...]", "Digests of single values."),
+    b"error": (3, 3, run_error, "text", "Returns the text as an error, for tests of clients."),
     b"help": (2, 2, run_help, "", "Prints this list."),
     b"loadaof": (2, 2, run_loadaof, "", "Drops all keys and replays the log."),
     b"object": (3, 3, run_object, "key", "A line about a value, in Redis's format."),
+    b"protocol": (3, 3, run_protocol, "type", "Returns a value of a type of the protocol."),
     b"reload": (
         2,
         1 << 31,

@@ -1,4 +1,4 @@
-"""MEMORY STATS and MEMORY DOCTOR: the process's memory, as numbers and in words.
+"""MEMORY STATS, MALLOC-STATS and DOCTOR: the process's memory, as numbers and in words.
 
 There is no allocator of our own to ask. Known are the accounted memory of keys and values (`used_memory`) and
 the process's resident set. Only the latter contains the buffers of clients.
@@ -95,6 +95,17 @@ def ratio(resident: int, used: int) -> float:
 def run_stats(call: Call) -> None:
     """MEMORY STATS: reply with the fields."""
     call.reply.value(figures(call))
+
+
+def run_malloc_stats(call: Call) -> None:
+    """MEMORY MALLOC-STATS: reply with the figures of MEMORY STATS as text. No allocator counts by itself."""
+    lines = ["Allocator: that of the C library and Python's own, which keep no statistics. Known figures:"]
+    for name, value in figures(call).items():
+        if not isinstance(value, dict):
+            lines.append(
+                f"{name.decode()}: {value:g}" if isinstance(value, float) else f"{name.decode()}: {value}"
+            )
+    call.reply.verbatim("\n".join(lines).encode() + b"\n")
 
 
 def run_doctor(call: Call) -> None:
