@@ -13,83 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.console.metric_names import COUNTERS, GAUGES
+from headrace.console.operation_stats import OperationStats
 from headrace.console.replication_stats import primary_of, replicas_of
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, running_snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-GAUGE, COUNTER, SUMMARY = "gauge", "counter", "summary"
+GAUGE, COUNTER, SUMMARY, HISTOGRAM = "gauge", "counter", "summary", "histogram"
 LATENCY = "latency_percentiles_usec_"
 
-# The field of INFO: the name of the metric without redis_, and its help text.
-GAUGES = {
-    "uptime_in_seconds": ("uptime_in_seconds", "Seconds since the server started."),
-    "process_id": ("process_id", "Process ID of the server."),
-    "connected_clients": ("connected_clients", "Connected clients."),
-    "blocked_clients": ("blocked_clients", "Clients waiting in a blocking command."),
-    "tracking_clients": ("tracking_clients", "Clients that track keys."),
-    "maxclients": ("config_maxclients", "Limit of connected clients."),
-    "used_memory": ("memory_used_bytes", "Memory in use."),
-    "used_memory_rss": ("memory_used_rss_bytes", "Resident memory."),
-    "used_memory_peak": ("memory_used_peak_bytes", "Peak of the memory in use."),
-    "maxmemory": ("memory_max_bytes", "Memory limit; 0 for none."),
-    "total_system_memory": ("total_system_memory_bytes", "Memory of the machine."),
-    "loading": ("loading_dump_file", "1 while data are loaded from disk."),
-    "rdb_changes_since_last_save": ("rdb_changes_since_last_save", "Changes since the last snapshot."),
-    "rdb_bgsave_in_progress": ("rdb_bgsave_in_progress", "1 while a snapshot is written."),
-    "rdb_last_save_time": ("rdb_last_save_timestamp_seconds", "When the last snapshot was written."),
-    "rdb_last_bgsave_status": ("rdb_last_bgsave_status", "1 if the last snapshot succeeded."),
-    "rdb_last_bgsave_time_sec": ("rdb_last_bgsave_duration_sec", "Duration of the last snapshot."),
-    "rdb_current_bgsave_time_sec": (
-        "rdb_current_bgsave_duration_sec",
-        "Duration of the current snapshot.",
-    ),
-    "rdb_last_cow_size": ("rdb_last_cow_size_bytes", "Memory copied during the last snapshot."),
-    "aof_enabled": ("aof_enabled", "1 if the log (AOF) is enabled."),
-    "aof_rewrite_in_progress": ("aof_rewrite_in_progress", "1 while the log is rewritten."),
-    "aof_rewrite_scheduled": ("aof_rewrite_scheduled", "1 if a rewrite is scheduled after a snapshot."),
-    "aof_last_rewrite_time_sec": (
-        "aof_last_rewrite_duration_sec",
-        "Duration of the last rewrite.",
-    ),
-    "aof_current_rewrite_time_sec": (
-        "aof_current_rewrite_duration_sec",
-        "Duration of the current rewrite.",
-    ),
-    "aof_last_bgrewrite_status": ("aof_last_bgrewrite_status", "1 if the last rewrite succeeded."),
-    "aof_last_write_status": ("aof_last_write_status", "1 if the last write to the log succeeded."),
-    "rules_streams": ("rules_streams", "Streams with rules."),
-    "rules_waiting_entries": ("rules_waiting_entries", "Entries that wait for others of their key."),
-    "scheduled_entries": ("scheduled_entries", "Entries that are scheduled for later."),
-    "aof_current_size": ("aof_current_size_bytes", "Size of the log."),
-    "aof_base_size": ("aof_base_size_bytes", "Size of the log after the last rewrite."),
-    "aof_delayed_fsync": ("aof_delayed_fsync", "Writes that had to wait for a sync."),
-    "pubsub_channels": ("pubsub_channels", "Channels with subscribers."),
-    "pubsub_patterns": ("pubsub_patterns", "Channel patterns with subscribers."),
-    "connected_slaves": ("connected_slaves", "Connected replicas."),
-    "master_repl_offset": ("master_repl_offset", "Replication offset in bytes."),
-}
-COUNTERS = {
-    "total_connections_received": ("connections_received_total", "Accepted connections."),
-    "rejected_connections": ("rejected_connections_total", "Rejected connections."),
-    "total_commands_processed": ("commands_processed_total", "Executed commands."),
-    "total_net_input_bytes": ("net_input_bytes_total", "Bytes received."),
-    "total_net_output_bytes": ("net_output_bytes_total", "Bytes sent."),
-    "expired_keys": ("expired_keys_total", "Expired keys."),
-    "evicted_keys": ("evicted_keys_total", "Keys evicted because memory was full."),
-    "evicted_entries": ("evicted_entries_total", "Stream entries evicted because memory was full."),
-    "rules_removed_entries": ("rules_removed_entries_total", "Entries removed by rules of streams."),
-    "rules_dead_letters": ("rules_dead_letters_total", "Dead letters added by rules of groups."),
-    "rules_rejected_entries": ("rules_rejected_entries_total", "XADDs rejected by rules of streams."),
-    "keyspace_hits": ("keyspace_hits_total", "Lookups of keys that existed."),
-    "keyspace_misses": ("keyspace_misses_total", "Lookups of keys that did not exist."),
-    "used_cpu_sys": ("cpu_sys_seconds_total", "CPU time in the kernel."),
-    "used_cpu_user": ("cpu_user_seconds_total", "CPU time in user mode."),
-    "used_cpu_sys_children": ("cpu_sys_children_seconds_total", "CPU time of children in the kernel."),
-    "used_cpu_user_children": (
-        "cpu_user_children_seconds_total",
-        "CPU time of children in user mode.",
-    ),
-}
 STATUS = {"ok": "1", "err": "0"}
 INSTANCE = {
     "role",
@@ -158,11 +90,20 @@ class Exposition:
         self.heads: dict[str, str] = {}
         self.values: dict[str, dict[str, Value]] = {}  # by metric, then by the text of the labels
 
-    def add(self, name: str, kind: str, about: str, value: Value, labels: Labels | None = None) -> None:
-        """Add a sample; None adds nothing."""
+    def add(
+        self,
+        name: str,
+        kind: str,
+        about: str,
+        value: Value,
+        labels: Labels | None = None,
+        family: str | None = None,
+    ) -> None:
+        """Add a sample; None adds nothing. `family`: the name of the histogram; without `about` no head."""
         if value is None:
             return
-        self.heads[name] = f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
+        family = family or name
+        self.heads[name] = f"# HELP {family} {about}\n# TYPE {family} {kind}\n" if about else ""
         inner = ",".join(f'{key}="{escape_label(text)}"' for key, text in (labels or {}).items())
         self.values.setdefault(name, {}).setdefault(f"{{{inner}}}" if inner else "", value)
 
@@ -182,6 +123,8 @@ def exposition(stats: ServerStats) -> str:
     _commands(out, stats.info)
     _databases(out, stats.info)
     _replication(out, stats.info)
+    if stats.operations is not None:
+        _operations(out, stats.operations, stats.info)
     for stream in stats.streams:
         _stream(out, stream)
     about = "Streams beyond the limit, which have no metrics."
@@ -194,7 +137,7 @@ def _server(out: Exposition, stats: ServerStats) -> None:
     labels = {name: info[name] for name in sorted(INSTANCE & info.keys())}
     out.add("redis_instance_info", GAUGE, "Facts about the server.", 1, labels)
     for kind, table in ((GAUGE, GAUGES), (COUNTER, COUNTERS)):
-        for source, (name, about) in table.items():
+        for source, name, about in table:
             value = STATUS.get(info.get(source, ""), info.get(source))
             if is_number(value):
                 out.add(f"redis_{name}", kind, about, value)
@@ -228,6 +171,44 @@ def _commands(out: Exposition, info: dict[str, str]) -> None:
                 out.add(f"redis_{LATENCY[:-1]}", SUMMARY, "Microseconds per call.", value, labels)
 
 
+def _operations(out: Exposition, operations: OperationStats, info: dict[str, str]) -> None:
+    """Add the slow log, latency spikes, the distributions of durations, and limits of buffers."""
+    out.add("redis_slowlog_length", GAUGE, "Entries of the slow log.", operations.slow_entries)
+    out.add("redis_slowlog_last_id", GAUGE, "ID of its newest entry.", operations.slow_last_id)
+    about = "Duration of the newest entry of the slow log."
+    out.add("redis_last_slow_execution_duration_seconds", GAUGE, about, operations.slow_last_us / 1e6)
+    for event, at_s, duration_ms in operations.spikes:
+        labels = {"event_name": event}
+        out.add("redis_latency_spike_last", GAUGE, "When the last spike was.", at_s, labels)
+        about = "Duration of the last spike."
+        out.add("redis_latency_spike_duration_seconds", GAUGE, about, duration_ms / 1000, labels)
+    for client_class, hard, soft, seconds in operations.output_limits:
+        labels = {"class": client_class}
+        about = "Limits of unread replies."
+        out.add(
+            "redis_config_client_output_buffer_limit_bytes", GAUGE, about, hard, labels | {"limit": "hard"}
+        )
+        out.add(
+            "redis_config_client_output_buffer_limit_bytes", GAUGE, about, soft, labels | {"limit": "soft"}
+        )
+        name = "redis_config_client_output_buffer_limit_overcome_seconds"
+        out.add(name, GAUGE, "How long the soft limit may be exceeded.", seconds, labels | {"limit": "soft"})
+    _durations(out, operations, info)
+
+
+def _durations(out: Exposition, operations: OperationStats, info: dict[str, str]) -> None:
+    """Add the distribution of each command's durations in microseconds, which is cumulative."""
+    family = "redis_commands_latencies_usec"
+    for command, calls, buckets in operations.durations:
+        labels = {"cmd": command}
+        about = "Durations of calls in microseconds."
+        for bound, count in [*buckets, ("+Inf", calls)]:
+            out.add(f"{family}_bucket", HISTOGRAM, about, count, labels | {"le": str(bound)}, family)
+        spent = pairs(info.get(f"cmdstat_{command}", "")).get("usec", "0")
+        out.add(f"{family}_sum", HISTOGRAM, "", spent, labels, family)
+        out.add(f"{family}_count", HISTOGRAM, "", calls, labels, family)
+
+
 def _replication(out: Exposition, info: dict[str, str]) -> None:
     primary = primary_of(info)
     if primary is not None:
@@ -243,6 +224,8 @@ def _replication(out: Exposition, info: dict[str, str]) -> None:
         )
         for (name, about), value in zip(PRIMARY_HELP.items(), values, strict=True):
             out.add(f"redis_{name}", GAUGE, about, value, labels)
+        read_only = {"read_only": info.get("slave_read_only", "0")}
+        out.add("redis_slave_info", GAUGE, "Facts about this replica.", 1, labels | read_only)
     for row in replicas_of(info):
         host, _, port = row.address.rpartition(":")
         labels = {"slave_ip": host, "slave_port": port, "slave_state": row.state}

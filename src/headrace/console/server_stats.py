@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.console.operation_stats import OperationStats
 from headrace.errors import HeadraceError
 
 Request = Sequence[bytes | str | int]
@@ -81,13 +82,14 @@ class RunningSnapshot:
 class ServerStats:
     """Statistics of a server: the fields of INFO, and its streams.
 
-    left_out is the minimum number of streams beyond STREAMS_MAX.
+    left_out is the minimum number of streams beyond STREAMS_MAX. operations is None unless it was read.
     """
 
     at: float  # time.monotonic()
     info: dict[str, str]
     streams: list[StreamStats] = field(default_factory=list)
     left_out: int = 0
+    operations: OperationStats | None = None
 
     def number(self, name: str) -> float | None:
         """Return a field of INFO as a number; None if it is missing or not a number."""

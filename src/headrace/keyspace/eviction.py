@@ -37,6 +37,7 @@ class Eviction:
         self.policy = NO_EVICTION
         self.evicted_entries = 0  # evicted in total
         self.peak = 0  # the highest memory use of keys and values that was seen
+        self.peak_ms = 0  # when that was
 
     def make_room(self, wanted: int) -> bool:
         """Evict until `wanted` more bytes fit below the limit; return False if nothing more can be evicted.
@@ -62,7 +63,7 @@ class Eviction:
     def reset_counters(self) -> None:
         """Reset the counters."""
         self.evicted_entries = 0
-        self.peak = self.keyspace.memory.total
+        self.peak, self.peak_ms = self.keyspace.memory.total, self.keyspace.now
 
     def _biggest(self) -> Stream | None:
         """Return one of the biggest streams with a node to drop, or None."""

@@ -30,6 +30,7 @@ from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.disk.startup import Startup
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe import heap, memory_limit
+from headrace.server.observe.client_buffers import ClientBuffers
 from headrace.server.observe.logs import NOTICE
 
 SAMPLES_KEPT = 16  # of the counters: rates are between the first and the last sample
@@ -103,6 +104,8 @@ class ServerHost(ServerInterface):
         self.rejected = 0
         self.loop.received = 0
         self.loop.sent = 0
+        self.loop.query_limit_disconnections = 0
+        self.loop.output_monitor.disconnections = 0
         self.samples.clear()
 
     def config_rewrite(self) -> None:
@@ -253,7 +256,7 @@ class ServerHost(ServerInterface):
         """Return the fields of one section of INFO that only the process knows."""
         sections: dict[str, Callable[[], Section]] = {
             "server": self._server,
-            "clients": lambda: [("maxclients", self.config.number("maxclients"))],
+            "clients": self._clients,
             "memory": self._memory,
             "persistence": self._persistence,
             "stats": self._stats,
@@ -267,8 +270,10 @@ class ServerHost(ServerInterface):
             ("os", f"{platform.system()} {platform.release()} {platform.machine()}"),
             ("arch_bits", 64 if sys.maxsize > 1 << 32 else 32),
             ("python_version", platform.python_version()),
+            ("monotonic_clock", "POSIX clock_gettime"),
             ("multiplexing_api", "epoll"),
             ("process_id", os.getpid()),
+            ("process_supervised", "systemd" if os.environ.get("NOTIFY_SOCKET") else "no"),
             ("run_id", self.run_id),
             ("tcp_port", self.port),
             ("uptime_in_seconds", uptime),
@@ -280,9 +285,28 @@ class ServerHost(ServerInterface):
             *((f"listener{n}", way) for n, way in enumerate(self.listening)),
         ]
 
+    def _clients(self) -> Section:
+        """Return the limit of clients, and the biggest buffers at the moment."""
+        buffers = ClientBuffers.of(self.loop.engine, self)
+        return [
+            ("maxclients", self.config.number("maxclients")),
+            ("client_recent_max_input_buffer", buffers.most_input),
+            ("client_recent_max_output_buffer", buffers.most_output),
+        ]
+
     def _memory(self) -> Section:
         """Return the memory used by the data and by the process."""
-        return memory_limit.fields(self.config, self.loop.engine, self.rss_at_start)
+        backlog = dict(self.replication.info())["repl_backlog_histlen"]
+        replicas = ClientBuffers.of(self.loop.engine, self, replicas=True).total
+        log = self.durability.log
+        return [
+            *memory_limit.fields(self.config, self.loop.engine, self.rss_at_start),
+            ("mem_replication_backlog", backlog),
+            ("mem_total_replication_buffers", backlog),
+            ("mem_clients_slaves", replicas),
+            ("mem_clients_normal", ClientBuffers.of(self.loop.engine, self).total),
+            ("mem_aof_buffer", 0 if log is None else log.unwritten_bytes),
+        ]
 
     def _persistence(self) -> Section:
         return persistence_info.fields(
@@ -302,8 +326,8 @@ class ServerHost(ServerInterface):
             ("instantaneous_input_kbps", f"{rates[1] / 1024:.2f}"),
             ("instantaneous_output_kbps", f"{rates[2] / 1024:.2f}"),
             ("rejected_connections", self.rejected),
-            *self.replication.counters(),
-            ("latest_fork_usec", 0),
+            ("client_query_buffer_limit_disconnections", self.loop.query_limit_disconnections),
+            ("client_output_buffer_limit_disconnections", self.loop.output_monitor.disconnections),
         ]
 
     def _rates(self) -> tuple[float, float, float]:
@@ -317,9 +341,12 @@ class ServerHost(ServerInterface):
     def _cpu(self) -> Section:
         own = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        thread = resource.getrusage(resource.RUSAGE_THREAD)  # INFO runs in the event loop's thread
         return [
             ("used_cpu_sys", f"{own.ru_stime:.6f}"),
             ("used_cpu_user", f"{own.ru_utime:.6f}"),
             ("used_cpu_sys_children", f"{children.ru_stime:.6f}"),
             ("used_cpu_user_children", f"{children.ru_utime:.6f}"),
+            ("used_cpu_sys_main_thread", f"{thread.ru_stime:.6f}"),
+            ("used_cpu_user_main_thread", f"{thread.ru_utime:.6f}"),
         ]

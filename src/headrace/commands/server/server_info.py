@@ -5,25 +5,49 @@ The engine's own fields are here. The server interface adds its own; of duplicat
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import cython
 
 import headrace
 from headrace.commands.call import Call
+from headrace.commands.server.info_order import in_order
 from headrace.commands.spec import Command
+from headrace.keyspace.blocking import Blocking
 from headrace.streams.stream import Stream
 
 Fields = list[tuple[str, object]]
+
+BUILD_ID = hashlib.sha256(f"headrace {headrace.__version__}".encode()).hexdigest()[:16]
+LRU_CLOCK_MAX = (1 << 24) - 1  # Redis's clock of seconds wraps there
+# What does not exist here: an interpreter of scripts, background freeing, defragmentation, sampled expiry,
+# threads for clients.
+ABSENT_SCRIPT_FIELDS = """
+    used_memory_lua used_memory_vm_eval used_memory_scripts_eval number_of_functions number_of_libraries
+    used_memory_vm_functions used_memory_vm_total used_memory_functions used_memory_scripts
+"""
+ABSENT_STATS = """
+    expired_subkeys expired_time_cap_reached_count evicted_scripts pubsubshard_channels latest_fork_usec
+    total_forks migrate_cached_sockets slave_expires_tracked_keys active_defrag_hits active_defrag_misses
+    active_defrag_key_hits active_defrag_key_misses total_active_defrag_time current_active_defrag_time
+    tracking_total_keys tracking_total_items tracking_total_prefixes io_threaded_reads_processed
+    io_threaded_writes_processed io_threaded_total_prefetch_batches io_threaded_total_prefetch_entries
+"""
 
 
 def server(call: Call) -> Fields:
     """Return the fields of the server section."""
     return [
         ("redis_version", call.server.redis_version),
+        ("redis_git_sha1", "00000000"),
+        ("redis_git_dirty", 0),
+        ("redis_build_id", BUILD_ID),
         ("headrace_version", headrace.__version__),
         ("redis_mode", "standalone"),
         ("server_time_usec", call.now * 1000 + call.server.microseconds()),
+        ("lru_clock", call.now // 1000 & LRU_CLOCK_MAX),
+        ("io_threads_active", 0),
     ]
 
 
@@ -31,21 +55,43 @@ def clients(call: Call) -> Fields:
     """Return the fields of the clients section."""
     engine = call.engine
     sessions = engine.clients.values()
+    blocking = call.keyspace.blocking
     return [
         ("connected_clients", sum(not session.is_replica for session in sessions)),
         ("cluster_connections", 0),
-        ("blocked_clients", call.keyspace.blocking.count - len(engine.write_gate.paused_requests)),
+        ("blocked_clients", blocking.count - len(engine.write_gate.paused_requests)),
         ("tracking_clients", 0),
         ("pubsub_clients", sum(session.subscription_count > 0 for session in sessions)),
         ("watching_clients", sum(session.watch is not None for session in sessions)),
+        ("clients_in_timeout_table", sum(waiter.alive for _, _, waiter in blocking.heap)),
         ("total_watched_keys", sum(len(d.watched_keys.watches) for d in call.keyspace.databases)),
-        ("total_blocking_keys", len(call.keyspace.blocking.queues)),
+        ("total_blocking_keys", len(blocking.queues)),
+        ("total_blocking_keys_on_nokey", keys_of_group_readers(blocking)),
     ]
+
+
+def keys_of_group_readers(blocking: Blocking) -> int:
+    """Return for how many keys a blocked XREADGROUP waits, which ends when the key is deleted."""
+    return sum(
+        any(waiter.command_name == b"xreadgroup" for one in wait_classes.values() for waiter in one)
+        for wait_classes in blocking.queues.values()
+    )
 
 
 def no_fields(call: Call) -> Fields:
     """Return no fields: only the server interface has fields for the section."""
     return []
+
+
+def script_memory(call: Call) -> Fields:
+    """Return the fields of scripts in the memory section: no interpreter takes memory here."""
+    return [
+        *((name, 0) for name in ABSENT_SCRIPT_FIELDS.split()),
+        ("used_memory_lua_human", "0B"),
+        ("used_memory_vm_total_human", "0B"),
+        ("used_memory_scripts_human", "0B"),
+        ("number_of_cached_scripts", len(call.engine.scripts)),
+    ]
 
 
 def persistence(call: Call) -> Fields:
@@ -60,6 +106,11 @@ def persistence(call: Call) -> Fields:
     ]
 
 
+def calls_of(call: Call, name: bytes) -> int:
+    """Return how often the command of this name was called."""
+    return sum(row.calls for row in call.engine.stats.rows if row.command.name == name)
+
+
 def stats(call: Call) -> Fields:
     """Return the counters since the start or CONFIG RESETSTAT."""
     keyspace = call.keyspace
@@ -68,6 +119,7 @@ def stats(call: Call) -> Fields:
         ("total_connections_received", counted.connections),
         ("total_commands_processed", counted.commands),
         ("expired_keys", keyspace.expired),
+        ("expired_stale_perc", "0.00"),
         ("evicted_keys", 0),
         ("evicted_entries", call.engine.write_gate.eviction.evicted_entries),
         ("evicted_clients", 0),
@@ -77,6 +129,11 @@ def stats(call: Call) -> Fields:
         ("pubsub_patterns", len(call.engine.pubsub.patterns)),
         ("unexpected_error_replies", 0),
         ("total_error_replies", counted.error_replies),
+        (
+            "dump_payload_sanitizations",
+            sum(row.calls for row in counted.rows if row.command.name == b"restore"),
+        ),
+        *((name, 0) for name in ABSENT_STATS.split()),
         *call.server.replication.counters(),
         *(("acl_access_denied_" + name, n) for name, n in call.engine.auth.log.denied.items()),
     ]
@@ -171,11 +228,12 @@ def rule_figures(call: Call) -> Fields:
 SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
     ("server", "Server", server, True),
     ("clients", "Clients", clients, True),
-    ("memory", "Memory", no_fields, True),
+    ("memory", "Memory", script_memory, True),
     ("persistence", "Persistence", persistence, True),
     ("stats", "Stats", stats, True),
     ("replication", "Replication", replication, True),
     ("cpu", "CPU", no_fields, True),
+    ("modules", "Modules", no_fields, True),
     ("commandstats", "Commandstats", commandstats, False),
     ("errorstats", "Errorstats", errorstats, True),
     ("latencystats", "Latencystats", latencystats, False),
@@ -192,7 +250,7 @@ def run_info(call: Call) -> None:
     blocks = []
     for name, title, figures, by_default in SECTIONS:
         if everything or name in asked or (by_default and "default" in asked):
-            fields = dict(figures(call)) | dict(call.server.info(name))
+            fields = in_order(name, dict(figures(call)) | dict(call.server.info(name)))
             if name == "rules" and not fields:
                 continue
             blocks.append(f"# {title}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items()))

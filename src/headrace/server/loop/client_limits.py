@@ -18,6 +18,7 @@ import cython
 
 from headrace import limits
 from headrace.commands.session import Session
+from headrace.visibility import Public
 
 UNAUTHENTICATED_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNSENT_BYTES_MAX)
 
@@ -49,11 +50,13 @@ class OutputBufferMonitor:
     smallest_limit: cython.longlong  # bytes; below it nothing needs to be checked
     any_over_soft_limit: cython.bint  # over_since_ms is not empty
     over_since_ms: dict[Any, int]  # by connection: when it exceeded its soft limit, ms since 1970
+    disconnections: Public[cython.longlong]  # clients closed because of a limit
     reply_limit: cython.Py_ssize_t  # bytes of replies kept for one client, even within one request
 
     def __init__(self) -> None:
         self.over_since_ms = {}
         self.any_over_soft_limit = False
+        self.disconnections = 0
         self.apply(OutputBufferLimits(BufferLimit(0, 0, 0), BufferLimit(0, 0, 0), BufferLimit(0, 0, 0)))
 
     def apply(self, buffers: OutputBufferLimits) -> None:

@@ -78,6 +78,7 @@ class EventLoop:
     bulk_max: Public[cython.longlong]  # bytes of the longest argument that a new client may send
     query_max: Public[cython.longlong]  # bytes of requests not yet executed; a client with more is closed
     output_monitor: OutputBufferMonitor  # closes clients that leave too many reply bytes unread
+    query_limit_disconnections: Public[cython.longlong]
     received: Public[cython.longlong]
     sent: Public[cython.longlong]
     poller: select.epoll
@@ -102,7 +103,7 @@ class EventLoop:
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
         self.output_monitor, self.handshakes = OutputBufferMonitor(), Handshakes()
         self.clock_watch = ClockWatch(clock, engine.adjust_clock, self.output_monitor.shift_clock)
-        self.received = self.sent = 0
+        self.received = self.sent = self.query_limit_disconnections = 0
         self.poller = select.epoll()
         self.poll_fd = self.poller.fileno()
         self.events = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
@@ -286,6 +287,7 @@ class EventLoop:
                 self.drop_with_reason(connection, NO_MEMORY)
                 return
             if parser.pending() + connection.session.multi_queue_bytes() > self.query_max:
+                self.query_limit_disconnections += 1
                 self.drop_with_reason(
                     connection, "it has sent more unexecuted requests than client-query-buffer-limit allows"
                 )
@@ -438,6 +440,7 @@ class EventLoop:
             connection.source.fill()
         n: cython.Py_ssize_t = reply.pending()
         if reply.overflowed:
+            self.output_monitor.disconnections += 1
             self.drop_with_reason(
                 connection, f"more than {reply.limit} bytes of replies (client-output-buffer-limit)"
             )
@@ -459,6 +462,7 @@ class EventLoop:
             if (n > 0 or self.output_monitor.any_over_soft_limit) and self.output_monitor.exceeds_limit(
                 connection, session, n, self.clock.now_ms()
             ):
+                self.output_monitor.disconnections += 1
                 self.drop_with_reason(
                     connection, "it has left more reply bytes unread than client-output-buffer-limit allows"
                 )

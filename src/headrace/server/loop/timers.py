@@ -52,6 +52,7 @@ class Timers:
             self.loop.drop(connection)
         for connection in self.loop.output_monitor.overdue(now):
             why = "it has left more reply bytes unread than its soft client-output-buffer-limit for too long"
+            self.loop.output_monitor.disconnections += 1
             self.loop.drop_with_reason(connection, why)
         if self.client_peak.has_collapsed(len(self.loop.connections)):
             release_free_memory()

@@ -17,6 +17,15 @@ from headrace.engine.engine import Engine
 from headrace.server.config.config import Config
 
 NO_LIMIT = (1 << 63) - 1
+# What does not exist here.
+ABSENT = (
+    "mem_replica_full_sync_buffer",
+    "mem_cluster_links",
+    "mem_overhead_db_hashtable_rehashing",
+    "active_defrag_running",
+    "lazyfree_pending_objects",
+    "lazyfreed_objects",
+)
 
 
 def apply(config: Config, engine: Engine) -> None:
@@ -28,13 +37,15 @@ def apply(config: Config, engine: Engine) -> None:
 def note_peak(engine: Engine) -> None:
     """Update the peak of the data's memory."""
     eviction = engine.write_gate.eviction
-    eviction.peak = max(eviction.peak, engine.keyspace.memory.total)
+    if engine.keyspace.memory.total > eviction.peak:
+        eviction.peak, eviction.peak_ms = engine.keyspace.memory.total, engine.keyspace.now
 
 
 def fields(config: Config, engine: Engine, startup: int) -> Section:
     """Return INFO memory; startup is the resident memory before any data was loaded."""
     note_peak(engine)
-    used, peak = engine.keyspace.memory.total, engine.write_gate.eviction.peak
+    eviction = engine.write_gate.eviction
+    used, peak = engine.keyspace.memory.total, eviction.peak
     resident = resident_bytes()
     overhead = overhead_bytes(engine.keyspace)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -47,15 +58,39 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
         ("used_memory_rss_startup", startup),
         ("used_memory_peak", peak),
         ("used_memory_peak_human", human(peak)),
+        ("used_memory_peak_time", eviction.peak_ms // 1000),
         ("used_memory_peak_perc", f"{100 * used / max(peak, 1):.2f}%"),
         ("used_memory_overhead", overhead),
+        ("used_memory_startup", 0),
         ("used_memory_dataset", used - overhead),
+        ("used_memory_dataset_perc", f"{100 * (used - overhead) / max(used, 1):.2f}%"),
+        *allocator_fields(used, resident),
         ("total_system_memory", total),
         ("total_system_memory_human", human(total)),
         ("maxmemory", most),
         ("maxmemory_human", human(most)),
         ("maxmemory_policy", config.text("maxmemory-policy")),
         ("mem_fragmentation_ratio", f"{max(resident - startup, 0) / max(used, 1):.2f}"),
+        ("mem_fragmentation_bytes", max(resident - startup, 0) - used),
+        ("mem_not_counted_for_evict", 0),
+        ("mem_allocator", "libc"),
+        *((name, 0) for name in ABSENT),
+    ]
+
+
+def allocator_fields(used: int, resident: int) -> Section:
+    """Return the fields of the allocator, which keeps no statistics: it gave out the data's memory."""
+    return [
+        ("allocator_allocated", used),
+        ("allocator_active", used),
+        ("allocator_resident", resident),
+        ("allocator_muzzy", 0),
+        ("allocator_frag_ratio", "1.00"),
+        ("allocator_frag_bytes", 0),
+        ("allocator_rss_ratio", f"{resident / max(used, 1):.2f}"),
+        ("allocator_rss_bytes", resident - used),
+        ("rss_overhead_ratio", "1.00"),
+        ("rss_overhead_bytes", 0),
     ]
 
 

@@ -2,8 +2,9 @@
 
     scraper ── HTTP ── a thread ── socket pair ── the event loop, as any client
 
-The thread requests data as a client, by INFO, SCAN and XINFO in short pipelines. Nothing is locked, and the
-event loop's fairness keeps a scrape from delaying other clients. One scrape is served at a time.
+The thread requests data as a client, by INFO, SCAN, XINFO, SLOWLOG and LATENCY in short pipelines. Nothing is
+locked, and the event loop's fairness keeps a scrape from delaying other clients. One scrape is served at a
+time.
 
 There are no passwords here, and names of keys are shown. The addresses are those of `bind`, and with
 protected-mode only local scrapers are served.
@@ -19,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.console.exposition import exposition
+from headrace.console.operation_stats import read_operations
 from headrace.console.server_stats import Request, collect_stats
 from headrace.errors import HeadraceError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
@@ -105,7 +107,9 @@ class Metrics:
     def scrape(self) -> str:
         """Return the text of /metrics. Raises OSError or HeadraceError if the server fails."""
         with self.scraping, self._connect() as loop:
-            return exposition(collect_stats(loop.ask))
+            stats = collect_stats(loop.ask)
+            stats.operations = read_operations(loop.ask)
+            return exposition(stats)
 
     def health(self) -> None:
         """Check that the server would serve a client. Raises OSError or HeadraceError if not."""

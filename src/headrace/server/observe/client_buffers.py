@@ -1,0 +1,28 @@
+"""The buffers of connected clients, for INFO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.commands.server_interface import ServerInterface
+from headrace.engine.engine import Engine
+
+
+@dataclass(frozen=True)
+class ClientBuffers:
+    """Bytes of the buffers of several clients: the biggest for requests, the biggest for replies, and all."""
+
+    most_input: int
+    most_output: int
+    total: int
+
+    @classmethod
+    def of(cls, engine: Engine, server: ServerInterface, *, replicas: bool = False) -> ClientBuffers:
+        """Return those of the ordinary clients, or of the replicas."""
+        most_input = most_output = total = 0
+        for session in engine.clients.values():
+            if session.is_replica == replicas:
+                received, output = sum(server.client_buffers(session)), session.reply.cap
+                most_input, most_output = max(most_input, received), max(most_output, output)
+                total += received + output
+        return cls(most_input, most_output, total)
