@@ -56,6 +56,19 @@ def test_redis_benchmark_gets_every_answer(server) -> None:
     assert redis.Redis(port=server.port).xlen("bench") == 20_000
 
 
+@pytest.mark.skipif(BENCHMARK is None, reason="redis-benchmark is not installed")
+def test_redis_benchmark_runs_all_tests_that_exist_here(server) -> None:
+    assert BENCHMARK is not None
+    words = [BENCHMARK, "-p", str(server.port), "-c", "5", "-n", "100", "--csv"]
+    named = [*words, "-t", "ping,set,get,incr,mset,xadd"]
+    done = subprocess.run(named, capture_output=True, text=True, timeout=60, check=True)
+    tests = {line.split(",")[0].strip('"') for line in done.stdout.splitlines()[1:]}
+    assert tests >= {"PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "MSET (10 keys)"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "ERR unknown command 'LPUSH'" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_redis_py_works_through_a_pool_a_pipeline_and_a_blocking_read(server, protocol: int) -> None:
     client = redis.Redis(port=server.port, protocol=protocol, decode_responses=True)
