@@ -2,6 +2,7 @@
 
 import contextlib
 import dis
+import gc
 import itertools
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import headrace
 from headrace.errors import CommandError, NotOnDisk
 from waiting import wait_until
 
+SOURCE = os.path.dirname(headrace.__file__)
 WATCHED = (
     "storage.py",
     "background.py",
@@ -29,6 +31,8 @@ WATCHED = (
     "data_directory.py",
     "manifest.py",
 )
+# After these instructions the interpreter runs a signal handler: after calls, and where it loops.
+CHECKING = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD", "POP_JUMP_BACKWARD")
 
 
 class Interrupt(BaseException):
@@ -37,13 +41,82 @@ class Interrupt(BaseException):
 
 @cache
 def openings(code: CodeType) -> frozenset[int]:
-    """Before which instructions the interpreter lets a handler run: after calls, and where it loops."""
-    found, before = set(), ""
+    """Return the offsets of the instructions before which the interpreter lets a signal handler run."""
+    found, opened = set(), False
     for instruction in dis.get_instructions(code):
-        if before.startswith(("CALL", "RESUME", "JUMP_BACKWARD")):
+        if opened:
             found.add(instruction.offset)
-        before = instruction.opname
+        if instruction.opname != "EXTENDED_ARG":  # part of the next instruction: either may be reported
+            opened = instruction.opname.partition("_IF_")[0] in CHECKING
     return frozenset(found)
+
+
+def is_watched(code: CodeType) -> bool:
+    path = code.co_filename
+    return path.startswith(SOURCE) and os.path.basename(path) in WATCHED
+
+
+@cache
+def watched_code() -> set[CodeType]:
+    """Return the code of every watched function, with the functions inside it.
+
+    The first database that is opened imports all of them.
+    """
+    every = (thing.__code__ for thing in gc.get_objects() if isinstance(thing, FunctionType))
+    found: set[CodeType] = set()
+    found_last = {code for code in every if is_watched(code)}
+    while found_last:
+        found |= found_last
+        inside = itertools.chain.from_iterable(code.co_consts for code in found_last)
+        found_last = {code for code in inside if isinstance(code, CodeType)} - found
+    return found
+
+
+@contextlib.contextmanager
+def traced(arrive: Callable[[CodeType, int], object]) -> Iterator[None]:
+    """Call `arrive` before each watched instruction of this thread: by tracing, for Python 3.11."""
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if not is_watched(frame.f_code):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            arrive(frame.f_code, frame.f_lasti)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextlib.contextmanager
+def monitored(arrive: Callable[[CodeType, int], object]) -> Iterator[None]:
+    """Call `arrive` before each watched instruction of this thread: by monitoring, from Python 3.12 on.
+
+    There, tracing misses instructions: of the first call, or until another thread runs.
+    """
+    monitoring, tool = sys.monitoring, sys.monitoring.OPTIMIZER_ID
+    instruction, thread = monitoring.events.INSTRUCTION, threading.get_ident()
+
+    def report(code: CodeType, offset: int) -> None:
+        if threading.get_ident() == thread:
+            arrive(code, offset)
+
+    codes = watched_code()
+    monitoring.use_tool_id(tool, "interrupts")
+    try:
+        for code in codes:
+            monitoring.set_local_events(tool, code, instruction)
+        monitoring.register_callback(tool, instruction, report)
+        yield
+    finally:
+        monitoring.register_callback(tool, instruction, None)
+        for code in codes:
+            monitoring.set_local_events(tool, code, 0)
+        monitoring.free_tool_id(tool)
 
 
 class Interrupter:
@@ -52,26 +125,19 @@ class Interrupter:
     def __init__(self, place: int) -> None:
         self.left = place
 
-    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if os.path.basename(frame.f_code.co_filename) not in WATCHED:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        if event == "opcode" and frame.f_lasti in openings(frame.f_code):
+    def _arrive(self, code: CodeType, offset: int) -> None:
+        if offset in openings(code):
             self.left -= 1
             if self.left == 0:
                 raise Interrupt
-        return self._trace
 
     def run(self, work: Callable[[], Any]) -> bool:
-        """Whether it came to that place."""
-        before = sys.gettrace()
-        sys.settrace(self._trace)
+        """Return whether it came to that place."""
         try:
-            work()
+            with monitored(self._arrive) if sys.version_info >= (3, 12) else traced(self._arrive):
+                work()
         except Interrupt:
             return True
-        finally:
-            sys.settrace(before)
         return False
 
 
