@@ -106,8 +106,12 @@ bench-instructions: install     ## count instructions by valgrind, compared with
 bench-spark: install            ## measure the Spark source and sink only
 	$(PY) -m benchmarks.spark
 
-dist: install                   ## build a wheel in dist/
-	$(PY) -m build --no-isolation --outdir dist .
+dist: install                   ## build dist/: the source distribution, and a wheel for this Python on any Linux
+	rm -rf build/dist dist
+	$(PY) -m build --no-isolation --sdist --wheel --outdir build/dist .
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m auditwheel repair --strip --wheel-dir dist build/dist/*.whl
+	mv build/dist/*.tar.gz dist
+	$(PY) scripts/check_wheel.py dist/*.whl
 
 clean:                          ## remove build output and caches
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -11,7 +11,9 @@ pure       nothing compiled: the interpreter runs the same files
 
 import os
 import pathlib
+import re
 import sys
+import sysconfig
 
 from setuptools import Extension, setup
 
@@ -34,6 +36,7 @@ DIRECTIVES = {
 WARN = ["-Wall", "-Werror=sign-compare", "-Wno-unreachable-code", "-Wno-unused-function"]
 FAST = ["-O3", "-fno-plt"]  # 4 % less CPU than -O2; the program may run on another machine, so no -march
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+COMMANDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}  # those that compile
 FLAVOURS: dict[str, tuple[list[str], list[str], dict[str, bool]]] = {
     # flavour: (compile flags, link flags, extra directives)
     "compiled": ([*FAST, "-g0", *WARN], [], {}),
@@ -94,10 +97,20 @@ def extensions(flavour: str, names: list[str] | None = None) -> list[Extension]:
     )
 
 
+def linker() -> str:
+    """Return the command that links extensions, without the directory of this Python's library.
+
+    An extension does not need that library, and a wheel may be installed on another machine.
+    """
+    return re.sub(r"-Wl,-rpath[,=]\S+", "", sysconfig.get_config_var("LDSHARED"))
+
+
 if __name__ == "__main__":
     flavour = os.environ.get("HEADRACE_BUILD", "compiled")
+    compiles = flavour != "pure" and not COMMANDS.isdisjoint(sys.argv)
+    os.environ.setdefault("LDSHARED", linker())
     setup(
-        ext_modules=[] if flavour == "pure" else extensions(flavour),
+        ext_modules=extensions(flavour) if compiles else [],
         options={
             "build_ext": {"parallel": os.cpu_count()},
             "build": {"build_temp": f"build/objects/{flavour}"},
