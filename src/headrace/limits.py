@@ -52,6 +52,11 @@ KEY_OVERHEAD_BYTES = 24 * 3 // 2 + 8
 # An expiry takes a slot in another dictionary, the time, and a pair and its slot in a heap.
 KEY_TTL_OVERHEAD_BYTES = KEY_OVERHEAD_BYTES + 32 + 80 + 8
 
+# The bytes of all keys that are remembered for clients with tracking enabled, and the prefixes that one of
+# them may have: a change looks up the prefixes of its key, and those of one client are compared pairwise.
+TRACKED_KEY_BYTES_MAX = 256 * 1024 * 1024
+TRACKED_PREFIXES_MAX = 1000
+
 # The most characters of a glob segment between two stars that has `?` or classes. Matching it takes a 64th of
 # this many steps per byte.
 GLOB_SEGMENT_MAX = 1024

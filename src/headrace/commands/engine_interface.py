@@ -8,6 +8,7 @@ from typing import Protocol
 from headrace.access.log import AccessLog
 from headrace.access.users import Users
 from headrace.commands.connection.subscriptions import PubSub
+from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.server.latency_events import LatencyMonitor
 from headrace.commands.server.slow_requests import SlowLog
 from headrace.commands.session import Session
@@ -93,6 +94,10 @@ class EngineInterface(Protocol):
     @property
     def pubsub(self) -> PubSub:
         """The subscriptions of all sessions."""
+
+    @property
+    def tracking(self) -> Tracking:
+        """The keys that clients cache."""
 
     @property
     def scripts(self) -> dict[bytes, tuple[str, list[int]]]:

@@ -54,8 +54,8 @@ class ReplicationInterface:
         """Return the fields of INFO stats."""
         return [("sync_full", 0), ("sync_partial_ok", 0), ("sync_partial_err", 0)]
 
-    def publish(self, channel: bytes, message: bytes) -> None:
-        """Send a published message to the replicas, whose subscribers get it, too."""
+    def publish(self, words: list[bytes]) -> None:
+        """Send a PUBLISH or SPUBLISH to the replicas, whose subscribers get the message, too."""
 
     # The role.
 

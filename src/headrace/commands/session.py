@@ -9,6 +9,7 @@ import cython
 from headrace.access.user import User
 from headrace.commands.spec import Command
 from headrace.commands.stats import CommandRow
+from headrace.commands.tracking_state import TrackingState
 from headrace.keyspace.blocking import Waiter
 from headrace.keyspace.watching import Watch
 from headrace.resp.writer import ReplyWriter
@@ -64,12 +65,16 @@ class Session:
     # its requests come from a log: each was executed once before
     replayed: Public[cython.bint]
     reply_mode: Public[cython.int]
+    # replies are muted or reads are tracked: the engine has work after each request
+    needs_follow_up: cython.bint
+    tracking: Public[TrackingState | None]  # from the first CLIENT TRACKING ON to the end of the session
     force_reply: Public[cython.bint]  # send the latest reply even if CLIENT REPLY is off
-    # channels and patterns; in RESP2 few commands are allowed while it is not 0
+    # channels, patterns and shard channels; in RESP2 few commands are allowed while it is not 0
     subscription_count: Public[cython.int]
     monitoring: Public[cython.bint]  # it receives MONITOR lines
     channels: dict[bytes, None]  # in the order of subscription
     patterns: dict[bytes, None]
+    shard_channels: dict[bytes, None]
     no_evict: Public[cython.bint]
     no_touch: Public[cython.bint]
     # a Connection, EngineSession or Wakeup: only the session's owner uses it, and knows its type
@@ -106,13 +111,15 @@ class Session:
         self.monitoring = False
         self.channels = {}
         self.patterns = {}
+        self.shard_channels = {}
+        self.tracking = None
         self.reset()
 
     @cython.ccall
     def reset(self) -> cython.void:
         """Set all fields as for a new connection, except id, addresses and library.
 
-        The caller must have removed the watch and the subscriptions.
+        The caller must have removed the watch and the subscriptions, and disabled tracking.
         """
         self.database = 0
         self.name = b""
@@ -120,6 +127,7 @@ class Session:
         self.queue_bytes = 0
         self.transaction_failed = False
         self.reply_mode = REPLY_ON
+        self.update_follow_up()
         self.no_evict = False
         self.no_touch = False
         self.reply.protocol = 2
@@ -145,17 +153,20 @@ class Session:
     def reply_on(self) -> cython.void:
         """CLIENT REPLY ON: send replies."""
         self.reply_mode = REPLY_ON
+        self.update_follow_up()
 
     @cython.ccall
     def reply_off(self) -> cython.void:
         """CLIENT REPLY OFF: send no replies, starting with this request's."""
         self.reply_mode = REPLY_OFF
+        self.update_follow_up()
 
     @cython.ccall
     def reply_skip(self) -> cython.void:
         """CLIENT REPLY SKIP: send no reply to this request and the next one."""
         if self.reply_mode != REPLY_OFF:
             self.reply_mode = REPLY_SKIP_NEXT
+            self.update_follow_up()
 
     @cython.ccall
     def is_muted(self) -> cython.bint:
@@ -169,3 +180,10 @@ class Session:
             self.reply_mode = REPLY_SKIP
         elif self.reply_mode == REPLY_SKIP:
             self.reply_mode = REPLY_ON
+            self.update_follow_up()
+
+    @cython.ccall
+    def update_follow_up(self) -> cython.void:
+        """Set needs_follow_up. Called after each change of the reply mode or of tracking."""
+        tracking: TrackingState | None = self.tracking
+        self.needs_follow_up = self.reply_mode != REPLY_ON or (tracking is not None and tracking.on)

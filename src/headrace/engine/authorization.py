@@ -145,6 +145,7 @@ class Authorization:
             user is not None
             and all(user.may_subscribe(name, False) for name in session.channels)
             and all(user.may_subscribe(glob, True) for glob in session.patterns)
+            and all(user.may_subscribe(name, False) for name in session.shard_channels)
         )
 
     # Authorization.

@@ -14,6 +14,7 @@ import cython
 
 from headrace.commands.call import Call
 from headrace.commands.connection.subscriptions import PubSub
+from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.server.replication import ACKNOWLEDGED
 from headrace.commands.server.saving import SYNCED
 from headrace.commands.server_interface import ServerInterface
@@ -21,6 +22,7 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.stats import CommandRow, Stats
 from headrace.commands.table import COMMANDS
+from headrace.commands.tracking_state import TrackingState
 from headrace.engine import error_replies
 from headrace.engine.authorization import Authorization
 from headrace.engine.clock import earlier_time
@@ -55,6 +57,7 @@ class Engine:
     woken: Public[list[Session]]
     killed_sessions: Public[list[Session]]  # killed by another client: close them
     pubsub: PubSub
+    tracking: Tracking
     scripts: dict[bytes, tuple[str, list[int]]]  # by the digest that EVALSHA uses: see load_script()
     auth: Authorization  # authentication and permissions
     write_gate: WriteGate  # shut while loading, pausing or rejecting writes
@@ -79,7 +82,8 @@ class Engine:
         self.clients = {}
         self.woken = []
         self.killed_sessions = []
-        self.pubsub = PubSub(self.keyspace.events)
+        self.pubsub = PubSub(self.keyspace, self.clients)
+        self.tracking = self.pubsub.tracking
         self.scripts = {}
         self.auth = Authorization(self.clients, self.kill)
         self.effects = Effects()
@@ -129,6 +133,7 @@ class Engine:
         self.clients.pop(session.id, None)
         self.unwatch(session)
         self.pubsub.unsubscribe_all(session)
+        self.tracking.close(session)
         session.queue = None
         session.closing = True
         self._stop_waiting(session)
@@ -156,6 +161,15 @@ class Engine:
         self.rules.call.recording = on
         self.keyspace.on_expired = self.effects.record_expired if on else None
 
+    @cython.ccall
+    def take_woken(self) -> list[Session]:
+        """Return `woken` and clear it; before that, send what clients with tracking must know by now."""
+        if self.tracking.broadcast_due:
+            self.tracking.broadcast(self.woken)
+        woken: list[Session] = self.woken
+        self.woken = []
+        return woken
+
     # Requests.
 
     @cython.ccall
@@ -180,7 +194,7 @@ class Engine:
         if row is None or not row.is_plain:
             row = self._resolve_row(session, row, argv)
             if row is None:
-                self._drop_muted_reply(session, mark)
+                self._follow_up(session, None, argv, mark)
                 return
         session.last_command = row.command
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
@@ -204,10 +218,10 @@ class Engine:
             call.reply = reply
             call.argv = argv
             self._run(call, row)
-        if session.reply_mode and session.waiting is None:
-            self._drop_muted_reply(session, mark)
+        if session.needs_follow_up:
+            self._follow_up(session, row, argv, mark)
         if self.pubsub.outbox:
-            self.pubsub.deliver(self.woken)
+            self.pubsub.deliver(self.woken, session)
         if self.keyspace.blocking.ready:
             self._serve_ready()
         if self.rule_registry.ready:
@@ -228,6 +242,8 @@ class Engine:
                 if session.restricted_user is None or not self._reject_unauthorized(session, row, argv, True):
                     call.argv = argv
                     self._run(call, row)
+                    if session.needs_follow_up and row.readonly and session.tracking is not None:
+                        self.tracking.on_read(session.tracking, row.command, argv)
         finally:  # a signal handler may raise here
             self.effects.end_transaction()
 
@@ -300,6 +316,23 @@ class Engine:
         session.reply.error(text)
 
     @cython.cfunc
+    def _follow_up(
+        self, session: Session, row: CommandRow | None, argv: list[bytes], mark: cython.Py_ssize_t
+    ) -> cython.void:
+        """Finish a request of a client that has muted replies or tracks keys; row: None if there is none."""
+        state: TrackingState | None = session.tracking
+        if session.reply_mode and session.waiting is None:
+            self._drop_muted_reply(session, mark)
+        if state is None or not state.on:
+            return
+        if row is not None and row.readonly and self.call.argv is argv:  # neither rejected nor queued
+            self.tracking.on_read(state, row.command, argv)
+        if row is not None and row.command.name.startswith(b"client|"):
+            return  # CLIENT CACHING applies to the next request of another kind
+        if session.waiting is None and session.queue is None:
+            state.caching = False
+
+    @cython.cfunc
     def _drop_muted_reply(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
         """Remove the reply written since `mark` if CLIENT REPLY turned replies off."""
         if session.is_muted() and not session.force_reply:
@@ -348,14 +381,14 @@ class Engine:
         while self.rule_registry.ready:
             self.rules.run_ready(self.keyspace.now)
             if self.pubsub.outbox:
-                self.pubsub.deliver(self.woken)
+                self.pubsub.deliver(self.woken, None)
             self._serve_ready()
 
     # Waiting.
 
     def after_replay(self) -> None:
         """Deliver messages and serve waiters after a change that no client has made."""
-        self.pubsub.deliver(self.woken)
+        self.pubsub.deliver(self.woken, None)
         self._serve_ready()
 
     @cython.cfunc
@@ -404,12 +437,14 @@ class Engine:
             call.session.last_write_offset = self.effects.offset
         if served:
             self.timing.record_unblocked(row, since)
+            if call.session.needs_follow_up and row.readonly and call.session.tracking is not None:
+                self.tracking.remember(call.session.tracking, waiter.keys)
             self._wake(call.session, mark)
             if self.rule_registry.streams:
                 for key in waiter.keys:
                     self._mark_stream(call.database, row.command, [], key)
         if self.pubsub.outbox:
-            self.pubsub.deliver(self.woken)
+            self.pubsub.deliver(self.woken, call.session)
         return served
 
     @cython.cfunc
@@ -432,8 +467,10 @@ class Engine:
         """Unblock the session, whose reply begins at `mark`."""
         self.stats.unblocked += 1
         self._stop_waiting(session)
-        if session.reply_mode:
+        if session.needs_follow_up:
             self._drop_muted_reply(session, mark)
+            if session.tracking is not None:
+                session.tracking.caching = False
         self.woken.append(session)
 
     @cython.cfunc
@@ -519,7 +556,7 @@ class Engine:
             self.last_sweep_ms = now_ms
         if self.rule_registry.streams:
             self.rules.tick(now_ms)
-        self.pubsub.deliver(self.woken)
+        self.pubsub.deliver(self.woken, None)
         self._serve_ready()
         if self.rule_registry.ready:
             self._apply_rules()

@@ -14,7 +14,7 @@ ARGUMENTS_SHOWN_MAX = 128  # total bytes of an unknown command's arguments that 
 
 # Commands that a subscribed client may send in RESP2, where messages and replies look alike.
 SUBSCRIBER_COMMANDS = frozenset(
-    {b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ping", b"quit", b"reset"}
+    b"subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe ping quit reset".split()
 )
 
 HTTP = frozenset({b"post", b"host:"})  # an HTTP method with a body, and a header that every HTTP request has

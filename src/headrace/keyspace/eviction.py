@@ -105,7 +105,7 @@ class Eviction:
         request = [b"XTRIM", key, b"MINID", b"=", stream_id.text_of(first.ms, first.seq)]
         self.effects.record(database.index, request)
         self.keyspace.changes += evicted_entries - 1
-        database.mark_modified(key)
+        database.mark_evicted(key)
         if self.keyspace.settings.notify_keyspace_events:
             self.keyspace.events.notify("t", b"xtrim", key, database.index)
 

@@ -88,6 +88,7 @@ class Keyspace:
     expired: Public[cython.longlong]  # keys that expired
     memory: MemoryAccount  # memory account of all keys and values
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
+    on_flushed: Public[Callable[[], object] | None]  # called when all keys of a database were removed
     random: Public[Random]
     epoch: cython.uint  # how many images were made, plus one; see image.py
     image: KeyspaceImage | None  # the present one
@@ -112,6 +113,7 @@ class Keyspace:
         self.misses = 0
         self.expired = 0
         self.on_expired = None
+        self.on_flushed = None
         self.random = Random()
         self.epoch = 1
         self.image = None
@@ -156,7 +158,19 @@ class Keyspace:
         removed: cython.Py_ssize_t = 0
         for database in self.databases:
             removed += database.flush()
+        self._notify_flushed()
         return removed
+
+    @cython.ccall
+    def flush_database(self, database: Database) -> cython.void:
+        """Remove all keys of the database."""
+        database.flush()
+        self._notify_flushed()
+
+    @cython.cfunc
+    def _notify_flushed(self) -> cython.void:
+        if self.on_flushed is not None:
+            self.on_flushed()
 
     def replace_databases(self, other: Keyspace) -> None:
         """Replace all data with those of the other keyspace, which must not be used any more.
@@ -173,6 +187,7 @@ class Keyspace:
         self.idempotency_sweeper = other.idempotency_sweeper
         self.compaction = other.compaction
         self.has_ttls = other.has_ttls
+        self._notify_flushed()
 
     def freeze(
         self, now_ms: cython.longlong, step_bytes: cython.longlong = image_module.STEP_BYTES
@@ -586,7 +601,7 @@ class Database:
         self._delete(key)
         self.expiry_times.remove(key)
         self.keyspace.expired += 1
-        self.watched_keys.invalidate(key)
+        self.watched_keys.invalidate(key, False)
         self.keyspace.blocking.signal(self.index, key)
         if self.keyspace.settings.notify_keyspace_events:
             self.keyspace.events.notify("x", b"expired", key, self.index)
@@ -607,9 +622,15 @@ class Database:
     @cython.exceptval(-1, check=False)
     def invalidate_watchers(self, key: bytes) -> cython.int:
         """Invalidate the key's watchers, for modifications that are counted elsewhere. Returns 0."""
-        if len(self.watched_keys.watches):
-            self.watched_keys.invalidate(key)
+        if self.watched_keys.observed:
+            self.watched_keys.invalidate(key, True)
         return 0
+
+    @cython.ccall
+    def mark_evicted(self, key: bytes) -> cython.void:
+        """Count a modification that the server made on its own; invalidate the key's watchers."""
+        self.keyspace.changes += 1
+        self.watched_keys.invalidate(key, False)
 
     @cython.ccall
     def signal_ready(self, key: bytes) -> cython.void:
@@ -638,4 +659,4 @@ class Database:
         """Invalidate the watchers of all existing keys, which are about to be removed."""
         for key in self.watched_keys.watches:
             if key in self.values:
-                self.watched_keys.invalidate(key)
+                self.watched_keys.invalidate_watches(key)

@@ -25,6 +25,7 @@ class Settings:
     stream_idmp_maxsize: Public[cython.longlong]  # idempotent IDs (iids) of one producer
     stream_node_max_bytes: Public[cython.longlong]
     stream_node_max_entries: Public[cython.longlong]
+    tracking_table_max_keys: Public[cython.longlong]  # keys remembered for CLIENT TRACKING; 0: no limit
 
     def __init__(self) -> None:
         self.databases = 16
@@ -39,6 +40,7 @@ class Settings:
         self.stream_idmp_maxsize = 100
         self.stream_node_max_bytes = 4096
         self.stream_node_max_entries = 100
+        self.tracking_table_max_keys = 1_000_000
 
 
 DEFAULT_SETTINGS = Settings()  # the defaults; never to be changed

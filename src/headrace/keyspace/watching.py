@@ -1,10 +1,14 @@
-"""Optimistic locking, from WATCH to EXEC: which keys invalidate which transaction.
+"""Who must know that a key has changed: transactions, from WATCH to EXEC, and caches of clients.
 
 A client that watches keys has one Watch. Each database maps a watched key to its Watches. A command that
 changes a key invalidates them all, and EXEC checks its own Watch.
+
+Clients that cache keys (CLIENT TRACKING) are informed by `on_change`, which is None while there are none.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import cython
 
@@ -36,9 +40,22 @@ class WatchedKeys:
     """The watched keys of one database."""
 
     watches: dict[bytes, dict[Watch, None]]
+    observed: cython.bint  # some key is watched, or on_change is set: changes must be passed to invalidate()
+    on_change: Callable[[bytes, bool], object] | None  # (key, whether the client of the request changed it)
 
     def __init__(self) -> None:
         self.watches = {}
+        self.observed = False
+        self.on_change = None
+
+    def listen(self, on_change: Callable[[bytes, bool], object] | None) -> None:
+        """Call on_change for every change of a key from now on; None ends that."""
+        self.on_change = on_change
+        self._update_observed()
+
+    @cython.cfunc
+    def _update_observed(self) -> cython.void:
+        self.observed = len(self.watches) > 0 or self.on_change is not None
 
     @cython.ccall
     def add(self, key: bytes, watch: Watch) -> cython.void:
@@ -47,6 +64,7 @@ class WatchedKeys:
         if found is None:
             found = {}
             self.watches[key] = found
+            self.observed = True
         found[watch] = None
 
     @cython.ccall
@@ -58,9 +76,23 @@ class WatchedKeys:
         found.pop(watch, None)
         if not found:
             del self.watches[key]
+            self._update_observed()
 
     @cython.ccall
-    def invalidate(self, key: bytes) -> cython.void:
+    def invalidate(self, key: bytes, by_client: cython.bint) -> cython.void:
+        """Invalidate all watches of the key; pass the change on.
+
+        Args:
+            key: the changed key.
+            by_client: the client of the request changed it. Otherwise the server did: it has expired or was
+                evicted.
+        """
+        self.invalidate_watches(key)
+        if self.on_change is not None:
+            self.on_change(key, by_client)
+
+    @cython.ccall
+    def invalidate_watches(self, key: bytes) -> cython.void:
         """Invalidate all watches of the key."""
         watch: Watch
         found = self.watches.get(key)

@@ -2,7 +2,7 @@
 
 SELECT               the database of the commands that follow, also after a reconnect
 MULTI ... EXEC       held until EXEC, then applied at once, and recorded as one transaction
-PUBLISH              delivered to this server's subscribers; records of rules are applied instead
+PUBLISH, SPUBLISH    delivered to this server's subscribers; records of rules are applied instead
 write commands       run by a Replayer; recorded for the own log, published as events, blocked readers wake
 
 A command that fails here is counted, and logged once for each name. A command for types that Headrace does
@@ -25,8 +25,8 @@ from headrace.structures import stream_id
 LOG = logging.getLogger("headrace")
 SET_WHAT = "set replica-skip-foreign-types yes to skip keys of other types"
 # They change no keys.
-IGNORED = frozenset({b"SCRIPT", b"FUNCTION", b"SPUBLISH", b"REPLCONF", b"PING"})
-CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH"})
+IGNORED = frozenset({b"SCRIPT", b"FUNCTION", b"REPLCONF", b"PING"})
+CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
 # Commands of other types that overwrite a key of any type, or change strings: the index of that key.
 OVERWRITES = {
     b"SINTERSTORE": 1,
@@ -149,6 +149,9 @@ class StreamApplier:
     def _run(self, name: bytes, argv: list[bytes]) -> None:
         if name == b"PUBLISH" and len(argv) == 3:
             self._publish(argv)
+            return
+        if name == b"SPUBLISH" and len(argv) == 3:
+            self.engine.pubsub.publish_to_shard(argv[1], argv[2])
             return
         if not self._can_run(name, argv):
             self._require_skipping(name)

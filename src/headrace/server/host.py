@@ -78,6 +78,7 @@ class ServerHost(ServerInterface):
         self.settings.stream_idmp_maxsize = self.config.number("stream-idmp-maxsize")
         self.settings.stream_node_max_bytes = self.config.number("stream-node-max-bytes")
         self.settings.stream_node_max_entries = self.config.number("stream-node-max-entries")
+        self.settings.tracking_table_max_keys = self.config.number("tracking-table-max-keys")
 
     def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Return every directive whose name matches one of the patterns."""

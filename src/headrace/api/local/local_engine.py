@@ -201,8 +201,7 @@ class LocalEngine:
         engine: Engine = self.engine
         session: Session
         while engine.woken or engine.killed_sessions:
-            woken, dropped = engine.woken, engine.killed_sessions
-            engine.woken = []
+            woken, dropped = engine.take_woken(), engine.killed_sessions
             engine.killed_sessions = []
             for session in dropped:
                 engine.close(session)
@@ -222,7 +221,10 @@ class LocalEngine:
         """Keep the session for the next request; close it if it has state of its own."""
         session.transport = None
         stateful: cython.bint = (
-            session.queue is not None or session.watch is not None or session.subscription_count != 0
+            session.queue is not None
+            or session.watch is not None
+            or session.subscription_count != 0
+            or session.tracking is not None
         )
         if (
             stateful

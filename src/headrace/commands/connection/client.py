@@ -1,4 +1,4 @@
-"""CLIENT: list, name, pause, unblock and close connections."""
+"""CLIENT: list, name, pause, unblock and close connections. For tracking see client_tracking.py."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import cython
 
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64, parse_timeout
 from headrace.commands.call import Call
+from headrace.commands.connection import client_tracking
 from headrace.commands.connection.connection import check_name, is_printable
 from headrace.commands.rows import help_row
 from headrace.commands.session import Session
@@ -19,9 +20,9 @@ CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
 
 NO_BUFFERS = (0, 0)  # of a session without a connection
 LIST_LINE = (  # of CLIENT LIST
-    b"id=%d addr=%b laddr=%b fd=%d name=%b age=%d idle=%d flags=%b db=%d sub=%d psub=%d ssub=0 multi=%d"
+    b"id=%d addr=%b laddr=%b fd=%d name=%b age=%d idle=%d flags=%b db=%d sub=%d psub=%d ssub=%d multi=%d"
     b" watch=%d qbuf=%d qbuf-free=%d argv-mem=0 multi-mem=%d rbs=%d rbp=%d obl=%d oll=0 omem=0 tot-mem=%d"
-    b" events=r cmd=%b user=%b redir=-1 resp=%d lib-name=%b lib-ver=%b"
+    b" events=r cmd=%b user=%b redir=%d resp=%d lib-name=%b lib-ver=%b"
 )
 
 
@@ -134,6 +135,7 @@ def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS)
         session.database,
         len(session.channels),
         len(session.patterns),
+        len(session.shard_channels),
         -1 if queue is None else len(queue),
         0 if watch is None else len(watch.keys),
         held,
@@ -145,6 +147,7 @@ def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS)
         held + free + cap + queued,
         b"NULL" if command is None else command.name,
         session.user,
+        client_tracking.redirection(session.tracking),
         session.reply.protocol,
         session.library_name,
         session.library_version,
@@ -153,7 +156,7 @@ def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS)
 
 def list_flags(session: Session) -> bytes:
     """Return the session's flags as Redis's letters; N for none."""
-    watch = session.watch
+    watch, tracking = session.watch, session.tracking
     marks = (
         (b"S", session.is_replica and not session.monitoring),
         (b"M", session.replayed),
@@ -163,6 +166,9 @@ def list_flags(session: Session) -> bytes:
         (b"b", session.waiting is not None),
         (b"d", watch is not None and watch.invalidated),
         (b"c", session.closing),
+        (b"t", tracking is not None and tracking.on),
+        (b"R", tracking is not None and tracking.redirect_broken),
+        (b"B", tracking is not None and tracking.broadcasting),
         (b"e", session.no_evict),
         (b"T", session.no_touch),
     )
@@ -341,11 +347,6 @@ def run_no_touch(call: Call) -> None:
     call.reply.ok()
 
 
-def run_getredir(call: Call) -> None:
-    """CLIENT GETREDIR: reply -1; tracking is not supported."""
-    call.reply.integer(-1)
-
-
 def row(
     name: str,
     arity: int,
@@ -397,7 +398,7 @@ SUBCOMMANDS = [
     row("reply", 3, run_reply, "3.2.0", "Turns replies off and on.", "<ON | OFF | SKIP>"),
     row("no-evict", 3, run_no_evict, "7.0.0", "Spares the connection from eviction.", "<ON | OFF>", "admin"),
     row("no-touch", 3, run_no_touch, "7.2.0", "Reads keys without touching them.", "<ON | OFF>"),
-    row("getredir", 2, run_getredir, "6.0.0", "Returns the client that tracking redirects to."),
+    *client_tracking.SUBCOMMANDS,
 ]
 
 COMMANDS = [

@@ -167,6 +167,7 @@ def run_reset(call: Call) -> None:
     """RESET: set the connection back to its initial state."""
     call.engine.unwatch(call.session)
     call.engine.pubsub.unsubscribe_all(call.session)
+    call.engine.tracking.disable(call.session)
     call.session.reset()
     if call.session.identity is not None:
         call.engine.auth.begin_session(call.session)

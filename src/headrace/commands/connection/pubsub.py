@@ -1,7 +1,7 @@
 """Pub/sub: SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE, PUNSUBSCRIBE, PUBLISH and PUBSUB.
 
-Subscribing replies with one push for each channel, not one reply for the request. Shard channels belong to
-clusters: there are none.
+Subscribing replies with one push for each channel, not one reply for the request. Shard channels (SSUBSCRIBE,
+SPUBLISH) are a second set of channels: without a cluster, this server has all of them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ from headrace.commands.rows import help_row
 from headrace.commands.rule_effects import ReservedChannel
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import UnknownSubcommand
+from headrace.errors import CommandError, UnknownSubcommand
 from headrace.keyspace.glob import Glob
 from headrace.persistence.rule_records import CHANNEL as RULES_CHANNEL
 
 
+class SubscriptionInTransaction(CommandError):
+    text = "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"
+
+
 @cython.cfunc
 def reply_subscription(call: Call, kind: bytes, name: bytes | None) -> cython.void:
-    """Write the confirmation for a channel or pattern, with the client's number of subscriptions."""
+    """Write the confirmation for a channel or pattern, with the client's number of subscriptions.
+
+    Shard channels are counted separately.
+    """
     session: Session = call.session
     call.reply.push(3)
     call.reply.bulk(kind)
@@ -29,7 +36,10 @@ def reply_subscription(call: Call, kind: bytes, name: bytes | None) -> cython.vo
         call.reply.null()
     else:
         call.reply.bulk(name)
-    call.reply.integer(session.subscription_count)
+    if kind == b"ssubscribe" or kind == b"sunsubscribe":
+        call.reply.integer(len(session.shard_channels))
+    else:
+        call.reply.integer(len(session.channels) + len(session.patterns))
     session.force_reply = session.is_muted()
 
 
@@ -79,14 +89,46 @@ def run_publish(call: Call) -> None:
     if call.argv[1] == RULES_CHANNEL:
         raise ReservedChannel()
     call.reply.integer(pubsub.publish(call.argv[1], call.argv[2]))
-    call.server.replication.publish(call.argv[1], call.argv[2])
+    call.server.replication.publish([b"PUBLISH", call.argv[1], call.argv[2]])
+
+
+def run_ssubscribe(call: Call) -> None:
+    """SSUBSCRIBE: subscribe to shard channels."""
+    pubsub: PubSub = call.engine.pubsub
+    if not call.may_block:
+        raise SubscriptionInTransaction()
+    for name in call.argv[1:]:
+        pubsub.subscribe_shard(call.session, name)
+        reply_subscription(call, b"ssubscribe", name)
+
+
+def run_sunsubscribe(call: Call) -> None:
+    """SUNSUBSCRIBE: unsubscribe from these shard channels, or from all."""
+    pubsub: PubSub = call.engine.pubsub
+    names = call.argv[1:] or list(call.session.shard_channels)
+    for name in names:
+        pubsub.unsubscribe_shard(call.session, name)
+        reply_subscription(call, b"sunsubscribe", name)
+    if not names:
+        reply_subscription(call, b"sunsubscribe", None)
+
+
+def run_spublish(call: Call) -> None:
+    """SPUBLISH: send a message to a shard channel; reply with the number of clients it reached."""
+    pubsub: PubSub = call.engine.pubsub
+    call.reply.integer(pubsub.publish_to_shard(call.argv[1], call.argv[2]))
+    call.server.replication.publish([b"SPUBLISH", call.argv[1], call.argv[2]])
 
 
 def run_channels(call: Call) -> None:
     """PUBSUB CHANNELS: reply with the channels subscribed to by name, or those that match a pattern."""
+    _reply_names(call, call.engine.pubsub.names)
+
+
+def _reply_names(call: Call, listeners: dict[bytes, dict[Session, None]]) -> None:
     if len(call.argv) > 3:
         raise UnknownSubcommand("PUBSUB", call.argv[1])
-    names = list(call.engine.pubsub.names)
+    names = list(listeners)
     if len(call.argv) == 3:
         pattern: Glob = Glob(call.argv[2])
         names = [name for name in names if pattern.matches(name)]
@@ -95,8 +137,11 @@ def run_channels(call: Call) -> None:
 
 def run_numsub(call: Call) -> None:
     """PUBSUB NUMSUB: reply with each channel and its number of subscribers by name."""
+    _reply_counts(call, call.engine.pubsub.names)
+
+
+def _reply_counts(call: Call, listeners: dict[bytes, dict[Session, None]]) -> None:
     names = call.argv[2:]
-    listeners = call.engine.pubsub.names
     call.reply.array(2 * len(names))
     for name in names:
         call.reply.bulk(name)
@@ -109,18 +154,13 @@ def run_numpat(call: Call) -> None:
 
 
 def run_shardchannels(call: Call) -> None:
-    """PUBSUB SHARDCHANNELS: reply with an empty list."""
-    if len(call.argv) > 3:
-        raise UnknownSubcommand("PUBSUB", call.argv[1])
-    call.reply.array(0)
+    """PUBSUB SHARDCHANNELS: reply with the shard channels that have subscribers; a pattern selects some."""
+    _reply_names(call, call.engine.pubsub.shards)
 
 
 def run_shardnumsub(call: Call) -> None:
-    """PUBSUB SHARDNUMSUB: reply with 0 for each channel."""
-    call.reply.array(2 * (len(call.argv) - 2))
-    for name in call.argv[2:]:
-        call.reply.bulk(name)
-        call.reply.integer(0)
+    """PUBSUB SHARDNUMSUB: reply with each shard channel and its number of subscribers."""
+    _reply_counts(call, call.engine.pubsub.shards)
 
 
 SUBCOMMANDS = [
@@ -162,8 +202,9 @@ SUBCOMMANDS = [
         "pubsub loading stale",
         group="pubsub",
         since="7.0.0",
-        summary="Lists the shard channels: there are none.",
+        summary="Lists the shard channels that have subscribers.",
         syntax="[pattern]",
+        complexity="O(N), N being the number of shard channels",
     ),
     Command(
         "pubsub|shardnumsub",
@@ -172,7 +213,7 @@ SUBCOMMANDS = [
         "pubsub loading stale",
         group="pubsub",
         since="7.0.0",
-        summary="Counts the subscribers of shard channels: there are none.",
+        summary="Counts the subscribers of shard channels.",
         syntax="[shardchannel [shardchannel ...]]",
         complexity="O(N), N being the number of channels named",
     ),
@@ -233,6 +274,39 @@ COMMANDS = [
         summary="Sends a message to a channel; returns how many subscriptions it reached.",
         syntax="channel message",
         complexity="O(N+M), N being the number of subscribers and M that of all patterns",
+    ),
+    Command(
+        "ssubscribe",
+        -2,
+        run_ssubscribe,
+        "pubsub noscript loading stale",
+        group="pubsub",
+        since="7.0.0",
+        summary="Subscribes to shard channels.",
+        syntax="shardchannel [shardchannel ...]",
+        complexity="O(N), N being the number of channels named",
+    ),
+    Command(
+        "sunsubscribe",
+        -1,
+        run_sunsubscribe,
+        "pubsub noscript loading stale",
+        group="pubsub",
+        since="7.0.0",
+        summary="Unsubscribes from shard channels, or from all if none is named.",
+        syntax="[shardchannel [shardchannel ...]]",
+        complexity="O(N), N being the number of channels left",
+    ),
+    Command(
+        "spublish",
+        3,
+        run_spublish,
+        "pubsub loading stale fast",
+        group="pubsub",
+        since="7.0.0",
+        summary="Sends a message to a shard channel; returns how many clients it reached.",
+        syntax="shardchannel message",
+        complexity="O(N), N being the number of subscribers",
     ),
     Command(
         "pubsub",

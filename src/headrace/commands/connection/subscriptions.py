@@ -2,19 +2,24 @@
 
     names:     channel -> sessions        a message to the channel goes to each of them
     patterns:  glob -> sessions           and to each whose glob matches the channel, once for each glob
+    shards:    channel -> sessions        a shard channel is another one than the channel of that name
     monitors:  sessions                   a line for every request of any client goes to each
 
 A message waits in the outbox until the request that caused it has its reply. So a client receives messages
-after its own reply, and never inside of it.
+after its own reply, and never inside of it. Invalidations of cached keys (tracking_table.py) wait there, too.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
+from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.session import Session
 from headrace.keyspace.events import Events
 from headrace.keyspace.glob import Glob
+from headrace.keyspace.keyspace import Keyspace
 from headrace.resp.writer import ReplyWriter
 
 
@@ -26,17 +31,22 @@ class PubSub:
     names: dict[bytes, dict[Session, None]]
     patterns: dict[bytes, dict[Session, None]]
     globs: dict[bytes, Glob]  # compiled, for the same patterns
+    shards: dict[bytes, dict[Session, None]]
     monitors: dict[Session, None]
-    outbox: list[tuple[Session, bytes | None, bytes | None, bytes]]  # recipient, pattern, channel, message
+    # (recipient, words of a message; a single word is a MONITOR line), or (None, a change noted by Tracking)
+    outbox: list[tuple[Any, Any]]
     events: Events
+    tracking: Tracking
 
-    def __init__(self, events: Events) -> None:
-        self.events = events
+    def __init__(self, keyspace: Keyspace, clients: dict[int, Session]) -> None:
+        self.events = keyspace.events
         self.names = {}
         self.patterns = {}
         self.globs = {}
+        self.shards = {}
         self.monitors = {}
         self.outbox = []
+        self.tracking = Tracking(keyspace, clients, self.outbox)
 
     @cython.ccall
     def subscribe(self, session: Session, name: bytes) -> cython.void:
@@ -73,12 +83,29 @@ class PubSub:
             self._count(session)
 
     @cython.ccall
+    def subscribe_shard(self, session: Session, name: bytes) -> cython.void:
+        """Subscribe the session to the shard channel."""
+        self.shards.setdefault(name, {})[session] = None
+        session.shard_channels[name] = None
+        self._count(session)
+
+    @cython.ccall
+    def unsubscribe_shard(self, session: Session, name: bytes) -> cython.void:
+        """Unsubscribe the session from the shard channel."""
+        if name in session.shard_channels:
+            del session.shard_channels[name]
+            remove_listener(self.shards, name, session)
+            self._count(session)
+
+    @cython.ccall
     def unsubscribe_all(self, session: Session) -> cython.void:
         """Remove all subscriptions of the session, and its MONITOR."""
         for name in list(session.channels):
             self.unsubscribe(session, name)
         for glob in list(session.patterns):
             self.unsubscribe_pattern(session, glob)
+        for name in list(session.shard_channels):
+            self.unsubscribe_shard(session, name)
         if session.monitoring:
             session.monitoring = False
             del self.monitors[session]
@@ -94,52 +121,79 @@ class PubSub:
         """Send the line to all monitors."""
         session: Session
         for session in self.monitors:
-            self.outbox.append((session, None, None, line))
+            self.outbox.append((session, (line,)))
 
     @cython.ccall
     def publish(self, channel: bytes, message: bytes) -> cython.longlong:
         """Send the message to the channel; return how many subscriptions it reaches."""
         before: cython.longlong = len(self.outbox)
         session: Session
-        for session in self.names.get(channel, ()):
-            self.outbox.append((session, None, channel, message))
+        words: tuple[bytes, ...]
+        found = self.names.get(channel)
+        if found is not None:
+            words = (b"message", channel, message)
+            for session in found:
+                self.outbox.append((session, words))
         matcher: Glob
         for glob, matcher in self.globs.items():
             if matcher.matches(channel):
+                words = (b"pmessage", glob, channel, message)
                 for session in self.patterns[glob]:
-                    self.outbox.append((session, glob, channel, message))
+                    self.outbox.append((session, words))
         return len(self.outbox) - before
 
     @cython.ccall
-    def deliver(self, woken: list[Session]) -> cython.void:
-        """Write the messages of the outbox to the recipients' replies; append those sessions to `woken`."""
+    def publish_to_shard(self, channel: bytes, message: bytes) -> cython.longlong:
+        """Send the message to the shard channel; return how many clients it reaches."""
         session: Session
-        glob: bytes | None
-        batch = self.outbox
-        self.outbox = []
-        for session, glob, channel, message in batch:
-            if session.closing:
-                continue
-            reply: ReplyWriter = session.reply
-            if channel is None:
-                reply.simple(message)
-            elif glob is None:
-                reply.push(3)
-                reply.bulk(b"message")
-            else:
-                reply.push(4)
-                reply.bulk(b"pmessage")
-                reply.bulk(glob)
-            if channel is not None:
-                reply.bulk(channel)
-                reply.bulk(message)
-            if not woken or woken[-1] is not session:
-                woken.append(session)
+        found = self.shards.get(channel)
+        if found is None:
+            return 0
+        for session in found:
+            self.outbox.append((session, (b"smessage", channel, message)))
+        return len(found)
+
+    @cython.ccall
+    def deliver(self, woken: list[Session], current: Session | None) -> cython.void:
+        """Write the messages of the outbox to the recipients' replies; append those sessions to `woken`.
+
+        Args:
+            woken: the sessions that received something are appended.
+            current: the client whose request caused the messages; None if no request did. Its cached keys are
+                invalidated after all other messages.
+        """
+        session: Session | None
+        own: list[Any] = []
+        batch = self.outbox.copy()
+        self.outbox.clear()
+        for session, words in batch:
+            if session is None:
+                if current is not None and current.tracking is not None and words[0] is current.tracking:
+                    own.append(words)
+                else:
+                    self.tracking.deliver(words, current, woken)
+            elif not session.closing:
+                self._write(session.reply, words)
+                if not woken or woken[-1] is not session:
+                    woken.append(session)
+        for words in own:
+            self.tracking.deliver(words, current, woken)
+
+    @cython.cfunc
+    def _write(self, reply: ReplyWriter, words: tuple[bytes, ...]) -> cython.void:
+        if len(words) == 1:
+            reply.simple(words[0])
+            return
+        reply.push(len(words))
+        for word in words:
+            reply.bulk(word)
 
     @cython.cfunc
     def _count(self, session: Session) -> cython.void:
         """Update the session's number of subscriptions; enable or disable keyspace events."""
-        session.subscription_count = len(session.channels) + len(session.patterns)
+        session.subscription_count = (
+            len(session.channels) + len(session.patterns) + len(session.shard_channels)
+        )
         self.events.publish = self.publish if self.names or self.patterns else None
 
 

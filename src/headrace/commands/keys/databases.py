@@ -113,7 +113,7 @@ def check_flush(argv: list[bytes]) -> cython.void:
 def run_flushdb(call: Call) -> None:
     """FLUSHDB: remove all keys of the database."""
     check_flush(call.argv)
-    call.database.flush()
+    call.keyspace.flush_database(call.database)
     call.record_verbatim()
     call.reply.ok()
 

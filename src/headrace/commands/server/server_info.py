@@ -28,11 +28,10 @@ ABSENT_SCRIPT_FIELDS = """
     used_memory_vm_functions used_memory_vm_total used_memory_functions used_memory_scripts
 """
 ABSENT_STATS = """
-    expired_subkeys expired_time_cap_reached_count evicted_scripts pubsubshard_channels latest_fork_usec
+    expired_subkeys expired_time_cap_reached_count evicted_scripts latest_fork_usec
     total_forks migrate_cached_sockets slave_expires_tracked_keys active_defrag_hits active_defrag_misses
     active_defrag_key_hits active_defrag_key_misses total_active_defrag_time current_active_defrag_time
-    tracking_total_keys tracking_total_items tracking_total_prefixes io_threaded_reads_processed
-    io_threaded_writes_processed io_threaded_total_prefetch_batches io_threaded_total_prefetch_entries
+    io_threaded_reads_processed io_threaded_writes_processed io_threaded_total_prefetch_batches io_threaded_total_prefetch_entries
 """
 
 
@@ -60,7 +59,7 @@ def clients(call: Call) -> Fields:
         ("connected_clients", sum(not session.is_replica for session in sessions)),
         ("cluster_connections", 0),
         ("blocked_clients", blocking.count - len(engine.write_gate.paused_requests)),
-        ("tracking_clients", 0),
+        ("tracking_clients", len(engine.tracking.active)),
         ("pubsub_clients", sum(session.subscription_count > 0 for session in sessions)),
         ("watching_clients", sum(session.watch is not None for session in sessions)),
         ("clients_in_timeout_table", sum(waiter.alive for _, _, waiter in blocking.heap)),
@@ -127,6 +126,10 @@ def stats(call: Call) -> Fields:
         ("keyspace_misses", keyspace.misses),
         ("pubsub_channels", len(call.engine.pubsub.names)),
         ("pubsub_patterns", len(call.engine.pubsub.patterns)),
+        ("pubsubshard_channels", len(call.engine.pubsub.shards)),
+        ("tracking_total_keys", len(call.engine.tracking.readers)),
+        ("tracking_total_items", call.engine.tracking.item_count),
+        ("tracking_total_prefixes", len(call.engine.tracking.broadcasts)),
         ("unexpected_error_replies", 0),
         ("total_error_replies", counted.error_replies),
         (

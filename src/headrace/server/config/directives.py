@@ -369,6 +369,12 @@ _GENERAL = [
         "Whether the server's order of ciphers decides, or the client's.",
     ),
     Directive("tls-protocols", Protocols(), "", "Versions of TLS offered; empty: both."),
+    Directive(
+        "tracking-table-max-keys",
+        Number(0, I63_MAX),
+        "1000000",
+        "Keys remembered for clients that cache them; more invalidate the oldest; 0 for no limit.",
+    ),
     Directive("unixsocket", Text(), "", "Path of a Unix socket to listen on.", mutable=False),
     Directive(
         "unixsocketperm", Octal(), "0", "Permissions of the Unix socket; 0 leaves the umask's.", mutable=False
@@ -418,8 +424,8 @@ _IGNORED = """
     server_cpulist set-max-intset-entries set-max-listpack-entries set-max-listpack-value set-proc-title
     shutdown-on-sigint shutdown-on-sigterm slave-lazy-flush socket-mark-id syslog-enabled syslog-facility
     syslog-ident tls-client-cert-file tls-client-key-file tls-client-key-file-pass tls-cluster
-    tls-session-cache-size tls-session-cache-timeout tls-session-caching tracking-table-max-keys
-    zset-max-listpack-entries zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
+    tls-session-cache-size tls-session-cache-timeout tls-session-caching zset-max-listpack-entries
+    zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
 """
 IGNORED = frozenset(_IGNORED.split())
 

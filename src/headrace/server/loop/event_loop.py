@@ -360,9 +360,8 @@ class EventLoop:
         """Continue clients that another request has woken; close those that another request has killed."""
         session: Session
         connection: Connection | None
-        woken: list[Session] = self.engine.woken
+        woken: list[Session] = self.engine.take_woken()
         dropped: list[Session] = self.engine.killed_sessions
-        self.engine.woken = []
         self.engine.killed_sessions = []
         for session in dropped:
             connection = session.transport

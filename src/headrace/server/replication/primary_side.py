@@ -195,10 +195,10 @@ class PrimarySide:
             if replica.state == ONLINE and not replica.connection.closed:
                 self.loop.schedule_flush(replica.connection)
 
-    def publish(self, channel: bytes, message: bytes) -> None:
-        """Send a message at the end of this turn, after its effects: a transaction must not be split."""
+    def publish(self, words: list[bytes]) -> None:
+        """Send a (S)PUBLISH at the end of this turn, after its effects: a transaction must not be split."""
         if self.generates and self.primary.replicas:
-            self._messages.append([b"PUBLISH", channel, message])
+            self._messages.append(words)
             self.loop.commit_required = True
 
     def open_backlog(self) -> None:

@@ -169,9 +169,9 @@ class ServerReplication(ReplicationInterface):
         self.primary.set_position(offset)
         self.replicas.disconnect_replicas()
 
-    def publish(self, channel: bytes, message: bytes) -> None:
-        """Send a published message to the replicas."""
-        self.replicas.publish(channel, message)
+    def publish(self, words: list[bytes]) -> None:
+        """Send a PUBLISH or SPUBLISH to the replicas."""
+        self.replicas.publish(words)
 
     # Replicas of this server.
 

@@ -1,0 +1,355 @@
+"""The keys that clients cache (CLIENT TRACKING), and the messages that invalidate them.
+
+    readers:   key -> who has read it        a change of the key informs each of them, and forgets the key
+    prefixes:  prefix -> Broadcast           BCAST: the keys changed in this turn, sent together at its end
+
+A change is noted in the outbox of PubSub, so that a client is informed after the reply to its own request,
+and never inside of it. While no client has tracking enabled, changes of keys are not passed to this module.
+
+The table is bounded: by tracking-table-max-keys, by the bytes of the keys, and to about two entries of each
+key for every client. Clients whose key is forgotten are told that it is invalid. Keys of all databases with
+the same name are one key, as in Redis.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import cython
+
+from headrace import limits
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.commands.tracking_state import TrackingState
+from headrace.errors import CommandError
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.resp.writer import ReplyWriter
+
+CHANNEL = b"__redis__:invalidate"  # of redirected messages in RESP2
+KEY_BYTES_MAX = cython.declare(cython.longlong, limits.TRACKED_KEY_BYTES_MAX)
+# More keys than those just added are forgotten at once only up to this number: each is a message.
+FORGOTTEN_AT_ONCE_MAX = cython.declare(cython.Py_ssize_t, 1000)
+STALE_READERS_MIN = cython.declare(cython.Py_ssize_t, 8)  # fewer are not worth a search for those that left
+
+
+@cython.final
+@cython.cclass
+class Broadcast:
+    """The clients that are informed of every key with one prefix."""
+
+    prefix: bytes
+    states: dict[TrackingState, None]
+    # changed keys -> the ID of the client that changed it; 0: several clients, or the server
+    changed: dict[bytes, int]
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+        self.states = {}
+        self.changed = {}
+
+
+@cython.final
+@cython.cclass
+class Tracking:
+    """The tracking of one engine's clients."""
+
+    keyspace: Keyspace
+    clients: dict[int, Session]  # all sessions of the engine, by id
+    outbox: list[tuple[Any, Any]]  # of PubSub: see there
+    active: dict[TrackingState, None]  # tracking is on
+    states: dict[TrackingState, None]  # of all clients that have used tracking and are connected
+    readers: OrderedDict[bytes, Any]  # key -> a TrackingState or a dictionary of several; oldest first
+    item_count: cython.longlong  # pairs of key and client
+    key_bytes: cython.longlong
+    broadcasts: dict[bytes, Broadcast]  # by prefix
+    prefix_lengths: dict[int, int]  # length -> how many prefixes have it
+    broadcast_due: cython.bint  # keys have changed for which broadcast() must be called in this turn
+
+    def __init__(
+        self, keyspace: Keyspace, clients: dict[int, Session], outbox: list[tuple[Any, Any]]
+    ) -> None:
+        self.keyspace = keyspace
+        self.clients = clients
+        self.outbox = outbox
+        self.active = {}
+        self.states = {}
+        self.readers = OrderedDict()
+        self.item_count = 0
+        self.key_bytes = 0
+        self.broadcasts = {}
+        self.prefix_lengths = {}
+        self.broadcast_due = False
+
+    # Clients.
+
+    def enable(self, session: Session, options: TrackingState) -> None:
+        """Enable tracking, or replace its options; prefixes are added to those there are."""
+        state = session.tracking
+        if state is None:
+            state = session.tracking = TrackingState(session.id)
+        if not self.states:
+            self._listen(True)
+        self.states[state] = self.active[state] = None
+        state.on = True
+        state.redirect = options.redirect
+        state.redirect_broken = False
+        state.broadcasting = options.broadcasting
+        state.opt_in = options.opt_in
+        state.opt_out = options.opt_out
+        state.no_loop = options.no_loop
+        if state.broadcasting:
+            for prefix in options.prefixes or [b""]:
+                self._add_prefix(state, prefix)
+        session.update_follow_up()
+
+    def disable(self, session: Session) -> None:
+        """Disable tracking. Keys that the client has read are remembered for the next time."""
+        state = session.tracking
+        if state is None:
+            return
+        self.active.pop(state, None)
+        for prefix in list(state.prefixes):
+            self._remove_prefix(state, prefix)
+        state.clear()
+        session.update_follow_up()
+
+    def close(self, session: Session) -> None:
+        """Forget the client, which has disconnected."""
+        state = session.tracking
+        if state is None:
+            return
+        self.disable(session)
+        session.tracking = None
+        self.states.pop(state, None)
+        if not self.states:
+            self._forget_all()
+            self._listen(False)
+
+    @cython.cfunc
+    def _listen(self, on: cython.bint) -> cython.void:
+        """Have changes of keys passed to this object, or no longer."""
+        database: Database
+        for database in self.keyspace.databases:
+            database.watched_keys.listen(self.on_change if on else None)
+        self.keyspace.on_flushed = self.on_flushed if on else None
+
+    @cython.cfunc
+    def _add_prefix(self, state: TrackingState, prefix: bytes) -> cython.void:
+        if prefix not in self.broadcasts:
+            self.broadcasts[prefix] = Broadcast(prefix)
+            self.prefix_lengths[len(prefix)] = self.prefix_lengths.get(len(prefix), 0) + 1
+        broadcast: Broadcast = self.broadcasts[prefix]
+        broadcast.states[state] = None
+        state.prefixes[prefix] = None
+
+    @cython.cfunc
+    def _remove_prefix(self, state: TrackingState, prefix: bytes) -> cython.void:
+        del state.prefixes[prefix]
+        broadcast: Broadcast = self.broadcasts[prefix]
+        del broadcast.states[state]
+        if broadcast.states:
+            return
+        del self.broadcasts[prefix]
+        self.prefix_lengths[len(prefix)] -= 1
+        if not self.prefix_lengths[len(prefix)]:
+            del self.prefix_lengths[len(prefix)]
+
+    # Reads.
+
+    @cython.ccall
+    def on_read(self, state: TrackingState, command: Command, argv: list[bytes]) -> cython.void:
+        """Remember the keys of a read command, which has run, for its client."""
+        if not state.remembers_reads():
+            return
+        try:
+            positions = command.key_positions(argv)
+        except CommandError:
+            return  # the command has failed for the same reason
+        self.remember(state, [argv[at] for at in positions])
+
+    @cython.ccall
+    def remember(self, state: TrackingState, keys: list[bytes]) -> cython.void:
+        """Remember that the client has read the keys; forget the oldest ones if the table is too large."""
+        if not state.remembers_reads():
+            return
+        for key in keys:
+            self._add_reader(key, state)
+        self._shrink(len(keys))
+
+    @cython.cfunc
+    def _add_reader(self, key: bytes, state: TrackingState) -> cython.void:
+        readers: dict[TrackingState, None]
+        found: object = self.readers.get(key)
+        if found is None:
+            self.readers[key] = state
+            self.key_bytes += len(key)
+            self.item_count += 1
+        elif found is not state and isinstance(found, TrackingState):
+            readers = {found: None, state: None}
+            self.readers[key] = readers
+            self.item_count += 1
+        elif isinstance(found, dict):
+            readers = found
+            if state not in readers:
+                if len(readers) >= STALE_READERS_MIN and len(readers) >= 2 * len(self.states):
+                    self._drop_stale_readers(readers)
+                readers[state] = None
+                self.item_count += 1
+
+    @cython.cfunc
+    def _drop_stale_readers(self, readers: dict[TrackingState, None]) -> cython.void:
+        """Remove the clients that have disconnected."""
+        for state in list(readers):
+            if state not in self.states:
+                del readers[state]
+                self.item_count -= 1
+
+    @cython.cfunc
+    def _shrink(self, added: cython.Py_ssize_t) -> cython.void:
+        """Invalidate the oldest keys while the table is too large."""
+        key_count_max: cython.longlong = self.keyspace.settings.tracking_table_max_keys
+        budget: cython.Py_ssize_t = added + FORGOTTEN_AT_ONCE_MAX
+        while budget > 0 and (
+            (0 < key_count_max < len(self.readers)) or (self.key_bytes > KEY_BYTES_MAX and len(self.readers))
+        ):
+            self._invalidate(next(iter(self.readers)), False)
+            budget -= 1
+
+    # Changes.
+
+    def on_change(self, key: bytes, by_client: bool) -> None:
+        """Note that the key has changed. by_client: the client of the request has changed it."""
+        if key in self.readers:
+            self._invalidate(key, by_client)
+        for length in self.prefix_lengths:
+            broadcast = self.broadcasts.get(key[:length]) if length <= len(key) else None
+            if broadcast is not None:
+                self.outbox.append((None, (broadcast, key, by_client)))
+
+    @cython.cfunc
+    def _invalidate(self, key: bytes, by_client: cython.bint) -> cython.void:
+        """Forget the key; note that its readers are to be informed."""
+        found: object = self.readers.pop(key)
+        self.key_bytes -= len(key)
+        if isinstance(found, TrackingState):
+            self.item_count -= 1
+            self.outbox.append((None, (found, key, by_client)))
+        elif isinstance(found, dict):
+            self.item_count -= len(found)
+            for state in found:
+                self.outbox.append((None, (state, key, by_client)))
+
+    def on_flushed(self) -> None:
+        """Note that all keys of a database were removed: clients are told that all keys are invalid."""
+        self._forget_all()
+        for state in self.active:
+            self.outbox.append((None, (state, None, False)))
+
+    @cython.cfunc
+    def _forget_all(self) -> cython.void:
+        self.readers.clear()
+        self.item_count = 0
+        self.key_bytes = 0
+
+    # Messages.
+
+    @cython.ccall
+    def deliver(
+        self, noted: tuple[Any, bytes | None, bool], current: Session | None, woken: list[Session]
+    ) -> cython.void:
+        """Send a noted change to its client, or add it to what broadcast() sends.
+
+        Args:
+            noted: an item of the outbox: a TrackingState or a Broadcast, the key (None: all keys), whether
+                the client of the request changed it.
+            current: the client of the request.
+            woken: the sessions that received something are appended.
+        """
+        receiver, key, by_client = noted
+        if isinstance(receiver, Broadcast):
+            assert key is not None
+            self._add_to_broadcast(
+                receiver, key, current.id if by_client and current is not None else 0, woken
+            )
+            return
+        state: TrackingState = receiver
+        if not state.on or (state.broadcasting and key is not None):
+            return
+        if by_client and state.no_loop and current is not None and current.id == state.client_id:
+            return
+        self._send(state, None if key is None else encode_keys([key]), woken)
+
+    @cython.cfunc
+    def _add_to_broadcast(
+        self, broadcast: Broadcast, key: bytes, client_id: cython.longlong, woken: list[Session]
+    ) -> cython.void:
+        if not broadcast.states:
+            return
+        known: object = broadcast.changed.get(key)
+        broadcast.changed[key] = client_id if known is None or known == client_id else 0
+        if not self.broadcast_due:
+            self.broadcast_due = True
+            first: TrackingState = next(iter(broadcast.states))
+            session: Session | None = self.clients.get(first.client_id)
+            if session is not None:  # so that the caller calls Engine.take_woken(), which calls broadcast()
+                woken.append(session)
+
+    @cython.ccall
+    def broadcast(self, woken: list[Session]) -> cython.void:
+        """Send the keys that have changed to the clients with BCAST; append their sessions to `woken`."""
+        broadcast: Broadcast
+        state: TrackingState
+        self.broadcast_due = False
+        for prefix in sorted(self.broadcasts):
+            broadcast = self.broadcasts[prefix]
+            if not broadcast.changed:
+                continue
+            changed = broadcast.changed
+            broadcast.changed = {}
+            keys: list[bytes] = sorted(changed)
+            encoded: bytes = encode_keys(keys)
+            for state in list(broadcast.states):
+                if not state.no_loop:
+                    self._send(state, encoded, woken)
+                    continue
+                others = [key for key in keys if changed[key] != state.client_id]
+                if others:
+                    self._send(state, encode_keys(others), woken)
+
+    @cython.cfunc
+    def _send(self, state: TrackingState, keys: bytes | None, woken: list[Session]) -> cython.void:
+        """Send an encoded list of keys, None for all keys, to the client or to the one it redirects to."""
+        session: Session | None = self.clients.get(state.client_id)
+        if session is None or session.closing:
+            return
+        target: Session | None = self.clients.get(state.redirect) if state.redirect else session
+        if target is None:
+            state.redirect_broken = True
+            if session.reply.protocol > 2:
+                session.reply.push(2)
+                session.reply.bulk(b"tracking-redir-broken")
+                session.reply.integer(state.redirect)
+                woken.append(session)
+            return
+        reply: ReplyWriter = target.reply
+        if target.closing or (reply.protocol == 2 and not (state.redirect and target.subscription_count)):
+            return
+        if reply.protocol == 2:
+            reply.array(3)
+            reply.bulk(b"message")
+            reply.bulk(CHANNEL)
+        else:
+            reply.push(2)
+            reply.bulk(b"invalidate")
+        if keys is None:
+            reply.null()
+        else:
+            reply.raw(keys)
+        if not woken or woken[-1] is not target:
+            woken.append(target)
+
+
+def encode_keys(keys: list[bytes]) -> bytes:
+    """Return the keys as an array of strings, the same in RESP2 and RESP3."""
+    return b"*%d\r\n" % len(keys) + b"".join([b"$%d\r\n%b\r\n" % (len(key), key) for key in keys])
