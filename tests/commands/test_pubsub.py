@@ -220,12 +220,18 @@ def test_any_requests_leave_counts_and_subscribers_in_step(talk):
         if chance.random() < 0.05:
             talk.engine.close(talk.clients.pop(name))
     channels = talk.engine.pubsub
-    for table, own in ((channels.names, "channels"), (channels.patterns, "patterns")):
+    tables = (
+        (channels.names, "channels"),
+        (channels.patterns, "patterns"),
+        (channels.shards, "shard_channels"),
+    )
+    for table, own in tables:
         listed = {(name, s.id) for name, sessions in table.items() for s in sessions}
         assert listed == {(n, s.id) for s in talk.clients.values() for n in getattr(s, own)}
         assert all(table.values())
     for session in talk.clients.values():
-        assert session.subscription_count == len(session.channels) + len(session.patterns)
+        own_sizes = [len(session.channels), len(session.patterns), len(session.shard_channels)]
+        assert session.subscription_count == sum(own_sizes)
         talk.engine.close(session)
-    assert not channels.names and not channels.patterns
+    assert not channels.names and not channels.patterns and not channels.shards
     assert talk.engine.keyspace.events.publish is None

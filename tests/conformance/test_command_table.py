@@ -30,6 +30,10 @@ OTHERWISE_IN_7 = {
     "randomkey": {"tips"},
     "scan": {"tips"},
     "wait": {"flags", "categories"},
+    # Shard channels are not shown as keys here.
+    "spublish": {"keys"},
+    "ssubscribe": {"keys"},
+    "sunsubscribe": {"keys"},
 }
 # Commands of this server only, or newer than 8.2.3.
 NOT_IN_8_2 = ["xarrow", "xcfgset", "xcount", "xgroup|cfgset", "xidmprecord", "xlag", "xnack"]

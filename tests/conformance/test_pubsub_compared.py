@@ -141,6 +141,65 @@ def test_channels(listening, protocol):
     both.end()
 
 
+SHARDS = """
+    B> SSUBSCRIBE
+    B> SUNSUBSCRIBE
+    B> SUNSUBSCRIBE x y
+    B> SSUBSCRIBE c1 c1
+    B> SUBSCRIBE p
+    B> SSUBSCRIBE c2
+    B> PSUBSCRIBE c*
+    SPUBLISH c1 hello
+    PUBLISH c1 hello
+    SPUBLISH other hello
+    SPUBLISH c1
+    SPUBLISH c1 a b
+    B> PING
+    B> GET k
+    PUBSUB SHARDCHANNELS c1
+    PUBSUB SHARDCHANNELS x*
+    PUBSUB SHARDCHANNELS a b
+    PUBSUB CHANNELS
+    PUBSUB SHARDNUMSUB c1 zz c1
+    PUBSUB SHARDNUMSUB
+    PUBSUB NUMSUB c1
+    C> SSUBSCRIBE c1
+    SPUBLISH c1 again
+    PUBSUB SHARDNUMSUB c1
+    C> SUNSUBSCRIBE
+    B> UNSUBSCRIBE
+    B> PUNSUBSCRIBE
+    B> SUNSUBSCRIBE c1 zz
+    B> SUNSUBSCRIBE
+    B> GET k
+    B> SSUBSCRIBE c1
+    B> RESET
+    PUBSUB SHARDCHANNELS
+    B> MULTI
+    B> SSUBSCRIBE c1
+    B> SUNSUBSCRIBE
+    B> SPUBLISH c1 m
+    B> EXEC
+    D> CLIENT REPLY OFF
+    D> SSUBSCRIBE q
+    SPUBLISH q 1
+    D> SUNSUBSCRIBE
+    D> CLIENT REPLY ON
+    E> SSUBSCRIBE "" "\\xff"
+    SPUBLISH "" m
+    SPUBLISH "\\xff" m
+"""
+
+
+@PROTOCOLS
+def test_shard_channels(listening, protocol):
+    both = listening(protocol)
+    for line in SHARDS.splitlines():
+        if line.strip():
+            both.request(line)
+    both.end()
+
+
 REFUSED_TO_LISTENERS = (
     "GET k|SET k v|MULTI|EXEC|DISCARD|WATCH k|CONFIG GET x|HELLO 3|HELLO 2|PUBLISH c m|CLIENT ID"
 )
@@ -407,9 +466,11 @@ def test_random_subscriptions_hear_the_same_messages(listening, seed):
     chance = random.Random(seed)
     both = listening(3 if seed else 2)
     verbs = ["SUBSCRIBE", "SUBSCRIBE", "PSUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE"]
+    verbs += ["SSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE"]
     for _ in range(ROUNDS):
         if chance.random() < 0.5:
-            both.request(f"PUBLISH {chance.choice('xyz')}{chance.choice('xyz')} m", unordered=True)
+            channel = chance.choice("xyz") + chance.choice("xyz")
+            both.request(f"{chance.choice(['PUBLISH', 'SPUBLISH'])} {channel} m", unordered=True)
         else:
             names = " ".join(chance.choices(["xx", "xy", "x?", "*z", "y[xy]", "zz"], k=chance.randint(1, 3)))
             both.request(f"{chance.choice('BCD')}> {chance.choice(verbs)} {names}")

@@ -50,7 +50,8 @@ XREADGROUP GROUP g c COUNT 2 STREAMS s >;SET k 12"""
 MORE_WORDS = b"""s t k g c 0 1-1 2-1 3-1 * $ > + - ( ~ = BLOCK COUNT GROUP STREAMS MAXLEN MINID LIMIT NOACK
 FORCE JUSTID IDLE TIME RETRYCOUNT LASTID NOMKSTREAM MKSTREAM ENTRIESREAD ENTRIESADDED MAXDELETEDID KEEPREF
 DELREF ACKED IDS CLAIM IDMP IDMPAUTO ID FULL EX PX NX XX KEEPTTL GET REPLACE DB MATCH TYPE MIN MAX SILENT
-FAIL FATAL COLUMNS FIELDS UTF8 INT64 ANCHOR MODE __keyspace@0__:s SETUSER WITHSCORES OK -1 1 2 3"""
+FAIL FATAL COLUMNS FIELDS UTF8 INT64 ANCHOR MODE __keyspace@0__:s SETUSER WITHSCORES OK -1 1 2 3
+TRACKING ON BCAST PREFIX REDIRECT NOLOOP OPTIN CACHING YES"""
 SHORT_STRING = 1 << 16  # what no SETRANGE goes beyond here: longer ones are allowed, and take long
 SESSIONS = 4
 LITTLE_BYTES = 1000
@@ -212,7 +213,7 @@ def run_commands(data: bytes) -> set[Hashable]:
                     is_error = isinstance(reply, CommandError)
                     shape = NAMES.sub("#", str(reply)[:40]) if is_error else type(reply)
                     found.add((words[0].lower()[:12], shape))
-            engine.woken.clear()
+            engine.take_woken()
             engine.killed_sessions.clear()
     except ProtocolError:
         pass

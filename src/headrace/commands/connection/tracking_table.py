@@ -234,11 +234,17 @@ class Tracking:
         self.key_bytes -= len(key)
         if isinstance(found, TrackingState):
             self.item_count -= 1
-            self.outbox.append((None, (found, key, by_client)))
+            self._note(found, key, by_client)
         elif isinstance(found, dict):
             self.item_count -= len(found)
             for state in found:
-                self.outbox.append((None, (state, key, by_client)))
+                self._note(state, key, by_client)
+
+    @cython.cfunc
+    def _note(self, state: TrackingState, key: bytes, by_client: cython.bint) -> cython.void:
+        """Note that the client is to be informed, by the options that it has now."""
+        if state.on and not state.broadcasting:
+            self.outbox.append((None, (state, key, by_client and state.no_loop)))
 
     def on_flushed(self) -> None:
         """Note that all keys of a database were removed: clients are told that all keys are invalid."""
@@ -261,22 +267,19 @@ class Tracking:
         """Send a noted change to its client, or add it to what broadcast() sends.
 
         Args:
-            noted: an item of the outbox: a TrackingState or a Broadcast, the key (None: all keys), whether
-                the client of the request changed it.
+            noted: an item of the outbox. Either a TrackingState, the key (None: all keys), and whether its
+                client is not informed if it has sent the request; or a Broadcast, the key, and whether the
+                client of the request changed it.
             current: the client of the request.
             woken: the sessions that received something are appended.
         """
-        receiver, key, by_client = noted
+        receiver, key, flag = noted
         if isinstance(receiver, Broadcast):
             assert key is not None
-            self._add_to_broadcast(
-                receiver, key, current.id if by_client and current is not None else 0, woken
-            )
+            self._add_to_broadcast(receiver, key, current.id if flag and current is not None else 0, woken)
             return
         state: TrackingState = receiver
-        if not state.on or (state.broadcasting and key is not None):
-            return
-        if by_client and state.no_loop and current is not None and current.id == state.client_id:
+        if flag and current is not None and current.id == state.client_id:
             return
         self._send(state, None if key is None else encode_keys([key]), woken)
 
