@@ -73,17 +73,22 @@ def test_transactions_messages_and_blocked_readers(pair: tuple[Node, Node]) -> N
     with redis.Redis(port=replica.port) as other, other.pubsub() as subscriber:
         subscriber.subscribe("news")
         assert subscriber.get_message(timeout=10) is not None
+        subscriber.ssubscribe("news")
+        assert subscriber.get_message(timeout=10) is not None
         reader.start()
         wait_until(lambda: other.info("clients")["blocked_clients"] == 1)
         transaction = primary.client.pipeline()
         transaction.xadd("s", {"a": 1}, id="5-0").set("k", "v").execute()
+        primary.client.spublish("news", "to the shard channel")
         primary.client.publish("news", "hello")
         reader.join(60)
         assert found == [[[b"s", [(b"5-0", {b"a": b"1"})]]]]
-        message = None
-        while message is None:
+        messages: list[object] = []
+        while len(messages) < 2:
             message = subscriber.get_message(timeout=10)
-        assert message["data"] == b"hello"
+            if message is not None:
+                messages.append((message["type"], message["data"]))
+        assert messages == [("smessage", b"to the shard channel"), ("message", b"hello")]
         with pytest.raises(redis.ReadOnlyError):
             other.xadd("s", {"a": 2})
         with pytest.raises(redis.ReadOnlyError):

@@ -9,7 +9,7 @@ import pytest
 from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
 from headrace.replication.stream_applier import CannotApply, StreamApplier
-from headrace.resp.replies import ReplyParser
+from headrace.resp.replies import INCOMPLETE, ReplyParser
 
 NOW = 1_800_000_000_000
 
@@ -185,6 +185,32 @@ def test_a_transaction_with_an_unknown_command_is_not_begun() -> None:
 def test_a_database_that_does_not_exist_here_says_what_to_set() -> None:
     with pytest.raises(CannotApply, match="uses the database 20, there are 16 here"):
         Replica().apply("SELECT 20")
+
+
+def test_a_message_to_a_shard_channel_reaches_the_subscribers_here() -> None:
+    replica = Replica()
+    replica.ask("HELLO 3")
+    replica.ask("SSUBSCRIBE channel")
+    replica.apply("SPUBLISH channel hello", "PUBLISH channel other", "SPUBLISH other hello")
+    assert replica.reply() == [b"smessage", b"channel", b"hello"]
+    assert replica.client.reply.take() == b""
+
+
+def test_a_client_that_caches_keys_learns_what_the_primary_changes() -> None:
+    replica = Replica()
+    replica.ask("HELLO 3")
+    replica.ask("CLIENT TRACKING ON NOLOOP")
+    replica.ask("GET a")
+    replica.apply("SET b 1", "SET a 1", "SET a 2")
+    assert replica.reply() == [b"invalidate", [b"a"]]
+    assert replica.ask("GET a") == b"2"
+    replica.apply("MULTI", "INCR a", "XADD s 1-1 f v", "EXEC", "FLUSHDB")
+    pushes = []
+    parser = ReplyParser()
+    parser.feed(replica.client.reply.take())
+    while (push := parser.next()) is not INCOMPLETE:
+        pushes.append(push)
+    assert pushes == [[b"invalidate", [b"a"]], [b"invalidate", None]]
 
 
 @pytest.mark.parametrize("skip", [False, True])

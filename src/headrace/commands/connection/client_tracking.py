@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import cython
 
 from headrace import limits
@@ -124,6 +126,9 @@ def _check_options(before: TrackingState | None, options: TrackingState, prefixe
 
 def _check_prefixes(existing: list[bytes], prefixes: list[bytes]) -> None:
     """Raise an error if a prefix begins with another one: a key would be reported twice."""
+    in_order = sorted([*existing, *prefixes])
+    if not any(after.startswith(before) for before, after in pairwise(in_order)):
+        return
     for i, prefix in enumerate(prefixes):
         for other in existing:
             if _overlap(prefix, other):

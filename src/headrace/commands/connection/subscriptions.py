@@ -128,7 +128,7 @@ class PubSub:
         """Send the message to the channel; return how many subscriptions it reaches."""
         before: cython.longlong = len(self.outbox)
         session: Session
-        words: tuple[bytes, ...]
+        words: Any  # the same tuple for all recipients
         found = self.names.get(channel)
         if found is not None:
             words = (b"message", channel, message)
@@ -180,7 +180,7 @@ class PubSub:
             self.tracking.deliver(words, current, woken)
 
     @cython.cfunc
-    def _write(self, reply: ReplyWriter, words: tuple[bytes, ...]) -> cython.void:
+    def _write(self, reply: ReplyWriter, words: Any) -> cython.void:
         if len(words) == 1:
             reply.simple(words[0])
             return

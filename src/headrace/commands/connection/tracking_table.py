@@ -25,9 +25,9 @@ from headrace.commands.tracking_state import TrackingState
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.resp.writer import ReplyWriter
+from headrace.visibility import Public
 
 CHANNEL = b"__redis__:invalidate"  # of redirected messages in RESP2
-KEY_BYTES_MAX = cython.declare(cython.longlong, limits.TRACKED_KEY_BYTES_MAX)
 # More keys than those just added are forgotten at once only up to this number: each is a message.
 FORGOTTEN_AT_ONCE_MAX = cython.declare(cython.Py_ssize_t, 1000)
 STALE_READERS_MIN = cython.declare(cython.Py_ssize_t, 8)  # fewer are not worth a search for those that left
@@ -62,6 +62,7 @@ class Tracking:
     readers: OrderedDict[bytes, Any]  # key -> a TrackingState or a dictionary of several; oldest first
     item_count: cython.longlong  # pairs of key and client
     key_bytes: cython.longlong
+    key_bytes_max: Public[cython.longlong]
     broadcasts: dict[bytes, Broadcast]  # by prefix
     prefix_lengths: dict[int, int]  # length -> how many prefixes have it
     broadcast_due: cython.bint  # keys have changed for which broadcast() must be called in this turn
@@ -77,6 +78,7 @@ class Tracking:
         self.readers = OrderedDict()
         self.item_count = 0
         self.key_bytes = 0
+        self.key_bytes_max = limits.TRACKED_KEY_BYTES_MAX
         self.broadcasts = {}
         self.prefix_lengths = {}
         self.broadcast_due = False
@@ -208,13 +210,15 @@ class Tracking:
     @cython.cfunc
     def _shrink(self, added: cython.Py_ssize_t) -> cython.void:
         """Invalidate the oldest keys while the table is too large."""
-        key_count_max: cython.longlong = self.keyspace.settings.tracking_table_max_keys
         budget: cython.Py_ssize_t = added + FORGOTTEN_AT_ONCE_MAX
-        while budget > 0 and (
-            (0 < key_count_max < len(self.readers)) or (self.key_bytes > KEY_BYTES_MAX and len(self.readers))
-        ):
+        while budget > 0 and self._is_too_large():
             self._invalidate(next(iter(self.readers)), False)
             budget -= 1
+
+    @cython.cfunc
+    def _is_too_large(self) -> cython.bint:
+        key_count_max: cython.longlong = self.keyspace.settings.tracking_table_max_keys
+        return 0 < key_count_max < len(self.readers) or self.key_bytes > self.key_bytes_max
 
     # Changes.
 
@@ -261,9 +265,7 @@ class Tracking:
     # Messages.
 
     @cython.ccall
-    def deliver(
-        self, noted: tuple[Any, bytes | None, bool], current: Session | None, woken: list[Session]
-    ) -> cython.void:
+    def deliver(self, noted: Any, current: Session | None, woken: list[Session]) -> cython.void:
         """Send a noted change to its client, or add it to what broadcast() sends.
 
         Args:
