@@ -153,11 +153,13 @@ def test_noloop_does_not_hide_that_memory_was_freed_for_a_request_of_the_client(
     assert pushed() == [["s"]]
 
 
-def test_broadcast_reports_a_key_to_a_client_that_is_not_its_only_writer(talk, pushed):
+def test_broadcast_with_noloop_reports_a_key_that_another_client_changed_last(talk, pushed):
     tracks(talk, options="BCAST NOLOOP")
     talk.say(["SET", "a", "1"], "b")
     talk.say(["SET", "b", "1"], "b")
+    talk("SET c 1")
     talk("SET b 2")
+    talk.say(["SET", "c", "2"], "b")
     assert pushed() == [["b"]]
 
 

@@ -40,7 +40,7 @@ class Broadcast:
 
     prefix: bytes
     states: dict[TrackingState, None]
-    # changed keys -> the ID of the client that changed it; 0: several clients, or the server
+    # changed keys -> the ID of the client that changed it last; 0: the server did
     changed: dict[bytes, int]
 
     def __init__(self, prefix: bytes) -> None:
@@ -291,8 +291,7 @@ class Tracking:
     ) -> cython.void:
         if not broadcast.states:
             return
-        known: object = broadcast.changed.get(key)
-        broadcast.changed[key] = client_id if known is None or known == client_id else 0
+        broadcast.changed[key] = client_id
         if not self.broadcast_due:
             self.broadcast_due = True
             first: TrackingState = next(iter(broadcast.states))

@@ -31,7 +31,8 @@ ABSENT_STATS = """
     expired_subkeys expired_time_cap_reached_count evicted_scripts latest_fork_usec
     total_forks migrate_cached_sockets slave_expires_tracked_keys active_defrag_hits active_defrag_misses
     active_defrag_key_hits active_defrag_key_misses total_active_defrag_time current_active_defrag_time
-    io_threaded_reads_processed io_threaded_writes_processed io_threaded_total_prefetch_batches io_threaded_total_prefetch_entries
+    io_threaded_reads_processed io_threaded_writes_processed io_threaded_total_prefetch_batches
+    io_threaded_total_prefetch_entries
 """
 
 
