@@ -197,8 +197,16 @@ def test_client_list_shows_the_modes_and_the_redirection(talk):
     talk("CLIENT TRACKING OFF", client="b")
     talk("CLIENT TRACKING ON BCAST", client="b")
     assert " flags=tB " in talk("CLIENT INFO", client="b")
+    talk("WATCH w", client="b")
+    talk("CLIENT NO-EVICT ON", client="b")
+    talk("PING")
+    talk("SET w v")
+    assert " flags=tBde " in talk("CLIENT INFO", client="b").rpartition(">")[2]
+    talk("UNWATCH", client="b")
+    talk("CLIENT NO-EVICT OFF", client="b")
     talk("CLIENT TRACKING OFF", client="b")
-    assert " flags=N " in talk("CLIENT INFO", client="b") and " redir=-1 " in talk("CLIENT INFO", client="b")
+    assert " flags=N " in talk("CLIENT INFO", client="b")
+    assert " redir=-1 " in talk("CLIENT INFO", client="b")
 
 
 def test_a_closing_client_and_a_closing_target_receive_nothing(talk):

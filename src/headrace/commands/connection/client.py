@@ -164,11 +164,11 @@ def list_flags(session: Session) -> bytes:
         (b"P", session.subscription_count > 0),
         (b"x", session.queue is not None),
         (b"b", session.waiting is not None),
-        (b"d", watch is not None and watch.invalidated),
-        (b"c", session.closing),
         (b"t", tracking is not None and tracking.on),
         (b"R", tracking is not None and tracking.redirect_broken),
         (b"B", tracking is not None and tracking.broadcasting),
+        (b"d", watch is not None and watch.invalidated),
+        (b"c", session.closing),
         (b"e", session.no_evict),
         (b"T", session.no_touch),
     )
