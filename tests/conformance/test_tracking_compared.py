@@ -70,11 +70,11 @@ class Caching(Both):
 
     def with_names(self, replies, side, about_ids):
         """Replace the IDs of redirections by names."""
-        for name, ids in self.ids.items():
-            for i, reply in enumerate(replies):
-                if b"redir" in reply or about_ids:
-                    replies[i] = reply.replace(b":%d\r\n" % ids[side], b":%s\r\n" % name.encode())
-        return replies
+        names = {b"%d" % ids[side]: name.encode() for name, ids in self.ids.items()}
+        before = rb"(^:)" if about_ids else rb"(redirect\r\n:|redir-broken\r\n:)"
+        return [
+            re.sub(before + rb"(\d+)", lambda m: m[1] + names.get(m[2], m[2]), reply) for reply in replies
+        ]
 
     def leave(self, name):
         """Close the client on both sides, and wait until the server knows."""
@@ -409,7 +409,7 @@ SHAPES = """
     UNLINK K|EXPIRE K 100|EXPIRE K -1|PERSIST K|TTL K|RENAME K K|RENAMENX K K|COPY K K|COPY K K REPLACE
     MOVE K 1|EXISTS K K|TYPE K|STRLEN K|XADD S * f v|XADD S MAXLEN 2 * f v|XTRIM S MAXLEN 1|XLEN S
     XRANGE S - + COUNT 1|XREAD COUNT 1 STREAMS S S 0 0|XGROUP CREATE S g 0 MKSTREAM|XGROUP DESTROY S g
-    XREADGROUP GROUP g c STREAMS S >|XPENDING S g|XACK S g 1-1|XSETID S 9999-1|XINFO GROUPS S
+    XREADGROUP GROUP g c STREAMS S >|XPENDING S g|XACK S g 1-1|XSETID S 9999-1
     XDEL S 1-1|FLUSHDB|SELECT 0|SELECT 1
     MULTI|EXEC|EXEC|EXEC|DISCARD|WATCH K|UNWATCH
     CLIENT TRACKING ON|CLIENT TRACKING ON NOLOOP|CLIENT TRACKING OFF|CLIENT TRACKING ON OPTIN
