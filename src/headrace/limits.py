@@ -65,3 +65,13 @@ GLOB_SEGMENT_MAX = 1024
 # longer ones, have no counter of their own.
 ERROR_CODES_MAX = 128
 ERROR_CODE_BYTES_MAX = 64
+# What scripts may hold in Lua: a script that has more is ended. One allocation may pass it by the second.
+SCRIPT_MEMORY_BYTES_MAX = 128 * 1024 * 1024
+SCRIPT_MEMORY_MARGIN_BYTES = 128 * 1024 * 1024
+
+# The reply of one command to a script.
+SCRIPT_REPLY_BYTES_MAX = 64 * 1024 * 1024
+
+# The texts of loaded scripts together; and how many of those that only EVAL has brought are kept.
+SCRIPT_TEXT_BYTES_MAX = 32 * 1024 * 1024
+EVAL_SCRIPTS_MAX = 500

@@ -1,109 +1,269 @@
-"""The scripts of redis-py's Lock and of headrace trim: known however indented, and nothing else runs."""
+"""Scripts in Lua: replies, errors with Redis's texts, effects, limits, and what the sandbox keeps from them."""
 
 import hashlib
 
 import pytest
-from redis.lock import Lock
 
-from headrace.commands.server.scripts import SCRIPTS
-from headrace.pipeline.trim import TRIM_SCRIPT as TRIM
-
-RELEASE, EXTEND, REACQUIRE = Lock.LUA_RELEASE_SCRIPT, Lock.LUA_EXTEND_SCRIPT, Lock.LUA_REACQUIRE_SCRIPT
+pytest.importorskip("lupa.lua51")
 
 
-def digest(script):
-    return hashlib.sha1(script.encode()).hexdigest()
+def where(script, line=1):
+    return f" script: {hashlib.sha1(script.encode()).hexdigest()}, on @user_script:{line}."
 
 
-def loaded(talk, script):
-    return talk.words("SCRIPT", "LOAD", script)
+def evaluate(talk, script, *words):
+    return talk.words("EVAL", script, *(words or ("0",)))
 
 
-def test_the_scripts_known_are_those_of_the_redis_py_at_hand_and_of_our_own_trim():
-    known = (RELEASE, EXTEND, REACQUIRE, TRIM)
-    assert set(SCRIPTS) == {digest(" ".join(script.split())) for script in known}
+REPLIES = [
+    ("return 1", 1),
+    ("return 3.99", 3),
+    ("return -3.99", -3),
+    ("return 'x'", "x"),
+    ("return true", 1),
+    ("return false", None),
+    ("return nil", None),
+    ("return {1,2,nil,4}", [1, 2]),
+    ("return {1,{2,{3}},'x',true,false}", [1, [2, [3]], "x", 1, None]),
+    ("return {ok='fine'}", "fine"),
+    ("return {err='MY error'}", "-MY error"),
+    ("return redis.error_reply('x')", "-ERR x"),
+    ("return redis.error_reply('-x y')", "-x y"),
+    ("return redis.error_reply('MY x')", "-MY x"),
+    ("return redis.status_reply('x')", "x"),
+    ("return 1e19", -(2**63)),
+    ("return {double=3.5}", "3.5"),
+    ("return redis.sha1hex('a')", "86f7e437faa5a7fce15d1ddcb9eaeaea377667b8"),
+    ("return redis.call('get','nokey') == false", 1),
+    ("redis.setresp(3) return redis.call('get','nokey') == nil", 1),
+    ("redis.call('set','k',3.1) return redis.call('get','k')", "3.1"),
+    ("redis.call('set','k',12345678901234567) return redis.call('get','k')", "12345678901234568"),
+    ("return {pcall(redis.call,'nosuch')}", [None, "ERR Unknown Redis command called from script"]),
+    ("return redis.pcall('nosuch').err", "ERR Unknown Redis command called from script"),
+    ("return redis.call('xread','block','0','streams','s','$')", None),
+    ("return {KEYS[1], ARGV[1], ARGV[2]}", []),
+]
 
 
-@pytest.mark.parametrize("script", [RELEASE, " ".join(RELEASE.split()), RELEASE.replace("\n", "\n\t")])
-def test_a_script_is_found_by_the_digest_of_its_own_text(talk, script):
-    assert talk(f"EVALSHA {digest(script)} 1 k t") == "-NOSCRIPT No matching script. Please use EVAL."
-    assert loaded(talk, script) == digest(script)
-    assert talk(f"SCRIPT EXISTS {digest(script)} {digest(script).upper()} 0") == [1, 1, 0]
-    assert talk(f"EVALSHA {digest(script)} 1 k t") == 0
-    assert talk("SCRIPT FLUSH") == "OK"
-    assert talk(f"SCRIPT EXISTS {digest(script)}") == [0]
+@pytest.mark.parametrize(("script", "reply"), REPLIES)
+def test_values_become_replies(talk, script, reply):
+    assert evaluate(talk, script) == reply
 
 
-def test_release_removes_the_key_only_for_the_token_it_holds(talk):
-    talk("SET k t PX 1000")
-    talk.effects()
-    assert talk.words("EVAL", RELEASE, "1", "k", "other") == 0
-    assert talk("GET k") == "t"
-    assert talk.words("EVAL", RELEASE, "1", "k", "t") == 1
-    assert talk("GET k") is None
-    assert talk.effects() == ["DEL k"]
+ERRORS = [
+    ("return foo", "ERR user_script:1: Script attempted to access nonexistent global variable 'foo'"),
+    ("foo = 1", "ERR user_script:1: Attempt to modify a readonly table"),
+    ("string.foo = 1", "ERR user_script:1: Attempt to modify a readonly table"),
+    ("rawset(_G, 'x', 1)", "ERR Attempt to modify a readonly table"),
+    ("setmetatable(_G, {})", "ERR Attempt to modify a readonly table"),
+    ("table.insert(_G, 1)", "ERR Attempt to modify a readonly table"),
+    ("error('x')", "ERR user_script:1: x"),
+    ("error({err='MY x'})", "MY x"),
+    ("error({})", "ERR unknown error"),
+    ("error(nil)", "ERR nil"),
+    ("return redis.call('nosuch')", "ERR Unknown Redis command called from script"),
+    ("return redis.call('get')", "ERR Wrong number of args calling Redis command from script"),
+    ("return redis.call()", "ERR Please specify at least one argument for this redis lib call"),
+    ("return redis.call({})", "ERR Lua redis lib command arguments must be strings or integers"),
+    ("return redis.call('eval','return 1','0')", "ERR This Redis command is not allowed from script"),
+    ("return redis.call('multi')", "ERR This Redis command is not allowed from script"),
+    (
+        "return string.find(nil,'x')",
+        "ERR user_script:1: bad argument #1 to 'find' (string expected, got nil)",
+    ),
+    ("local a; return a.b", "ERR user_script:1: attempt to index local 'a' (a nil value)"),
+    ("return redis.setresp(4)", "ERR RESP version must be 2 or 3."),
+    ("local function f() return f() + 1 end return f()", "ERR user_script:1: stack overflow"),
+    (
+        "#!lua flags=no-writes\nreturn redis.call('set','k','v')",
+        "ERR Write commands are not allowed from read-only scripts.",
+    ),
+]
 
 
-def test_extend_adds_to_what_is_left_or_replaces_it(talk):
-    sha = loaded(talk, EXTEND)
-    talk("SET k t PX 1000")
-    assert talk(f"EVALSHA {sha} 1 k t 500 0") == 1
-    assert talk("PTTL k") == 1500
-    assert talk(f"EVALSHA {sha} 1 k t 200 1") == 1
-    assert talk("PTTL k") == 200
-    assert talk(f"EVALSHA {sha} 1 k other 200 1") == 0
-    talk("PERSIST k")
-    assert talk(f"EVALSHA {sha} 1 k t 200 0") == 0
-    assert talk("PTTL k") == -1
+@pytest.mark.parametrize(("script", "error"), ERRORS)
+def test_errors_name_the_script_and_the_line(talk, script, error):
+    assert evaluate(talk, script) == "-" + error + where(script, script.count("\n") + 1)
 
 
-def test_reacquire_restarts_the_time_to_live_and_zero_ends_it(talk):
-    sha = loaded(talk, REACQUIRE)
-    talk("SET k t PX 1000")
-    talk.effects()
-    assert talk(f"EVALSHA {sha} 1 k t 3000") == 1
-    assert talk("PTTL k") == 3000
-    assert talk.effects() == ["PEXPIREAT k 4000"]
-    assert talk(f"EVALSHA {sha} 1 k t 0") == 1
-    assert talk("EXISTS k") == 0
+REJECTED = [
+    ("return (", "ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>'"),
+    ("#!lua flags=bad\nreturn 1", "ERR Unexpected flag in script shebang: bad"),
+    ("#!lua x=y\nreturn 1", "ERR Unknown lua shebang option: x=y"),
+    ("#!js\nreturn 1", "ERR Unexpected engine in script shebang: #!js"),
+    ("#!lua", "ERR Invalid script shebang"),
+]
 
 
-def test_a_lock_is_given_back_inside_a_transaction(talk):
-    sha = loaded(talk, RELEASE)
-    for line in ("MULTI", "SET k t NX", f"EVALSHA {sha} 1 k t", "EXISTS k"):
+@pytest.mark.parametrize(("script", "error"), REJECTED)
+def test_a_script_that_cannot_be_compiled_is_rejected(talk, script, error):
+    assert evaluate(talk, script) == "-" + error
+
+
+def test_keys_and_arguments_are_tables(talk):
+    assert evaluate(talk, "return {KEYS[2], ARGV[1], #KEYS, #ARGV}", "2", "a", "b", "c") == ["b", "c", 2, 1]
+    assert evaluate(talk, "return #ARGV", "0", *"x" * 20000) == 20000
+
+
+def test_the_effects_of_a_script_are_one_transaction(talk):
+    evaluate(talk, "redis.call('set','a',1) redis.call('set','b',2) return redis.call('get','a')")
+    assert talk.effects() == ["MULTI", "set a 1", "set b 2", "EXEC"]
+    evaluate(talk, "redis.call('set','a',1) error('late')")
+    assert talk.effects() == ["set a 1"]
+    for line in ("MULTI", "SET x 1"):
         talk(line)
-    assert talk("EXEC") == ["OK", 1, 0]
+    talk.words("EVAL", "redis.call('set','a',1) redis.call('set','b',2)", "0")
+    talk("EXEC")
+    assert talk.effects() == ["MULTI", "SET x 1", "set a 1", "set b 2", "EXEC"]
 
 
-def test_trimming_spares_what_a_group_needs_and_asks_for_its_anchor(talk):
-    for i in range(1, 7):
-        talk(f"XADD s {i}-0 n {i}")
-    talk("XGROUP CREATE s g 0")
-    talk("XREADGROUP GROUP g c COUNT 3 STREAMS s >")
-    talk("XACK s g 1-0 3-0")
-    talk.effects()
-    assert talk.words("EVAL", TRIM, "1", "s", "6-0", "9-0", "=", "100") == -1
-    assert talk.words("EVAL", TRIM, "1", "gone", "6-0", "6-0", "=", "100") == -1
-    assert talk.effects() == []
-    assert talk.words("EVAL", TRIM, "1", "s", "6-0", "6-0", "=", "100") == 2
-    assert [entry[0] for entry in talk("XRANGE s - +")] == ["2-0", "4-0", "5-0", "6-0"]
-    assert talk.effects() == ["XTRIM s MINID = 6-0 ACKED"]
+def test_effects_are_not_recorded_after_set_repl_none(talk):
+    evaluate(
+        talk,
+        "redis.set_repl(redis.REPL_NONE) redis.call('set','a',1) redis.set_repl(redis.REPL_ALL) redis.call('set','b',1)",
+    )
+    assert talk.effects() == ["set b 1"]
 
 
-@pytest.mark.parametrize(
-    ("words", "refusal"),
-    [
-        (("EVAL", "return 1", "0"), "ERR Lua is not run here"),
-        (("SCRIPT", "LOAD", "return 1"), "ERR Lua is not run here"),
-        (("EVAL", RELEASE, "x"), "ERR value is not an integer or out of range"),
-        (("EVAL", RELEASE, "-1"), "ERR Number of keys can't be negative"),
-        (("EVAL", RELEASE, "2", "k"), "ERR Number of keys can't be greater than number of args"),
-        (("EVAL", RELEASE, "1", "k"), "ERR syntax error"),
-        (("EVAL", RELEASE, "0", "t"), "ERR syntax error"),
-        (("SCRIPT", "FLUSH", "NOW"), "ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
-        (("EVAL", RELEASE, "1", "stream", "t"), "WRONGTYPE"),
-    ],
-)
-def test_what_is_refused(talk, words, refusal):
-    talk("XADD stream 1-1 f v")
-    assert talk.words(*words).startswith("-" + refusal)
+def test_a_selected_database_is_forgotten(talk):
+    evaluate(talk, "redis.call('select','1') redis.call('set','k','1')")
+    assert talk("GET k") is None
+    talk("SELECT 1")
+    assert talk("GET k") == "1"
+
+
+def test_blocked_clients_are_served_after_the_script(talk):
+    talk("XREAD BLOCK 0 STREAMS s $", client="b")
+    evaluate(talk, "redis.call('xadd','s','1-1','a','b') redis.call('xadd','s','1-2','a','b')")
+    assert talk.heard("b") == [["s", [["1-1", ["a", "b"]], ["1-2", ["a", "b"]]]]]
+
+
+def test_read_only_forms_reject_writes(talk):
+    script = "return redis.call('set','k','v')"
+    assert talk.words(
+        "EVAL_RO", script, "0"
+    ) == "-ERR Write commands are not allowed from read-only scripts." + where(script)
+    assert talk.words("EVAL_RO", "return 1", "0") == 1
+    declared = "#!lua\nreturn 1"
+    assert (
+        talk.words("EVAL_RO", declared, "0")
+        == "-ERR Can not execute a script with write flag using *_ro command."
+    )
+
+
+def test_loaded_scripts_run_by_their_digest(talk):
+    digest = talk.words("SCRIPT", "LOAD", "return ARGV[1]")
+    assert talk.words("EVALSHA", digest.upper(), "0", "x") == "x"
+    assert talk.words("EVALSHA_RO", digest, "0", "y") == "y"
+    assert talk.words("SCRIPT", "EXISTS", digest, "f" * 40) == [1, 0]
+    assert talk.words("SCRIPT", "FLUSH") == "OK"
+    assert talk.words("EVALSHA", digest, "0", "x") == "-NOSCRIPT No matching script. Please use EVAL."
+    assert talk.words("SCRIPT", "KILL") == "-NOTBUSY No scripts in execution right now."
+
+
+def test_each_call_has_the_permissions_of_the_user(talk):
+    talk.engine.auth.begin_session(talk.engine.session())
+    talk("ACL SETUSER bob on nopass ~a* +eval +get +set")
+    talk("PING", client="bob")
+    talk.engine.auth.begin_session(talk.clients["bob"])
+    talk("AUTH bob x", client="bob")
+    script = "return redis.call('set', KEYS[1], 'v')"
+    assert talk.words("EVAL", script, "1", "a1", client="bob") == "OK"
+    hidden = "return redis.call('set', 'b', 'v')"
+    assert talk.words("EVAL", hidden, "0", client="bob").startswith("-NOPERM ACL failure in script: ")
+    assert talk.words("EVAL", "return redis.acl_check_cmd('set','b','v')", "0", client="bob") is None
+    assert talk.words("EVAL", "return redis.call('del', 'a1')", "0", client="bob").startswith(
+        "-NOPERM ACL failure"
+    )
+    assert talk("EXISTS a1 b") == 1
+
+
+# The sandbox.
+
+MISSING = "debug io package require module dofile loadfile newproxy getfenv setfenv print python string.dump os.time os.execute"
+
+
+@pytest.mark.parametrize("name", MISSING.split())
+def test_what_could_leave_the_sandbox_is_missing(talk, name):
+    root, _, field = name.partition(".")
+    check = (
+        f"return type({root}.{field})" if field else f"return select(2, pcall(function() return {root} end))"
+    )
+    assert evaluate(talk, check) in (
+        "nil",
+        f"user_script:1: Script attempted to access nonexistent global variable '{name}'",
+    )
+
+
+ESCAPES = [
+    "return loadstring(string.char(27) .. 'Lua')",
+    "return load(function() return nil end) and load((function() local n = 0 return function() n = n + 1 if n == 1 then return string.char(27) end if n == 2 then return 'Lua' end end end)())",
+    "return pcall(function() getmetatable('').__index.upper = 1 end)",
+    "return pcall(function() getmetatable(_G).__index.redis = 1 end)",
+    "return pcall(setmetatable, string, {})",
+    "return pcall(table.sort, redis)",
+]
+
+
+@pytest.mark.parametrize("script", ESCAPES)
+def test_an_attempt_to_leave_the_sandbox_fails(talk, script):
+    assert evaluate(talk, script) is None
+    assert evaluate(talk, "return ('x'):upper() .. type(redis.call)") == "Xfunction"
+
+
+ENDLESS = [
+    "while true do end",
+    "while true do pcall(function() while true do end end) end",
+    "return coroutine.wrap(function() while true do end end)()",
+    "while true do local t = coroutine.create(function() while true do end end) coroutine.resume(t) end",
+    "return xpcall(function() while true do end end, function() while true do end end)",
+    "return string.find(string.rep('a', 5000), string.rep('.-', 6) .. 'b')",
+    "return (string.gsub(string.rep('a', 50000), '.-b', ''))",
+    "local t = setmetatable({}, {__index = function(t, k) return t[k + 1] end}) while true do pcall(function() return t[1] end) end",
+    "local t = {} for i = 1, 100000 do t[i] = i end while true do table.insert(t, 1, 0) table.remove(t, 1) end",
+    "return load(function() return ' ' end)",
+]
+
+
+@pytest.mark.parametrize("script", ENDLESS)
+def test_a_script_without_end_is_ended(talk, script):
+    talk.engine.keyspace.settings.busy_reply_threshold = 50
+    reply = evaluate(talk, script)
+    assert reply.startswith("-ERR the script was ended after ") or "not enough memory" in reply
+    assert evaluate(talk, "return 1") == 1
+
+
+GREEDY = [
+    "return string.rep('x', 1e9)",
+    "local t = {} for i = 1, 1e9 do t[i] = {} end",
+    "local s = 'x' while true do s = s .. s end",
+    "local s = string.rep('x', 1e7) local t = {} while true do t[#t + 1] = s .. #t end",
+    "local t = {} while true do pcall(function() while true do t[#t + 1] = string.rep('x', 100000) .. #t end end) end",
+    "local t = {} while true do t[#t + 1] = coroutine.create(function() end) end",
+    "local t = {} for i = 1, 1e6 do t[i] = string.rep('x', 1000) .. i end return redis.call('set', 'k', table.concat(t))",
+]
+
+
+@pytest.mark.parametrize("script", GREEDY)
+def test_a_script_that_takes_too_much_memory_is_ended(talk, script):
+    assert "not enough memory" in evaluate(talk, script)
+    assert evaluate(talk, "return 1") == 1
+
+
+def test_pattern_functions_agree_with_those_of_lua_when_they_are_interruptible(talk):
+    """A long subject takes the slow matcher, a short one the library's."""
+    script = """
+    local pad = string.rep(' ', 4000)
+    local out = {}
+    for _, p in ipairs({'(%w+)=(%w+)', 'x(.-)y', '%b()', '%f[%w]%w+', '()b()', '[a-c]+', '(a*)b?', '^%s*a'}) do
+        for _, s in ipairs({'key=value', 'xaaay', '(a(b)c)', 'one two', 'aab', 'zabcz', 'aaab', 'a'}) do
+            local short = {string.find(s, p)}
+            local long = {string.find(s .. pad, p .. string.rep('z?', 4))}
+            for i, v in ipairs(short) do
+                if long[i] ~= v then out[#out + 1] = p .. '|' .. s .. '|' .. tostring(v) .. '|' .. tostring(long[i]) end
+            end
+        end
+    end
+    return out
+    """
+    assert evaluate(talk, script) == []

@@ -12,7 +12,7 @@ AUTH, COMMAND, KEY, CHANNEL, CERTIFICATE = b"auth", b"command", b"key", b"channe
 # The counters of INFO.
 COUNTED = {AUTH: "auth", COMMAND: "cmd", KEY: "key", CHANNEL: "channel", CERTIFICATE: "tls_cert"}
 # Contexts.
-TOP_LEVEL, MULTI = b"toplevel", b"multi"
+TOP_LEVEL, MULTI, LUA = b"toplevel", b"multi", b"lua"
 
 
 @dataclass

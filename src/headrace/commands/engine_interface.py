@@ -9,6 +9,7 @@ from headrace.access.log import AccessLog
 from headrace.access.users import Users
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.connection.tracking_table import Tracking
+from headrace.commands.scripts_interface import ScriptsInterface
 from headrace.commands.server.latency_events import LatencyMonitor
 from headrace.commands.server.slow_requests import SlowLog
 from headrace.commands.session import Session
@@ -74,6 +75,13 @@ class WriteGateInterface(Protocol):
     def check_script(self, session: Session) -> None:
         """Raise CommandError if no script may run now."""
 
+    @property
+    def stale(self) -> bool:
+        """Whether the data is stale: this is a replica without a link."""
+
+    def check_script_may_write(self, session: Session, allow_oom: bool) -> None:
+        """Raise CommandError if a script that may write may not run now."""
+
     def check_script_write(self, session: Session, origin: str) -> None:
         """Raise CommandError if a script may not write now."""
 
@@ -100,8 +108,8 @@ class EngineInterface(Protocol):
         """The keys that clients cache."""
 
     @property
-    def scripts(self) -> dict[bytes, tuple[str, list[int]]]:
-        """The loaded scripts by digest: which known script it is, and the lines where it writes."""
+    def scripts(self) -> ScriptsInterface:
+        """The loaded scripts, and the one that runs."""
 
     @property
     def stats(self) -> Stats:

@@ -182,6 +182,13 @@ class ServerInterface:
         """DEBUG LOADAOF: write and sync the log, drop all keys, replay the log."""
         raise NoDirectory()
 
+    def serves_while_busy(self) -> bool:
+        """Return whether other clients are served while a script runs, so that they can end it."""
+        return False
+
+    def serve_while_busy(self, session: Session) -> None:
+        """Execute what other clients have sent; `session` runs a slow script."""
+
     def purge_memory(self) -> None:
         """Return free memory to the system."""
 

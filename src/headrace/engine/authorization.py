@@ -179,6 +179,20 @@ class Authorization:
             return NoKeyAccess()
         return NoChannelAccess() if reason == log.CHANNEL else command_denied(user.name, request.name)
 
+    def script_permission_error(
+        self, session: Session, command: Command, argv: list[bytes], now_ms: int
+    ) -> CommandError | None:
+        """Return the error if a script of the session's user may not run the command, else None."""
+        error = self._check_request(session, build_access_request(command, argv), log.LUA, now_ms)
+        if error is None:
+            return None
+        return CommandError(f"NOPERM ACL failure in script: {str(error).removeprefix('NOPERM ')}")
+
+    def may_run(self, session: Session, command: Command, argv: list[bytes]) -> bool:
+        """Return whether the session's user may run the command; do not log a denial."""
+        user = session.restricted_user
+        return user is None or not user.verdict(build_access_request(command, argv))
+
     def check_waiter(self, waiter: Waiter, session: Session, command: Command, now_ms: int) -> None:
         """Raise the permission error if the waiting session may no longer be served."""
         if session.unauthenticated:

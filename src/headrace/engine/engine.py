@@ -10,6 +10,8 @@ The engine reads no clock: `now` is milliseconds since 1970, passed in.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import cython
 
 from headrace.commands.call import Call
@@ -27,6 +29,7 @@ from headrace.engine import error_replies
 from headrace.engine.authorization import Authorization
 from headrace.engine.clock import earlier_time
 from headrace.engine.rule_runner import RuleRunner
+from headrace.engine.script_runner import ScriptRunner
 from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate, never_serve, no_timeout_reply
 from headrace.errors import CommandError, WrongArgumentCount
@@ -58,7 +61,7 @@ class Engine:
     killed_sessions: Public[list[Session]]  # killed by another client: close them
     pubsub: PubSub
     tracking: Tracking
-    scripts: dict[bytes, tuple[str, list[int]]]  # by the digest that EVALSHA uses: see load_script()
+    scripts: ScriptRunner
     auth: Authorization  # authentication and permissions
     write_gate: WriteGate  # shut while loading, pausing or rejecting writes
     effects: Effects
@@ -84,7 +87,6 @@ class Engine:
         self.killed_sessions = []
         self.pubsub = PubSub(self.keyspace, self.clients)
         self.tracking = self.pubsub.tracking
-        self.scripts = {}
         self.auth = Authorization(self.clients, self.kill)
         self.effects = Effects()
         self.write_gate = WriteGate(Eviction(self.keyspace, self.effects))
@@ -103,6 +105,15 @@ class Engine:
             self.write_gate,
             Call(self, self.keyspace, self.server, self.effects),
             self.by_name,
+        )
+        self.scripts = ScriptRunner(
+            Call(self, self.keyspace, self.server, self.effects),
+            self.auth,
+            self.write_gate,
+            self.rows,
+            self.by_name,
+            self.run_script_call,
+            self.run_aside,
         )
         for command in COMMANDS:
             row = self._add(command)
@@ -246,6 +257,35 @@ class Engine:
                         self.tracking.on_read(session.tracking, row.command, argv)
         finally:  # a signal handler may raise here
             self.effects.end_transaction()
+
+    def run_script_call(self, call: Call, row: CommandRow) -> None:
+        """Run the command of a script."""
+        self._run(call, row)
+
+    def run_aside(self, serve: Callable[[], None]) -> None:
+        """Run a function that executes requests of other clients, in the middle of a request.
+
+        What the interrupted request has caused so far (messages, keys with new data, streams with work for
+        their rules) stays for its end.
+        """
+        call: Call = self.call
+        kept = call.session, call.reply, call.argv, call.command, call.database, call.now
+        now: cython.longlong = self.keyspace.now
+        counts: cython.bint = self.keyspace.counts_lookups
+        blocking: Blocking = self.keyspace.blocking
+        keys, outbox, ruled = dict(blocking.ready), self.pubsub.outbox, dict(self.rule_registry.ready)
+        blocking.ready.clear()
+        self.rule_registry.ready.clear()
+        self.pubsub.outbox = []
+        try:
+            serve()
+        finally:
+            blocking.ready.update(keys)
+            self.rule_registry.ready.update(ruled)
+            self.pubsub.outbox = outbox + self.pubsub.outbox
+            call.session, call.reply, call.argv, call.command, call.database, call.now = kept
+            self.keyspace.now = now
+            self.keyspace.counts_lookups = counts
 
     @cython.cfunc
     def _run(self, call: Call, row: CommandRow) -> cython.void:

@@ -1,5 +1,6 @@
 """Conditions under which requests must not run: loading, failed writes, replication, a pause, full memory.
 
+    busy_error        most requests are rejected with this text: a script runs
     write_error       writes are rejected with this text, because they could not be stored
     memory            requests that need more memory are rejected when it is full and nothing can be evicted
     too_few_replicas  writes are rejected: fewer good replicas than min-replicas-to-write
@@ -26,7 +27,13 @@ from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount
 
 # They may write, although they lack the write flag.
-SCRIPTS = frozenset({b"eval", b"evalsha"})
+SCRIPTS = frozenset({b"eval", b"evalsha", b"fcall"})
+
+
+class ScriptOutOfMemory(ServerOutOfMemory):
+    """A script that declares that it may write cannot run while memory is full."""
+
+    text = "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
 
 
 def never_serve(call: Call) -> bool:
@@ -84,6 +91,7 @@ class WriteGate:
 
     shut: cython.bint
     loading: cython.bint
+    busy_error: bytes | None
     write_error: bytes | None
     paused_until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
@@ -100,6 +108,7 @@ class WriteGate:
         self.memory = eviction.keyspace.memory
         self.shut = False
         self.loading = False
+        self.busy_error = None
         self.write_error = None
         self.paused_until = 0
         self.writes_only = False
@@ -113,6 +122,7 @@ class WriteGate:
     def _update_shut(self) -> cython.void:
         self.shut = (
             self.loading
+            or self.busy_error is not None
             or self.write_error is not None
             or self.paused_until != 0
             or self.read_only
@@ -125,6 +135,12 @@ class WriteGate:
         """Set whether the data is being loaded."""
         self.loading = on
         self._update_shut()
+
+    def set_busy(self, text: bytes | None) -> None:
+        """Reject all requests that cannot end a running script; None: no slow script runs."""
+        if self.busy_error != text:
+            self.busy_error = text
+            self._update_shut()
 
     @cython.ccall
     def reject_writes(self, text: bytes | None) -> cython.void:
@@ -196,6 +212,8 @@ class WriteGate:
         """
         if session.replayed:
             return None
+        if self.busy_error is not None:
+            return None if "allow_busy" in row.command.flags else CommandError(self.busy_error.decode())
         if self.write_error is not None and (self.is_write(session, row) or row.command.name == b"ping"):
             return CommandError(self.write_error.decode())
         if self.memory.total > self.memory.limit and not self.loading and self.paused_until == 0:
@@ -223,6 +241,22 @@ class WriteGate:
         """Raise CommandError if no script may run now, because the data is stale."""
         if self.stale and not session.replayed:
             raise PrimaryLinkDown()
+
+    def check_script_may_write(self, session: Session, allow_oom: bool) -> None:
+        """Raise CommandError if a script that declares that it may write may not run now."""
+        if session.replayed:
+            return
+        if self.shut:
+            error = self.waiter_error()
+            if error is not None:
+                raise error
+        if (
+            self.memory.total > self.memory.limit
+            and not allow_oom
+            and not self.ignores_memory
+            and not self.eviction.make_room(0)
+        ):
+            raise ScriptOutOfMemory()
 
     def check_script_write(self, session: Session, origin: str) -> None:
         """Raise CommandError if a script may not write now. origin: the script and the line that writes."""

@@ -12,6 +12,7 @@ from headrace.visibility import Public
 class Settings:
     """Settings with Redis's defaults, except that no timing is on. 0 means no limit for both node sizes."""
 
+    busy_reply_threshold: Public[cython.longlong]  # ms after which a running script is slow; 0: never
     databases: Public[cython.Py_ssize_t]
     # milliseconds; a slower command is a latency event; 0: none is
     latency_monitor_threshold: Public[cython.longlong]
@@ -28,6 +29,7 @@ class Settings:
     tracking_table_max_keys: Public[cython.longlong]  # keys remembered for CLIENT TRACKING; 0: no limit
 
     def __init__(self) -> None:
+        self.busy_reply_threshold = 5000
         self.databases = 16
         self.latency_monitor_threshold = 0
         self.latency_percentiles = (50.0, 99.0, 99.9)

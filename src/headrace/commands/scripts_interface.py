@@ -1,0 +1,61 @@
+"""What commands need to load and run scripts: engine.script_runner.ScriptRunner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.commands.session import Session
+from headrace.scripting.interpreter import Interpreter
+from headrace.scripting.script import Script
+
+if TYPE_CHECKING:
+    from headrace.commands.call import Call
+
+
+class RunningScript:
+    """The script or function that runs."""
+
+    def __init__(self, name: bytes, flags: int, argv: list[bytes], is_function: bool = False) -> None:
+        self.name = name  # the digest, or the function's name
+        self.flags = flags  # see scripting/script.py
+        self.argv = argv
+        self.is_function = is_function
+        self.session: Session | None = None  # of the client
+        self.started_ns = 0
+        self.wrote = False  # it has called a command that writes
+        self.wrote_before = False  # that was not the present one
+        self.out_of_memory = False  # memory was full when it began
+        self.replicates = True  # effects are recorded
+        self.is_busy = False
+        self.is_killed = False
+
+
+class ScriptsInterface(Protocol):
+    """The scripts of one engine."""
+
+    scripts: dict[bytes, Script]
+    running: RunningScript | None
+    registered: list[tuple[bytes, int, bytes | None]]
+    loaded_libraries: dict[bytes, bytes]
+    text_bytes: int
+    evicted: int
+
+    @property
+    def lua_bytes(self) -> int:
+        """Memory of the interpreter."""
+
+    def interpreter(self) -> Interpreter:
+        """Return the interpreter; create it at first use. Raises LuaMissing."""
+
+    def add(self, script: Script) -> None:
+        """Keep a script."""
+
+    def flush(self) -> None:
+        """Forget all scripts."""
+
+    def compile(self, script: Script) -> None:
+        """Compile the script if it is not. Raises CommandError."""
+
+    def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], bytes]) -> None:
+        """Run a script or function for a client, and write its reply. Raises CommandError."""

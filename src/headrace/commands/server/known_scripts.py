@@ -1,0 +1,158 @@
+"""Scripts that run without Lua: the three of redis-py's Lock, which task queues use, and the one by which
+`headrace trim` trims.
+
+A script is identified by the digest of its text with each run of white space replaced by one blank, so its
+indentation does not matter. Its effect is implemented here: that is faster, and needs no lupa.
+
+    release          remove the lock's key, if it still holds the owner's token
+    extend           prolong the lock: by so many milliseconds, or to so many from now on
+    reacquire        set the lock's time to live to so many milliseconds from now on
+
+    trim_archived    trim entries below an ID that no group needs, if a certain entry still exists
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.keys import expire
+from headrace.commands.stream import trim
+from headrace.errors import to_text
+from headrace.scripting.script import Script
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+# Where the known scripts write.
+WRITES = re.compile(rb"redis\.call\(\s*['\"](?:del|pexpire|xtrim)['\"]", re.IGNORECASE)
+
+
+def check_write(call: Call, call_number: int = 0) -> None:
+    """Raise CommandError if a script may not write now; call_number: which of its writing calls it is."""
+    gate = call.engine.write_gate
+    if not gate.shut:
+        return
+    word = call.argv[1]
+    digest = hashlib.sha1(word).hexdigest() if call.command.name == b"eval" else to_text(word.lower())
+    line = call.engine.scripts.scripts[digest.encode()].write_lines[call_number]
+    gate.check_script_write(call.session, f"script: {digest}, on @user_script:{line}.")
+
+
+@cython.cfunc
+def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
+    """Return whether the key holds the token."""
+    value = call.database.string(key)
+    if value is None:
+        call.notify_miss(key)
+        return False
+    return value == token
+
+
+@cython.cfunc
+def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
+    """Set an existing key's expiry to so many milliseconds from now on."""
+    check_write(call)
+    if ms > 0:
+        expire.set_expiry(call, key, call.now + ms)
+    else:
+        expire.remove_key(call, key)
+
+
+def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """Remove the lock. words: the token."""
+    if not is_held(call, keys[0], words[0]):
+        return 0
+    check_write(call)
+    expire.remove_key(call, keys[0])
+    return 1
+
+
+def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """Prolong the lock; one without expiry is not changed.
+
+    words: the token, milliseconds, and 0 to add them to the time that is left.
+    """
+    if not is_held(call, keys[0], words[0]):
+        return 0
+    moment: cython.longlong = call.database.expiry(keys[0])
+    if moment < 0:
+        return 0
+    ms: cython.longlong = arguments.parse_i64(words[1])
+    set_time_to_live(call, keys[0], ms + moment - call.now if words[2] == b"0" else ms)
+    return 1
+
+
+def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """Set the lock's time to live. words: the token, milliseconds."""
+    if not is_held(call, keys[0], words[0]):
+        return 0
+    set_time_to_live(call, keys[0], arguments.parse_i64(words[1]))
+    return 1
+
+
+def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """Trim entries that no group needs; return how many were removed, or -1 if the anchor is missing.
+
+    words: the ID to trim up to, the anchor's ID, `=` or `~`, and for `~` the maximum number of entries.
+    """
+    stream: Stream | None = call.database.stream(keys[0])
+    anchor: StreamId = stream_id.parse(words[1], 0)
+    if stream is None or not stream.contains(anchor.ms, anchor.seq):
+        return -1
+    check_write(call, 0 if words[2] == b"=" else 1)
+    limit = [b"LIMIT", words[3]] if words[2] == b"~" else []
+    call.argv = [b"XTRIM", keys[0], b"MINID", words[2], words[0], *limit, b"ACKED"]
+    return trim.trim_stream(call)
+
+
+TEXT_BYTES_MAX = 4096  # a longer script is none of them
+
+# By digest: the function, and the minimum numbers of keys and of other arguments.
+KnownScript = Callable[[Call, list[bytes], list[bytes]], int]
+SCRIPTS: dict[str, tuple[KnownScript, int, int]] = {
+    "2aef8d7ce63503709a01cbf6ad6bb4b93d5c3909": (release, 1, 1),
+    "829408cc83d4524666232bd8beebe3bcf873ac70": (extend, 1, 3),
+    "042112cf75a3fdabb4e02600ce494eff4b2d2906": (reacquire, 1, 2),
+    "86e3222caceafa4c3305a23df73482337c70a727": (trim_archived, 1, 4),
+}
+
+
+# Commands that a user must be allowed to run for each, besides EVAL: see engine/authorization.py.
+REQUIRED_COMMANDS: dict[KnownScript, tuple[bytes, ...]] = {
+    release: (b"get", b"del"),
+    extend: (b"get", b"pttl", b"pexpire"),
+    reacquire: (b"get", b"pexpire"),
+    trim_archived: (b"xrange", b"xinfo|groups", b"xpending", b"xtrim"),
+}
+
+
+def identify(script: Script) -> None:
+    """Mark the script if it is one of those here."""
+    if len(script.text) > TEXT_BYTES_MAX:
+        return
+    normal = hashlib.sha1(b" ".join(script.text.split())).hexdigest()
+    if normal in SCRIPTS:
+        script.known = normal
+        lines = [script.text.count(b"\n", 0, found.start()) + 1 for found in WRITES.finditer(script.text)]
+        script.write_lines = lines
+
+
+def run_known(call: Call, script: Script, key_count: int) -> bool:
+    """Run the script if it is one of those here and has enough arguments; return whether it was."""
+    if script.known is None:
+        return False
+    run, keys_least, words_least = SCRIPTS[script.known]
+    keys, words = call.argv[3 : 3 + key_count], call.argv[3 + key_count :]
+    if len(keys) < keys_least or len(words) < words_least:
+        return False
+    call.engine.write_gate.check_script(call.session)
+    if call.session.restricted_user is not None:
+        call.engine.auth.check_commands(call.session, REQUIRED_COMMANDS[run], call.now)
+    call.reply.integer(run(call, keys, words))
+    return True

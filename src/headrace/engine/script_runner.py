@@ -1,0 +1,315 @@
+"""Scripts of one engine: those that are loaded, the one that runs, and the commands that it calls.
+
+    EVAL ─▶ commands/server/scripts.py ─▶ run() ─▶ scripting/interpreter.py ─▶ the script
+                                                        call() ◀─ redis.call() ──┘
+
+Each command that a script calls is checked like a request of its client. The effects of a script are one
+transaction. A script that runs longer than busy-reply-threshold is `busy`: the server then rejects all
+requests but those that can end it; in a program it is ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headrace import limits, system
+from headrace.commands.call import Call
+from headrace.commands.scripts_interface import RunningScript
+from headrace.commands.session import Session
+from headrace.commands.stats import CommandRow
+from headrace.engine.authorization import Authorization
+from headrace.engine.error_replies import command_error, wire_text
+from headrace.engine.write_gate import WriteGate
+from headrace.errors import CommandError, ServerOutOfMemory
+from headrace.keyspace.keyspace import Keyspace
+from headrace.scripting.interpreter import Interpreter, ScriptFailed
+from headrace.scripting.script import ALLOW_OOM, NO_WRITES, Script
+
+LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.INFO + 5, logging.WARNING)
+CHECK_S = 0.05  # CPU time between two checks of a slow script
+MS = 1_000_000  # nanoseconds
+ENDED = "the script was ended after %d ms (busy-reply-threshold); its changes so far remain"
+KILLED = b"Script killed by user with SCRIPT KILL."
+BUSY = "BUSY Redis is busy running a script. You can only call %s KILL or SHUTDOWN NOSAVE."
+
+
+class ScriptRunner:
+    """Loads and runs scripts. It is the ScriptHost of its interpreter."""
+
+    def __init__(
+        self,
+        call: Call,
+        auth: Authorization,
+        write_gate: WriteGate,
+        rows: dict[bytes, CommandRow],
+        by_name: dict[bytes, CommandRow],
+        run_row: Callable[[Call, CommandRow], None],
+        run_aside: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Create a runner.
+
+        Args:
+            call: for the commands of scripts; no other code uses it.
+            rows: by the first argument of a request.
+            by_name: subcommands too, as "config|get".
+            run_row: runs the command of a call.
+            run_aside: runs a function that executes requests of other clients meanwhile.
+        """
+        self.call_object = call
+        self.keyspace: Keyspace = call.keyspace
+        self.effects = call.effects
+        self.server = call.server
+        self.auth, self.write_gate = auth, write_gate
+        self._rows, self._by_name, self._run_row, self._run_aside = rows, by_name, run_row, run_aside
+        self.session = Session(0)
+        self.session.reply.limit = limits.SCRIPT_REPLY_BYTES_MAX
+        call.session, call.reply, call.may_block = self.session, self.session.reply, False
+        self.scripts: dict[bytes, Script] = {}  # by digest
+        self.text_bytes = 0
+        self.evicted = 0
+        self.running: RunningScript | None = None
+        self.registered: list[tuple[bytes, int, bytes | None]] = []  # functions of the library being loaded
+        self.loaded_libraries: dict[bytes, bytes] = {}  # that the interpreter has: name -> text
+        self._interpreter: Interpreter | None = None
+        self._interrupt: BaseException | None = None
+
+    # The interpreter.
+
+    def interpreter(self) -> Interpreter:
+        """Return the interpreter; create it at first use. Raises LuaMissing."""
+        if self._interpreter is None or self._interpreter.broken:
+            self._interpreter = None
+            for script in self.scripts.values():
+                script.is_compiled = False
+            self.loaded_libraries = {}
+            self._interpreter = Interpreter(self, self.server.redis_version)
+        return self._interpreter
+
+    @property
+    def lua_bytes(self) -> int:
+        """Memory of the interpreter."""
+        return self._interpreter.memory if self._interpreter is not None else 0
+
+    # Loaded scripts.
+
+    def add(self, script: Script) -> None:
+        """Keep a script; drop the oldest of those that EVAL has brought if there are too many."""
+        if self.text_bytes + len(script.text) > limits.SCRIPT_TEXT_BYTES_MAX:
+            raise CommandError("OOM too many bytes of loaded scripts: use SCRIPT FLUSH")
+        self.scripts[script.digest] = script
+        self.text_bytes += len(script.text)
+        if len(self.scripts) > limits.EVAL_SCRIPTS_MAX:
+            self._evict()
+
+    def _evict(self) -> None:
+        mortal = [one for one in self.scripts.values() if not one.keeps]
+        for script in mortal[: max(len(mortal) - limits.EVAL_SCRIPTS_MAX, 0)]:
+            self.drop(script)
+            self.evicted += 1
+
+    def drop(self, script: Script) -> None:
+        """Forget a script."""
+        del self.scripts[script.digest]
+        self.text_bytes -= len(script.text)
+        if script.is_compiled and self._interpreter is not None and not self._interpreter.broken:
+            self._interpreter.drop_script(script.digest)
+
+    def flush(self) -> None:
+        """Forget all scripts, and the interpreter; libraries are loaded again when they are used."""
+        self.scripts.clear()
+        self.text_bytes = 0
+        self._interpreter = None
+        self.loaded_libraries = {}
+
+    def compile(self, script: Script) -> None:
+        """Compile the script if it is not. Raises CommandError."""
+        interpreter = self.interpreter()
+        if not script.is_compiled:
+            wrong = interpreter.load_script(script.digest, script.body)
+            if wrong is not None:
+                text = b"ERR Error compiling script (new function): " + wrong
+                raise CommandError(text.decode("utf-8", "surrogateescape"))
+            script.is_compiled = True
+
+    # Running.
+
+    def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], bytes]) -> None:
+        """Run a script or function for a client, and write its reply. Raises CommandError."""
+        interpreter = self.interpreter()
+        self._begin(call, running)
+        outermost = not self.effects.in_transaction()
+        if outermost:
+            self.effects.begin_transaction()
+        try:
+            call.reply.raw(body(interpreter))
+        except ScriptFailed as failed:
+            raise CommandError(script_error(failed, running.name)) from None
+        finally:
+            if outermost:
+                self.effects.end_transaction()
+            self.running = None
+            self.write_gate.set_busy(None)
+            self.session.reply.rewind(0)
+            if self._interrupt is not None:
+                interrupt, self._interrupt = self._interrupt, None
+                raise interrupt
+
+    def _begin(self, call: Call, running: RunningScript) -> None:
+        session, caller = self.session, call.session
+        session.database = caller.database
+        session.name, session.address = caller.name, caller.address
+        session.user, session.identity = caller.user, caller.identity
+        session.restricted_user = caller.restricted_user
+        session.unauthenticated = caller.unauthenticated
+        session.replayed = caller.replayed
+        self.call_object.now = call.now
+        self.call_object.recording = call.recording
+        running.session = caller
+        running.started_ns = system.monotonic_ns()
+        memory = self.write_gate.memory
+        running.out_of_memory = not self.write_gate.ignores_memory and memory.total > memory.limit
+        self.running = running
+        self._interrupt = None
+
+    # The host of the interpreter.
+
+    def call(self, argv: list[bytes], protocol: int) -> bytes:
+        """Run a command of the script; return the bytes of its reply."""
+        try:
+            return self._call(argv, protocol)
+        except CommandError as error:
+            return b"-" + wire_text(error) + b"\r\n"
+        except Exception as error:
+            return b"-" + wire_text(command_error(error, self.call_object.command)) + b"\r\n"
+        except BaseException as error:  # KeyboardInterrupt: ends the script at the next check
+            self._interrupt = error
+            return b"-ERR interrupted\r\n"
+
+    def _call(self, argv: list[bytes], protocol: int) -> bytes:
+        running = self.running
+        assert running is not None
+        row = self._find(argv)
+        if row is None:
+            raise CommandError("ERR Unknown Redis command called from script")
+        command = row.command
+        if not command.accepts_argument_count(len(argv)):
+            raise CommandError("ERR Wrong number of args calling Redis command from script")
+        if "noscript" in command.flags:
+            raise CommandError("ERR This Redis command is not allowed from script")
+        session, call = self.session, self.call_object
+        if session.restricted_user is not None:
+            self._check_permission(row, argv)
+        if self.write_gate.shut or command.write or running.out_of_memory:
+            self._check_state(running, row)
+        reply = session.reply
+        reply.protocol = protocol
+        call.argv = argv
+        position = self.effects.position()
+        self._run_row(call, row)
+        if not running.replicates:
+            del self.effects.items[position:]
+        if reply.overflowed:
+            self.session.reply = call.reply = type(reply)()
+            self.session.reply.limit = limits.SCRIPT_REPLY_BYTES_MAX
+            raise CommandError("ERR the reply is too large for a script")
+        return reply.take()
+
+    def _find(self, argv: list[bytes]) -> CommandRow | None:
+        row = self._rows.get(argv[0]) or self._rows.get(argv[0].lower())
+        if row is None or row.is_plain or len(argv) == 1:
+            return row
+        sub = row.command.subcommand(argv[1])
+        return None if sub is None else self._by_name[sub.name]
+
+    def _check_permission(self, row: CommandRow, argv: list[bytes]) -> None:
+        error = self.auth.script_permission_error(self.session, row.command, argv, self.call_object.now)
+        if error is not None:
+            raise error
+
+    def _check_state(self, running: RunningScript, row: CommandRow) -> None:
+        """Raise CommandError if the command may not run now."""
+        gate, command = self.write_gate, row.command
+        if running.session is not None and running.session.replayed:
+            return
+        if gate.stale and "stale" not in command.flags:
+            raise CommandError("ERR Can not execute the command on a stale replica")
+        if command.write:
+            if running.flags & NO_WRITES:
+                raise CommandError("ERR Write commands are not allowed from read-only scripts.")
+            error = gate.waiter_error()
+            if error is not None:
+                raise error
+            running.wrote_before = running.wrote
+            running.wrote = True
+        if (
+            running.out_of_memory
+            and command.denyoom
+            and not running.flags & ALLOW_OOM
+            and not running.wrote_before
+            and not gate.eviction.make_room(0)
+        ):
+            raise ServerOutOfMemory()
+
+    def check(self) -> tuple[bytes | None, float]:
+        """Serve other clients if the script is slow; return the error that ends it, if any."""
+        try:
+            return self._check()
+        except BaseException as error:
+            self._interrupt = error
+            return b"interrupted", CHECK_S
+
+    def _check(self) -> tuple[bytes | None, float]:
+        running = self.running
+        if self._interrupt is not None:
+            return b"interrupted", CHECK_S
+        if running is None:  # a library is being loaded
+            return b"FUNCTION LOAD timeout", CHECK_S
+        limit_ms = self.keyspace.settings.busy_reply_threshold
+        elapsed_ms = (system.monotonic_ns() - running.started_ns) // MS
+        if limit_ms <= 0 or elapsed_ms < limit_ms:
+            return None, CHECK_S
+        if not running.is_busy and self.server.serves_while_busy():
+            logging.getLogger("headrace").warning(
+                "a slow script was detected: it still runs after %d ms", elapsed_ms
+            )
+        if not self.server.serves_while_busy():
+            return (ENDED % elapsed_ms).encode(), CHECK_S
+        running.is_busy = True
+        self.write_gate.set_busy((BUSY % ("FUNCTION" if running.is_function else "SCRIPT")).encode())
+        assert running.session is not None
+        session = running.session
+        self._run_aside(lambda: self.server.serve_while_busy(session))
+        if running.is_killed:
+            return KILLED, CHECK_S
+        return None, CHECK_S
+
+    def may_run(self, argv: list[bytes]) -> bool | None:
+        """Return whether the user may run the command; None if it does not exist."""
+        row = self._find(argv)
+        if row is None or not row.command.accepts_argument_count(len(argv)):
+            return None
+        if self.session.restricted_user is None:
+            return True
+        return self.auth.may_run(self.session, row.command, argv)
+
+    def log(self, level: int, text: bytes) -> None:
+        """Write a line of a script to the log."""
+        logging.getLogger("headrace").log(LOG_LEVELS[level], "%s", text.decode("utf-8", "replace"))
+
+    def set_replication(self, flags: int) -> None:
+        """Set whether effects are recorded. Log and replicas get the same effects."""
+        if self.running is not None:
+            self.running.replicates = flags != 0
+
+    def register(self, name: bytes, flags: int, description: bytes | None) -> None:
+        """Register a function of the library being loaded."""
+        self.registered.append((name, flags, description))
+
+
+def script_error(failed: ScriptFailed, name: bytes) -> str:
+    """Return the text of the error reply: what was raised, by which script, and where."""
+    text = failed.text + b" script: " + name
+    if failed.source:
+        text += b", on @%s:%d." % (failed.source, failed.line)
+    return text.decode("utf-8", "surrogateescape")

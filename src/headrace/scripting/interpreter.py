@@ -1,0 +1,206 @@
+"""The Lua interpreter: compiles and runs scripts and functions, in a sandbox.
+
+    Python                       Lua (the files in lua/)                     script
+    run_script(...)  ──bytes──▶  api.lua: guarded()  ────────────────────▶   redis.call(...)
+    ScriptHost.call  ◀──bytes──  redis.call  ◀───────────────────────────
+                     ──reply──▶  replies.lua: decode()  ──value──────────▶
+
+Only strings, numbers, booleans and None pass between the languages, so a script can never reach an object of
+Python. Replies are bytes of the protocol in both directions.
+
+Memory. Lua may use SCRIPT_MEMORY_BYTES_MAX: the hook ends a script that has more, and a larger allocation
+fails. What lupa itself allocates must not fail, because that would abort the process: so each call from Lua
+ensures HEADROOM_BYTES for its result, and raises the limit if necessary. The next hook then ends the script.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from headrace import limits
+from headrace.errors import CommandError
+from headrace.scripting import numbers
+from headrace.scripting.tail_calls import without_tail_calls
+
+FILES = ("sandbox", "patterns", "replies", "cjson", "cmsgpack", "struct", "bit", "api")
+HEADROOM_BYTES = 1 << 20
+FIRST_CHECK_S = 0.01  # CPU time until the first check() of a run
+
+
+class LuaMissing(CommandError):
+    text = "ERR scripts need Lua: pip install 'headrace[lua]'"
+
+
+class ScriptFailed(Exception):
+    """A script has raised an error: its text without the name of the script, and where it was raised."""
+
+    def __init__(self, text: bytes, source: bytes, line: int) -> None:
+        super().__init__(text, source, line)
+        self.text = text
+        self.source = source
+        self.line = line
+
+
+class ScriptHost(Protocol):
+    """What a running script asks for."""
+
+    def call(self, argv: list[bytes], protocol: int) -> bytes:
+        """Run a command; return the bytes of its reply, an error included."""
+
+    def check(self) -> tuple[bytes | None, float]:
+        """Return the error that ends the script now, if any, and the seconds until the next check."""
+
+    def may_run(self, argv: list[bytes]) -> bool | None:
+        """Return whether the user may run the command; None if it does not exist."""
+
+    def log(self, level: int, text: bytes) -> None:
+        """Write a line to the server's log."""
+
+    def set_replication(self, flags: int) -> None:
+        """Set where the following effects go: 0 for nowhere."""
+
+    def register(self, name: bytes, flags: int, description: bytes | None) -> None:
+        """Register a function of the library being loaded."""
+
+
+def _no_attributes(_object: object, _name: object, _setting: bool) -> str:
+    raise AttributeError("not available")
+
+
+class Interpreter:
+    """One Lua state. Not thread-safe, not reentrant."""
+
+    def __init__(self, host: ScriptHost, version: str) -> None:
+        try:
+            from lupa import lua51
+        except ImportError:
+            raise LuaMissing() from None
+        self.host = host
+        self.broken = False  # an error came from outside of a script: nothing can be said about the state
+        self._error = lua51.LuaError
+        self._limit = limits.SCRIPT_MEMORY_BYTES_MAX + limits.SCRIPT_MEMORY_MARGIN_BYTES
+        self._lua = lua51.LuaRuntime(
+            encoding=None,
+            source_encoding="latin-1",
+            attribute_filter=_no_attributes,
+            register_eval=False,
+            register_builtins=False,
+            unpack_returned_tuples=True,
+            max_memory=self._limit,
+        )
+        h = self._lua.table()
+        for name, function in self._callbacks().items():
+            h[name] = function
+        h[b"memory_max"] = limits.SCRIPT_MEMORY_BYTES_MAX / 1024
+        h[b"first_check"] = FIRST_CHECK_S
+        folder = Path(__file__).parent / "lua"
+        for file in FILES:
+            self._lua.execute((folder / f"{file}.lua").read_bytes(), h, name=b"@headrace")
+        major, minor, patch = (int(part) for part in version.split("."))
+        h[b"finish"](version.encode(), major << 16 | minor << 8 | patch)
+        names = ("load_script", "drop_script", "run_script", "load_library", "drop_library", "run_function")
+        self._functions = {name: h[name.encode()] for name in names}
+
+    # Calls from Lua. None of them raises: an exception would become an object of Python in Lua.
+
+    def _callbacks(self) -> dict[bytes, Callable[..., Any]]:
+        host = self.host
+
+        def call(protocol: int, *argv: bytes) -> bytes:
+            reply = host.call(list(argv), int(protocol))
+            self._ensure_headroom(len(reply))
+            return reply
+
+        def check() -> tuple[bytes | None, float]:
+            text, seconds = host.check()
+            self._ensure_headroom(0)
+            return text, seconds
+
+        def may_run(*argv: bytes) -> bool | None:
+            return host.may_run(list(argv))
+
+        def find_plain(text: bytes, part: bytes, start: float) -> int | None:
+            at = text.find(part, int(start) - 1)
+            return None if at < 0 else at + 1
+
+        return {
+            b"call": call,
+            b"check": check,
+            b"acl_check": may_run,
+            b"log": lambda level, text: host.log(int(level), text),
+            b"set_repl": lambda flags: host.set_replication(int(flags)),
+            b"on_register": lambda name, flags, text: host.register(name, int(flags), text),
+            b"sha1hex": lambda text: hashlib.sha1(text).hexdigest().encode(),
+            b"find_plain": find_plain,
+            b"without_tail_calls": without_tail_calls,
+            b"pack_number": numbers.pack,
+            b"unpack_number": numbers.unpack,
+            b"bit": numbers.bit_operation,
+        }
+
+    def _ensure_headroom(self, size: int) -> None:
+        """Allow lupa to pass a string of that size to Lua."""
+        needed = self._lua.get_memory_used() + size + HEADROOM_BYTES
+        if needed > self._limit:
+            self._limit = needed
+            self._lua.set_max_memory(needed)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that Lua uses."""
+        return int(self._lua.get_memory_used(total=True))
+
+    # Calls into Lua.
+
+    def _enter(self, name: str, *arguments: object) -> Any:
+        size = sum(len(one) for one in arguments if isinstance(one, bytes))
+        limit = limits.SCRIPT_MEMORY_BYTES_MAX + limits.SCRIPT_MEMORY_MARGIN_BYTES
+        self._limit = max(limit, self._lua.get_memory_used() + size + HEADROOM_BYTES)
+        self._lua.set_max_memory(self._limit)
+        try:
+            return self._functions[name](*arguments)
+        except BaseException as error:
+            self.broken = True
+            if isinstance(error, self._error):
+                raise ScriptFailed(b"ERR " + str(error).encode("latin-1", "replace"), b"", 0) from None
+            raise
+
+    def load_script(self, name: bytes, body: bytes) -> bytes | None:
+        """Compile a script; return the error's text, or None."""
+        text: bytes | None = self._enter("load_script", name, body)
+        return text
+
+    def drop_script(self, name: bytes) -> None:
+        """Forget a script."""
+        self._enter("drop_script", name)
+
+    def load_library(self, name: bytes, body: bytes) -> bytes | None:
+        """Load a library, which registers its functions; return the error's text, or None."""
+        text: bytes | None = self._enter("load_library", name, body)
+        return text
+
+    def drop_library(self, name: bytes) -> None:
+        """Forget a library."""
+        self._enter("drop_library", name)
+
+    def run_script(self, name: bytes, keys: bytes, args: bytes, protocol: int) -> bytes:
+        """Run a script; return the bytes of its reply. keys, args: arrays of the protocol.
+
+        Raises ScriptFailed.
+        """
+        return self._reply(self._enter("run_script", protocol, name, keys, args))
+
+    def run_function(self, library: bytes, name: bytes, keys: bytes, args: bytes, protocol: int) -> bytes:
+        """Run a function, as run_script()."""
+        return self._reply(self._enter("run_function", protocol, library, name, keys, args))
+
+    def _reply(self, result: Any) -> bytes:
+        text, *more = result
+        if text is None:
+            reply: bytes = more[0]
+            return reply
+        source, line = more
+        raise ScriptFailed(text, source, int(line))

@@ -1,0 +1,364 @@
+-- What a script may reach: its globals, the copies of the standard functions, and how errors get their text.
+--
+--     script ── reads globals of ──▶ env (a locked proxy) ──▶ globals ──▶ error: no such global
+--     string, table, redis … are locked proxies, too: assigning to them is an error
+--
+-- `H` is shared by the files of this folder; scripts never see it. Nothing of Python is ever passed to a
+-- script but strings, numbers, booleans and nil.
+
+local H = ...
+
+local debug, string, table, coroutine = debug, string, table, coroutine
+local getinfo, sethook = debug.getinfo, debug.sethook
+local error, xpcall, type, tostring, select, unpack = error, xpcall, type, tostring, select, unpack
+local rawget, rawset, setmetatable, getmetatable, setfenv = rawget, rawset, setmetatable, getmetatable, setfenv
+local loadstring, collectgarbage, dump = loadstring, collectgarbage, string.dump
+local find, sub, byte, match = string.find, string.sub, string.byte, string.match
+
+local SOURCE = '@headrace'
+local READONLY = 'Attempt to modify a readonly table'
+local CHUNK_BYTES_MAX = 16 * 1024 * 1024
+
+H.locked = setmetatable({}, {__mode = 'k'}) -- the proxies
+H.names = {} -- of the functions here that stand in for standard ones, for their error messages
+
+local function refuse_write() error(READONLY, 2) end
+
+-- Return a table that reads from `t` and that no script can change.
+function H.lock(t)
+    local proxy = {}
+    H.locked[proxy] = true
+    local meta = {}
+    H.locked[meta] = true
+    return setmetatable(proxy, {
+        __index = t,
+        __newindex = refuse_write,
+        __metatable = meta,
+    })
+end
+
+local function refuse_locked(t)
+    if H.locked[t] then error(READONLY, 0) end
+end
+
+-- Errors.
+
+-- Return "source:line:" of the innermost function of the script, and both parts; the stack begins at `level`.
+function H.position(level)
+    local info = getinfo(level, 'Sl')
+    while info do
+        if info.source ~= SOURCE and info.currentline > 0 then
+            return info.short_src .. ':' .. info.currentline .. ': ', info.source, info.currentline
+        end
+        level = level + 1
+        info = getinfo(level, 'Sl')
+    end
+    return ''
+end
+
+-- Message handler: an error of a function of this folder gets the position of the script that called it.
+local function translate(e)
+    if type(e) ~= 'string' or sub(e, 1, 9) ~= 'headrace:' then return e end
+    local text = match(e, '^headrace:%d+: (.*)$') or e
+    local level, info = 2, nil
+    repeat
+        info = getinfo(level, 'Slf')
+        level = level + 1
+    until not info or info.source == SOURCE and H.names[info.func] or info.source ~= SOURCE and info.currentline > 0
+    local name = info and H.names[info.func]
+    if name then text = string.gsub(text, "^bad argument (#%d+) to '[^']*'", "bad argument %1 to '" .. name .. "'") end
+    return H.position(3) .. text
+end
+
+-- Once a script is killed, every further instruction of it raises an error: pcall cannot stop that.
+H.killed = nil -- the text
+H.running = false
+
+local function pass(ok, ...)
+    if H.killed and H.running then error(H.killed, 0) end
+    if not ok then
+        local e = ...
+        if type(e) == 'table' and type(rawget(e, 'err')) == 'string' then return false, e.err end
+    end
+    return ok, ...
+end
+
+local function pass_xpcall(...)
+    if H.killed and H.running then error(H.killed, 0) end
+    return ...
+end
+
+local function closure(f, ...)
+    local n = select('#', ...)
+    if n == 0 then return f end
+    local args = {...}
+    return function() return f(unpack(args, 1, n)) end
+end
+
+local function safe_pcall(...)
+    if select('#', ...) == 0 then error("bad argument #1 to 'pcall' (value expected)", 2) end
+    return pass(xpcall(closure(...), translate))
+end
+
+local function safe_xpcall(...)
+    local f, handler = ...
+    if select('#', ...) < 2 then error("bad argument #2 to 'xpcall' (value expected)", 2) end
+    return pass_xpcall(xpcall(f, function(e) return handler(translate(e)) end))
+end
+
+-- The hook: called after some instructions.
+
+local INSTRUCTIONS = 1000
+local clock = os.clock
+H.due = 0 -- when check() is to be called next, by os.clock(); memory_max is in KiB
+
+local function hook()
+    if H.running then
+        if not H.killed then
+            if collectgarbage('count') > H.memory_max then
+                collectgarbage()
+                if collectgarbage('count') > H.memory_max then H.killed = 'not enough memory' end
+            end
+            local now = clock()
+            if now >= H.due then
+                local text, wait = H.check()
+                if text then H.killed = text end
+                H.due = now + wait
+            end
+        end
+        if H.killed then
+            sethook(hook, '', 1)
+            error(H.killed, 0)
+        end
+    end
+end
+
+function H.start_hook()
+    H.killed = nil
+    H.due = clock() + H.first_check
+    sethook(hook, '', INSTRUCTIONS)
+end
+
+function H.stop_hook()
+    sethook()
+end
+
+-- Coroutines have hooks of their own.
+
+local create, resume = coroutine.create, coroutine.resume
+
+local function new_thread(f)
+    local thread = create(f)
+    sethook(thread, hook, '', INSTRUCTIONS)
+    return thread
+end
+
+local function resumed(thread, ok, ...)
+    if H.killed and H.running then error(H.killed, 0) end
+    if not ok then
+        local e = ...
+        if type(e) == 'string' and sub(e, 1, 9) == 'headrace:' then
+            return false, (match(e, '^headrace:%d+: (.*)$'))
+        end
+    end
+    return ok, ...
+end
+
+local function raise_unless(ok, ...)
+    if not ok then error((...), 0) end
+    return ...
+end
+
+local threads = {
+    create = function(f)
+        if type(f) ~= 'function' then error("bad argument #1 to 'create' (Lua function expected)", 2) end
+        return new_thread(f)
+    end,
+    resume = function(thread, ...) return resumed(thread, resume(thread, ...)) end,
+    running = coroutine.running,
+    status = coroutine.status,
+    wrap = function(f)
+        if type(f) ~= 'function' then error("bad argument #1 to 'wrap' (Lua function expected)", 2) end
+        local thread = new_thread(f)
+        return function(...) return raise_unless(resumed(thread, resume(thread, ...))) end
+    end,
+    yield = coroutine.yield,
+}
+
+-- Compiling. Binary chunks could corrupt memory, so they are rejected.
+
+local function compile(text, name, env)
+    if byte(text, 1) == 27 then return nil, 'attempt to load a binary chunk' end
+    local f, wrong = loadstring(text, name)
+    if f then
+        f = loadstring(H.without_tail_calls(dump(f)), name)
+        setfenv(f, env)
+    end
+    return f, wrong
+end
+H.compile = compile
+
+local function safe_loadstring(text, name)
+    if type(text) == 'number' then text = tostring(text) end
+    if type(text) ~= 'string' then
+        error("bad argument #1 to 'loadstring' (string expected, got " .. (text == nil and 'no value' or type(text)) .. ')', 2)
+    end
+    return compile(text, name == nil and text or tostring(name), H.env)
+end
+
+local function safe_load(reader, name)
+    if type(reader) ~= 'function' then
+        error("bad argument #1 to 'load' (function expected, got " .. (reader == nil and 'no value' or type(reader)) .. ')', 2)
+    end
+    local pieces, size = {}, 0
+    while true do
+        local piece = reader()
+        if piece == nil or piece == '' then break end
+        if type(piece) ~= 'string' then return nil, 'reader function must return a string' end
+        size = size + #piece
+        if size > CHUNK_BYTES_MAX then return nil, 'not enough memory' end
+        pieces[#pieces + 1] = piece
+    end
+    return compile(table.concat(pieces), name == nil and '=(load)' or tostring(name), H.env)
+end
+
+-- Standard functions that could change a locked table, or run long without a call of the hook.
+
+local tables = {
+    concat = table.concat, foreach = table.foreach, foreachi = table.foreachi, getn = table.getn,
+    maxn = table.maxn, setn = table.setn,
+}
+local LARGE = 4096
+
+function tables.insert(t, ...)
+    refuse_locked(t)
+    local n = select('#', ...)
+    if type(t) == 'table' and n == 2 and #t > LARGE then
+        local at, value = ...
+        if type(at) == 'number' then
+            for i = math.max(#t, at - 1), at, -1 do t[i + 1] = t[i] end
+            t[at] = value
+            return
+        end
+    end
+    return table.insert(t, ...)
+end
+
+function tables.remove(t, at, ...)
+    refuse_locked(t)
+    if type(t) == 'table' and type(at) == 'number' and #t > LARGE and at >= 1 and at <= #t then
+        local value, n = t[at], #t
+        for i = at, n - 1 do t[i] = t[i + 1] end
+        t[n] = nil
+        return value
+    end
+    if at == nil then return table.remove(t) end
+    return table.remove(t, at, ...)
+end
+
+local function less(a, b) return a < b end
+
+function tables.sort(t, before)
+    refuse_locked(t)
+    if before == nil and type(t) == 'table' and #t > LARGE then before = less end
+    return table.sort(t, before)
+end
+
+local function safe_rawset(t, ...)
+    refuse_locked(t)
+    return rawset(t, ...)
+end
+
+local function safe_setmetatable(t, ...)
+    refuse_locked(t)
+    return setmetatable(t, ...)
+end
+
+local function safe_collectgarbage(what, n)
+    if what == nil or what == 'collect' or what == 'count' or what == 'step' then return collectgarbage(what, n) end
+    return 0
+end
+
+H.names[tables.insert], H.names[tables.remove], H.names[tables.sort] = 'insert', 'remove', 'sort'
+H.names[safe_rawset], H.names[safe_setmetatable] = 'rawset', 'setmetatable'
+
+-- Random numbers: the 48-bit generator of drand48(3), so that they are the same everywhere.
+
+local random_high, random_low = 0x1234ABCD, 0x330E -- the upper 32 and the lower 16 bits
+
+local function next_random()
+    local low = random_low * 0xE66D + 0xB
+    local carry = math.floor(low / 65536)
+    local m_high, m_mid = 0x5, 0xDEEC -- the multiplier 0x5DEECE66D is 0x5DEEC * 2^16 + 0xE66D
+    local mid = (random_high % 65536) * 0xE66D + random_low * m_mid + carry
+    local top = math.floor(random_high / 65536) * 0xE66D + (random_high % 65536) * m_mid
+        + random_low * m_high + math.floor(mid / 65536)
+    random_low = low % 65536
+    random_high = (top % 65536) * 65536 + mid % 65536
+    return math.floor(random_high / 2) -- 31 bits
+end
+
+local maths = {}
+for name, f in pairs(math) do maths[name] = f end
+
+function maths.random(...)
+    local r = (next_random() % 2147483647) / 2147483647
+    local n = select('#', ...)
+    if n == 0 then return r end
+    local low, high = ...
+    if n == 1 then
+        low, high = 1, low
+    elseif n > 2 then
+        error('wrong number of arguments', 2)
+    end
+    if type(high) ~= 'number' or type(low) ~= 'number' then
+        error("bad argument #1 to 'random' (number expected, got " .. type(...) .. ')', 2)
+    end
+    if low > high then error("bad argument #" .. n .. " to 'random' (interval is empty)", 2) end
+    return math.floor(r * (high - low + 1)) + low
+end
+
+function maths.randomseed(seed)
+    if type(seed) ~= 'number' then
+        error("bad argument #1 to 'randomseed' (number expected, got " .. type(seed) .. ')', 2)
+    end
+    random_high, random_low = math.floor(seed) % 4294967296, 0x330E
+end
+
+-- The globals.
+
+local strings = {}
+for _, name in ipairs {'byte', 'char', 'format', 'len', 'lower', 'reverse', 'sub', 'upper'} do
+    strings[name] = string[name]
+end
+H.strings = strings -- patterns.lua adds the rest
+
+local globals = {
+    _VERSION = _VERSION, assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs,
+    next = next, pairs = pairs, rawequal = rawequal, rawget = rawget, select = select, tonumber = tonumber,
+    tostring = tostring, type = type, unpack = unpack, gcinfo = gcinfo,
+    collectgarbage = safe_collectgarbage, load = safe_load, loadstring = safe_loadstring, pcall = safe_pcall,
+    rawset = safe_rawset, setmetatable = safe_setmetatable, xpcall = safe_xpcall,
+    coroutine = H.lock(threads), math = H.lock(maths), os = H.lock {clock = clock}, string = H.lock(strings),
+    table = H.lock(tables),
+}
+H.globals = globals
+
+local function no_such_global(_, name)
+    error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+end
+
+-- Return a locked proxy of a table of globals, whose missing names raise an error.
+function H.environment(t)
+    setmetatable(t, {__index = no_such_global})
+    local env = H.lock(t)
+    return env
+end
+
+H.env = H.environment(globals)
+globals._G = H.env
+H.translate = translate
+
+local meta = getmetatable('')
+meta.__index = strings
+meta.__metatable = H.lock {__index = globals.string}

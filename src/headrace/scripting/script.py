@@ -1,0 +1,51 @@
+"""The text of a script: the flags that its first line declares, and what is compiled.
+
+    #!lua flags=no-writes,allow-stale
+    return redis.call('GET', KEYS[1])
+
+A script without such a line may do everything that its commands may do at the time of the call.
+"""
+
+from __future__ import annotations
+
+from headrace.errors import CommandError, to_text
+
+FLAGS = {"no-writes": 1, "allow-oom": 2, "allow-stale": 4, "no-cluster": 8, "allow-cross-slot-keys": 16}
+NO_WRITES, ALLOW_OOM, ALLOW_STALE = 1, 2, 4
+
+
+class Script:
+    """A loaded script."""
+
+    def __init__(self, digest: bytes, text: bytes) -> None:
+        """Raises CommandError if the first line is not valid."""
+        self.digest = digest
+        self.text = text
+        self.declared = text.startswith(b"#!")  # the script declares its flags
+        self.flags = 0
+        self.body = text
+        self.known: str | None = None  # see commands/server/known_scripts.py
+        self.write_lines: list[int] = []
+        self.is_compiled = False
+        self.keeps = False  # loaded by SCRIPT LOAD: never dropped to save memory
+        if self.declared:
+            self.flags, self.body = parse_script(text)
+
+
+def parse_script(text: bytes) -> tuple[int, bytes]:
+    """Return the flags and the body of a script that begins with `#!`; lines keep their numbers."""
+    end = text.find(b"\n")
+    if end < 0:
+        raise CommandError("ERR Invalid script shebang")
+    words = text[:end].split()
+    if not words or words[0] != b"#!lua":
+        raise CommandError(f"ERR Unexpected engine in script shebang: {to_text(words[0]) if words else ''}")
+    flags = 0
+    for word in words[1:]:
+        if not word.startswith(b"flags="):
+            raise CommandError(f"ERR Unknown lua shebang option: {to_text(word)}")
+        for flag in filter(None, to_text(word[6:]).split(",")):
+            if flag not in FLAGS:
+                raise CommandError(f"ERR Unexpected flag in script shebang: {flag}")
+            flags |= FLAGS[flag]
+    return flags, text[end:]
