@@ -327,6 +327,7 @@ end
 -- The library repeats an empty string as often as it is told to.
 function strings.rep(s, n)
     if s == '' and type(n) == 'number' then return '' end
+    if type(s) == 'string' and type(n) == 'number' and #s * n > H.memory_max * 1024 then error('not enough memory', 0) end
     return rep(s, n)
 end
 

@@ -103,16 +103,23 @@ end
 local function safe_xpcall(...)
     local f, handler = ...
     if select('#', ...) < 2 then error("bad argument #2 to 'xpcall' (value expected)", 2) end
-    return pass_xpcall(xpcall(f, function(e) return handler(translate(e)) end))
+    return pass_xpcall(xpcall(f, function(e)
+        if H.killed then return e end -- in the hook: it would not be called again before the handler ends
+        return handler(translate(e))
+    end))
 end
 
 -- The hook: called after some instructions.
 
 local INSTRUCTIONS = 1000
+local SLOW_S = 0.02 -- if that many instructions take longer, the hook is called more often
 local clock = os.clock
+local count, last = INSTRUCTIONS, 0
 H.due = 0 -- when check() is to be called next, by os.clock(); memory_max is in KiB
 
-local function hook()
+local hook
+
+function hook()
     if H.running then
         if not H.killed then
             if collectgarbage('count') > H.memory_max then
@@ -120,6 +127,11 @@ local function hook()
                 if collectgarbage('count') > H.memory_max then H.killed = 'not enough memory' end
             end
             local now = clock()
+            if now - last > SLOW_S and count > 1 then
+                count = math.floor(count / 10)
+                sethook(hook, '', count)
+            end
+            last = now
             if now >= H.due then
                 local text, wait = H.check()
                 if text then H.killed = text end
@@ -135,7 +147,8 @@ end
 
 function H.start_hook()
     H.killed = nil
-    H.due = clock() + H.first_check
+    count, last = INSTRUCTIONS, clock()
+    H.due = last + H.first_check
     sethook(hook, '', INSTRUCTIONS)
 end
 
