@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.commands.session import Session
 from headrace.scripting.interpreter import Interpreter
@@ -27,8 +27,18 @@ class RunningScript:
         self.wrote_before = False  # that was not the present one
         self.out_of_memory = False  # memory was full when it began
         self.replicates = True  # effects are recorded
+        self.is_loading = False  # a library is being loaded
         self.is_busy = False
         self.is_killed = False
+
+
+class Function(NamedTuple):
+    """A function of a library."""
+
+    library: bytes
+    name: bytes
+    flags: int  # see scripting/script.py
+    description: bytes | None
 
 
 class ScriptsInterface(Protocol):
@@ -36,8 +46,6 @@ class ScriptsInterface(Protocol):
 
     scripts: dict[bytes, Script]
     running: RunningScript | None
-    registered: list[tuple[bytes, int, bytes | None]]
-    loaded_libraries: dict[bytes, bytes]
     text_bytes: int
     evicted: int
 
@@ -56,6 +64,24 @@ class ScriptsInterface(Protocol):
 
     def compile(self, script: Script) -> None:
         """Compile the script if it is not. Raises CommandError."""
+
+    def load_library(self, name: bytes, text: bytes) -> None:
+        """Load a library to see whether it can be. Raises CommandError."""
+
+    def function(self, name: bytes) -> Function | None:
+        """Return the function of that name, ignoring case. Raises CommandError."""
+
+    def functions(self) -> list[Function]:
+        """Return all functions. Raises CommandError."""
+
+    def function_count(self) -> int:
+        """Return how many functions are known: those of libraries that were not used yet may be missing."""
+
+    def abandon(self, no_save: bool) -> None:
+        """End the running script without its effects, before a shutdown; else raise its BUSY error."""
+
+    def elapsed_ms(self) -> int:
+        """Return how long the script has been running."""
 
     def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], bytes]) -> None:
         """Run a script or function for a client, and write its reply. Raises CommandError."""

@@ -23,6 +23,7 @@ Section = list[tuple[str, object]]
 
 # Name: field of Settings, minimum and maximum.
 STREAM_SETTINGS: dict[bytes, tuple[str, int, int]] = {
+    b"busy-reply-threshold": ("busy_reply_threshold", 0, 2**63 - 1),
     b"stream-idmp-duration": ("stream_idmp_duration", 1, 86400),
     b"stream-idmp-maxsize": ("stream_idmp_maxsize", 1, 10000),
     b"stream-node-max-bytes": ("stream_node_max_bytes", 0, 2**63 - 1),
@@ -63,6 +64,7 @@ class ServerInterface:
         """Return all settings by lower-case name, as CONFIG GET shows them."""
         return {
             b"appendonly": b"no",
+            b"busy-reply-threshold": b"%d" % self.settings.busy_reply_threshold,
             b"databases": b"%d" % self.settings.databases,
             b"maxmemory": b"0",
             b"maxmemory-policy": b"noeviction",

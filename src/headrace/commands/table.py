@@ -12,6 +12,7 @@ from headrace.commands.server import (
     admin,
     cluster,
     debug,
+    functions,
     introspection,
     latency,
     lolwut,
@@ -67,6 +68,7 @@ FAMILIES = (
     debug,
     lolwut,
     scripts,
+    functions,
     server_info,
     introspection,
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from headrace import limits, system
 from headrace.commands.call import Call
-from headrace.commands.scripts_interface import RunningScript
+from headrace.commands.scripts_interface import Function, RunningScript
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.authorization import Authorization
@@ -23,12 +23,14 @@ from headrace.engine.error_replies import command_error, wire_text
 from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError, ServerOutOfMemory
 from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.libraries import parse_library
 from headrace.scripting.interpreter import Interpreter, ScriptFailed
 from headrace.scripting.script import ALLOW_OOM, NO_WRITES, Script
 
 LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.INFO + 5, logging.WARNING)
 CHECK_S = 0.05  # CPU time between two checks of a slow script
 MS = 1_000_000  # nanoseconds
+LOAD_MS_MAX = 500  # of a library
 ENDED = "the script was ended after %d ms (busy-reply-threshold); its changes so far remain"
 KILLED = b"Script killed by user with SCRIPT KILL."
 BUSY = "BUSY Redis is busy running a script. You can only call %s KILL or SHUTDOWN NOSAVE."
@@ -70,7 +72,8 @@ class ScriptRunner:
         self.evicted = 0
         self.running: RunningScript | None = None
         self.registered: list[tuple[bytes, int, bytes | None]] = []  # functions of the library being loaded
-        self.loaded_libraries: dict[bytes, bytes] = {}  # that the interpreter has: name -> text
+        self._loaded: dict[bytes, bytes] = {}  # the libraries that the interpreter has: name -> text
+        self._functions: dict[bytes, Function] = {}  # theirs, by lower-case name
         self._interpreter: Interpreter | None = None
         self._interrupt: BaseException | None = None
 
@@ -82,7 +85,7 @@ class ScriptRunner:
             self._interpreter = None
             for script in self.scripts.values():
                 script.is_compiled = False
-            self.loaded_libraries = {}
+            self._loaded, self._functions = {}, {}
             self._interpreter = Interpreter(self, self.server.redis_version)
         return self._interpreter
 
@@ -120,7 +123,7 @@ class ScriptRunner:
         self.scripts.clear()
         self.text_bytes = 0
         self._interpreter = None
-        self.loaded_libraries = {}
+        self._loaded, self._functions = {}, {}
 
     def compile(self, script: Script) -> None:
         """Compile the script if it is not. Raises CommandError."""
@@ -131,6 +134,102 @@ class ScriptRunner:
                 text = b"ERR Error compiling script (new function): " + wrong
                 raise CommandError(text.decode("utf-8", "surrogateescape"))
             script.is_compiled = True
+
+    # Functions.
+
+    def load_library(self, name: bytes, text: bytes) -> None:
+        """Load a library, instead of one of that name. Raises CommandError; then the old one stays."""
+        self._sync_libraries()
+        self._load_library(name, text)
+
+    def _load_library(self, name: bytes, text: bytes) -> None:
+        _, body = parse_library(text)
+        if sum(map(len, self._loaded.values())) + len(text) > limits.SCRIPT_TEXT_BYTES_MAX:
+            raise CommandError("OOM too many bytes of libraries: use FUNCTION DELETE")
+        self.registered = []
+        interpreter = self.interpreter()
+        self.running = RunningScript(name, NO_WRITES, [], True)
+        self.running.started_ns = system.monotonic_ns()
+        self.running.is_loading = True
+        try:
+            wrong = interpreter.load_library(name, body)
+        except ScriptFailed as failed:
+            wrong = failed.text
+        finally:
+            self.running = None
+        if wrong is None:
+            wrong = self._register(name)
+        if wrong is not None:
+            self._unload(name)
+            old = self.keyspace.libraries.get(name)
+            if old is not None and old is not text:
+                self._load_library(name, old)
+            raise CommandError(wrong.decode("utf-8", "surrogateescape"))
+        self._loaded[name] = text
+
+    def _register(self, name: bytes) -> bytes | None:
+        """Put the functions of the library into the index; return the error's text, or None."""
+        if not self.registered:
+            return b"ERR No functions registered"
+        others = {lower: one for lower, one in self._functions.items() if one.library != name}
+        for function, flags, description in self.registered:
+            if function.lower() in others and others[function.lower()].library != name:
+                return b"ERR Function " + function + b" already exists"
+            others[function.lower()] = Function(name, function, flags, description)
+        self._functions = others
+        return None
+
+    def _unload(self, name: bytes) -> None:
+        self._loaded.pop(name, None)
+        self._functions = {lower: one for lower, one in self._functions.items() if one.library != name}
+        if self._interpreter is not None and not self._interpreter.broken:
+            self._interpreter.drop_library(name)
+
+    def _sync_libraries(self) -> None:
+        """Load the libraries of the keyspace that are not loaded, and forget those that it has no more."""
+        libraries = self.keyspace.libraries
+        if self._interpreter is None or self._interpreter.broken:
+            if not libraries:
+                return
+            self.interpreter()
+        for name in [name for name, text in self._loaded.items() if libraries.get(name) is not text]:
+            self._unload(name)
+        for name, text in libraries.items():
+            if name not in self._loaded:
+                self._load_library(name, text)
+
+    def function(self, name: bytes) -> Function | None:
+        """Return the function of that name, ignoring case. Raises CommandError."""
+        self._sync_libraries()
+        return self._functions.get(name.lower())
+
+    def functions(self) -> list[Function]:
+        """Return all functions. Raises CommandError."""
+        self._sync_libraries()
+        return list(self._functions.values())
+
+    def function_count(self) -> int:
+        """Return how many functions there are; 0 if they cannot be loaded."""
+        try:
+            return len(self.functions())
+        except CommandError:
+            return 0
+
+    def abandon(self, no_save: bool) -> None:
+        """End the running script without its effects, before a shutdown; else raise its BUSY error."""
+        assert self.running is not None
+        if not no_save:
+            raise CommandError(self._busy_text())
+        self.running.is_killed = True
+        self.effects.drop_transaction()
+
+    def _busy_text(self) -> str:
+        assert self.running is not None
+        return BUSY % ("FUNCTION" if self.running.is_function else "SCRIPT")
+
+    def elapsed_ms(self) -> int:
+        """Return how long the script has been running."""
+        return (system.monotonic_ns() - self.running.started_ns) // MS if self.running is not None else 0
 
     # Running.
 
@@ -263,10 +362,11 @@ class ScriptRunner:
         running = self.running
         if self._interrupt is not None:
             return b"interrupted", CHECK_S
-        if running is None:  # a library is being loaded
-            return b"FUNCTION LOAD timeout", CHECK_S
+        assert running is not None
         limit_ms = self.keyspace.settings.busy_reply_threshold
-        elapsed_ms = (system.monotonic_ns() - running.started_ns) // MS
+        elapsed_ms = self.elapsed_ms()
+        if running.is_loading:
+            return (b"FUNCTION LOAD timeout" if elapsed_ms > LOAD_MS_MAX else None), CHECK_S
         if limit_ms <= 0 or elapsed_ms < limit_ms:
             return None, CHECK_S
         if not running.is_busy and self.server.serves_while_busy():
@@ -276,7 +376,7 @@ class ScriptRunner:
         if not self.server.serves_while_busy():
             return (ENDED % elapsed_ms).encode(), CHECK_S
         running.is_busy = True
-        self.write_gate.set_busy((BUSY % ("FUNCTION" if running.is_function else "SCRIPT")).encode())
+        self.write_gate.set_busy(self._busy_text().encode())
         assert running.session is not None
         session = running.session
         self._run_aside(lambda: self.server.serve_while_busy(session))

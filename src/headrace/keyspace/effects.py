@@ -53,6 +53,10 @@ class Effects:
         self._transaction = -1
         self.make_atomic(start)
 
+    def drop_transaction(self) -> None:
+        """Forget the effects of the running transaction so far."""
+        del self.items[self._transaction :]
+
     @cython.ccall
     def position(self) -> cython.Py_ssize_t:
         """Return the index of the next effect, for make_atomic()."""

@@ -167,6 +167,7 @@ class KeyspaceImage:
     """All databases at one moment. Created by Keyspace.freeze or view."""
 
     databases: list[DatabaseImage]
+    libraries: list[bytes]  # the texts of the libraries of functions
     settings: Settings
     now_ms: cython.longlong  # keys that have expired at this time are not part of the image
     step_bytes: cython.longlong  # of a walk, about
@@ -174,15 +175,17 @@ class KeyspaceImage:
     def __init__(
         self,
         databases: list[DatabaseImage],
+        libraries: list[bytes],
         settings: Settings,
         now_ms: cython.longlong,
         step_bytes: cython.longlong,
     ) -> None:
         self.databases = databases
+        self.libraries = libraries
         self.settings = settings
         self.now_ms = now_ms
         self.step_bytes = step_bytes
 
     def without_keys(self) -> KeyspaceImage:
         """Return an image of the same moment that has no databases."""
-        return KeyspaceImage([], self.settings, self.now_ms, self.step_bytes)
+        return KeyspaceImage([], self.libraries, self.settings, self.now_ms, self.step_bytes)

@@ -75,6 +75,7 @@ class Keyspace:
     idempotency_sweeper: IdempotencySweeper
     compaction: Compaction
     rules: RuleRegistry
+    libraries: dict[bytes, bytes]  # of functions: the text by name
     now: Public[cython.longlong]  # milliseconds since 1970; the same for a whole batch of commands
     counts_lookups: Public[cython.bint]  # the running command only reads: count its hits and misses
     # no key expires: a log is replayed, which contains its own deletions
@@ -100,6 +101,7 @@ class Keyspace:
         self.idempotency_sweeper = IdempotencySweeper()
         self.compaction = Compaction()
         self.rules = RuleRegistry()
+        self.libraries = {}
         self.memory = MemoryAccount()
         self.memory.evictable = OrderedDict()
         self.now = 0
@@ -180,6 +182,7 @@ class Keyspace:
         """
         database: Database
         self.rules.clear()
+        self.libraries = dict(other.libraries)
         for database in self.databases:
             database.replace_data(other.databases[database.index])
         self.memory.total = other.memory.total
@@ -230,7 +233,7 @@ class Keyspace:
                     database.expiry_times.count_due(now_ms),
                 )
             )
-        return KeyspaceImage(images, self.settings, now_ms, step_bytes)
+        return KeyspaceImage(images, list(self.libraries.values()), self.settings, now_ms, step_bytes)
 
     def release(self, image: KeyspaceImage) -> None:
         """Free an image of freeze(), which must not be used any more."""

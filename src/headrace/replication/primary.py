@@ -37,7 +37,7 @@ class Replica:
     port: int = 0  # where it listens, as it announced
     capabilities: set[str] = field(default_factory=set)
     rdb_only: bool = False  # it closes after the snapshot
-    without_keys: bool = False  # it wants functions only, of which there are none
+    without_keys: bool = False  # it wants libraries of functions only
     legacy: bool = False  # it used SYNC: it never acknowledges
     state: str = ""
     position: int = 0  # the next byte to send

@@ -66,6 +66,7 @@ class ServerHost(ServerInterface):
 
     def apply_settings(self) -> None:
         """Copy the configuration to the keyspace's settings."""
+        self.settings.busy_reply_threshold = self.config.number("busy-reply-threshold")
         self.settings.databases = self.config.number("databases")
         self.settings.latency_monitor_threshold = self.config.number("latency-monitor-threshold")
         self.settings.latency_percentiles = self.config.numbers("latency-tracking-info-percentiles")
@@ -121,6 +122,14 @@ class ServerHost(ServerInterface):
             return 0, 0
         pending = connection.parser.pending()
         return pending, max(connection.parser.cap - pending, 0)
+
+    def serves_while_busy(self) -> bool:
+        """Return True: other clients can end a slow script."""
+        return True
+
+    def serve_while_busy(self, session: Session) -> None:
+        """Execute what other clients have sent; `session` runs a slow script."""
+        self.loop.serve_while_busy(session)
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
         """Stop after this turn, with the log synced and, if requested or configured by `save`, a snapshot.

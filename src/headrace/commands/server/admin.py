@@ -119,6 +119,9 @@ def run_shutdown(call: Call) -> None:
         else:
             raise InvalidSyntax()
     server = call.server
+    if call.engine.scripts.running is not None:
+        call.engine.scripts.abandon(save is False)
+        now = True
     if not (now or force) and server.replication.delay_shutdown(lambda: server.shutdown(save), call.session):
         call.wait([], 0, never_serve, "null")
         return

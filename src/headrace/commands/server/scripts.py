@@ -6,6 +6,7 @@ Scripts of redis-py's Lock and of `headrace trim` run without Lua: see known_scr
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
@@ -255,7 +256,13 @@ DIGEST_SYNTAX = "sha1 numkeys [key [key ...]] [arg [arg ...]]"
 
 
 def script_command(
-    name: str, run: object, since: str, summary: str, syntax: str, read_only: bool = False
+    name: str,
+    run: object,
+    since: str,
+    summary: str,
+    syntax: str,
+    read_only: bool = False,
+    keys: Callable[[list[bytes]], list[int]] = keys_of,
 ) -> Command:
     """Return the row of a command that runs a script or function."""
     return Command(
@@ -263,7 +270,7 @@ def script_command(
         -3,
         run,  # type: ignore[arg-type]
         EVAL_FLAGS + (" readonly" if read_only else ""),
-        keys=keys_of,
+        keys=keys,
         group="scripting",
         since=since,
         summary=summary,

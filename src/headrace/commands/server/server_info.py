@@ -15,21 +15,17 @@ from headrace.commands.call import Call
 from headrace.commands.server.info_order import in_order
 from headrace.commands.spec import Command
 from headrace.keyspace.blocking import Blocking
+from headrace.plurals import human_bytes
 from headrace.streams.stream import Stream
 
 Fields = list[tuple[str, object]]
 
 BUILD_ID = hashlib.sha256(f"headrace {headrace.__version__}".encode()).hexdigest()[:16]
 LRU_CLOCK_MAX = (1 << 24) - 1  # Redis's clock of seconds wraps there
-# What does not exist here: an interpreter of scripts, background freeing, defragmentation, sampled expiry,
-# threads for clients.
-ABSENT_SCRIPT_FIELDS = """
-    used_memory_lua used_memory_vm_eval used_memory_scripts_eval number_of_functions number_of_libraries
-    used_memory_vm_functions used_memory_vm_total used_memory_functions used_memory_scripts
-"""
+# What does not exist here: background freeing, defragmentation, sampled expiry, threads for clients.
 ABSENT_STATS = """
-    expired_subkeys expired_time_cap_reached_count evicted_scripts latest_fork_usec
-    total_forks migrate_cached_sockets slave_expires_tracked_keys active_defrag_hits active_defrag_misses
+    expired_subkeys expired_time_cap_reached_count latest_fork_usec total_forks
+    migrate_cached_sockets slave_expires_tracked_keys active_defrag_hits active_defrag_misses
     active_defrag_key_hits active_defrag_key_misses total_active_defrag_time current_active_defrag_time
     io_threaded_reads_processed io_threaded_writes_processed io_threaded_total_prefetch_batches
     io_threaded_total_prefetch_entries
@@ -83,14 +79,25 @@ def no_fields(call: Call) -> Fields:
     return []
 
 
-def script_memory(call: Call) -> Fields:
-    """Return the fields of scripts in the memory section: no interpreter takes memory here."""
+def memory(call: Call) -> Fields:
+    """Return the memory of scripts, and how many there are."""
+    scripts = call.engine.scripts
+    texts = sum(map(len, call.keyspace.libraries.values()))
+    total = scripts.text_bytes + texts + scripts.lua_bytes
     return [
-        *((name, 0) for name in ABSENT_SCRIPT_FIELDS.split()),
-        ("used_memory_lua_human", "0B"),
-        ("used_memory_vm_total_human", "0B"),
-        ("used_memory_scripts_human", "0B"),
-        ("number_of_cached_scripts", len(call.engine.scripts)),
+        ("used_memory_vm_eval", scripts.lua_bytes),
+        ("used_memory_lua", scripts.lua_bytes),
+        ("used_memory_scripts_eval", scripts.text_bytes),
+        ("number_of_cached_scripts", len(scripts.scripts)),
+        ("number_of_functions", scripts.function_count()),
+        ("number_of_libraries", len(call.keyspace.libraries)),
+        ("used_memory_vm_functions", 0),
+        ("used_memory_vm_total", scripts.lua_bytes),
+        ("used_memory_functions", texts),
+        ("used_memory_scripts", total),
+        ("used_memory_lua_human", human_bytes(scripts.lua_bytes)),
+        ("used_memory_vm_total_human", human_bytes(scripts.lua_bytes)),
+        ("used_memory_scripts_human", human_bytes(total)),
     ]
 
 
@@ -123,6 +130,7 @@ def stats(call: Call) -> Fields:
         ("evicted_keys", 0),
         ("evicted_entries", call.engine.write_gate.eviction.evicted_entries),
         ("evicted_clients", 0),
+        ("evicted_scripts", call.engine.scripts.evicted),
         ("keyspace_hits", keyspace.hits),
         ("keyspace_misses", keyspace.misses),
         ("pubsub_channels", len(call.engine.pubsub.names)),
@@ -232,7 +240,7 @@ def rule_figures(call: Call) -> Fields:
 SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
     ("server", "Server", server, True),
     ("clients", "Clients", clients, True),
-    ("memory", "Memory", script_memory, True),
+    ("memory", "Memory", memory, True),
     ("persistence", "Persistence", persistence, True),
     ("stats", "Stats", stats, True),
     ("replication", "Replication", replication, True),

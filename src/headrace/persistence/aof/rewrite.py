@@ -1,5 +1,6 @@
 """Write a keyspace as the commands that create it: the base of a log as text (aof-use-rdb-preamble no).
 
+    FUNCTION LOAD "#!lua name=mylib ..."                            each library of functions
     XADD s 1-1 a 1 b 2                                              each live entry
     XSETID s 4-0 ENTRIESADDED 5 MAXDELETEDID 3-0
     XGROUP CREATE s g 1-1 ENTRIESREAD 1                             each group; of its pending entries:
@@ -92,6 +93,8 @@ def command_steps(
     database: DatabaseImage
     if timestamps:
         out.stamp(image.now_ms)
+    for text in image.libraries:
+        out.put(0, [b"FUNCTION", b"LOAD", text])
     for database in image.databases:
         for key in database.keys:
             value = database.take(key)
@@ -121,6 +124,8 @@ def commands_of(keyspace: Keyspace, now_ms: int) -> Iterator[tuple[int, list[byt
     """Yield (database, words) of each command; keys that have expired at now_ms (Unix ms) are left out."""
     image = keyspace.view(now_ms)
     database: DatabaseImage
+    for text in image.libraries:
+        yield 0, [b"FUNCTION", b"LOAD", text]
     for database in image.databases:
         for key in database.keys:
             for words in key_commands(key, database.take(key), database.expiry_of(key), image):

@@ -3,7 +3,7 @@
 REDIS0010 | VALKEY080                the magic, with the version in decimal
 FA string string                     auxiliary field: name, value; any number, also between keys
 F3 count, then: u32, module data     metadata of the next key, by modules; skipped or rejected
-F5 string                            a library of functions; skipped
+F5 string                            a library of functions
 F7 length length length, module data of a module, for no key; skipped or rejected
 FE length                            the keys that follow are of this database
 FB length length                     number of keys, and of those that expire; a hint
@@ -22,7 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.libraries import parse_library
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb import foreign_types, stream_extras
 from headrace.persistence.rdb.file_checksum import checksum_of
@@ -58,7 +60,8 @@ class LoadedSnapshot:
     streams: int = 0
     strings: int = 0
     entries: int = 0
-    functions: int = 0  # libraries skipped
+    libraries: int = 0  # of functions
+    functions: int = 0  # libraries skipped: of other languages than Lua
     skipped: dict[str, int] = field(default_factory=dict)  # keys skipped, by the name of their type
     module_data: int = 0  # modules' data skipped, of keys and of none
     end: int = 0  # the offset after the checksum
@@ -179,14 +182,23 @@ class _RdbFile:
         elif opcode == FREQUENCY:
             inp.byte()
         elif opcode == FUNCTIONS:
-            inp.string()
-            self.loaded.functions += 1
+            self._library(inp.string())
         elif opcode == MODULE_AUX or (opcode == KEY_METADATA and not self._is_valkey()):
             self._module_data(opcode, at)
         elif opcode == OLD_FUNCTIONS:
             raise Damaged(at, "functions of a preview of Redis 7: headrace cannot read those")
         else:
             raise Damaged(at, f"the opcode {opcode:#x}, which is not known here")
+
+    def _library(self, text: bytes) -> None:
+        """Keep a library of functions, unless it is in another language."""
+        try:
+            name, _ = parse_library(text)
+        except CommandError:
+            self.loaded.functions += 1
+            return
+        self.keyspace.libraries[name] = text
+        self.loaded.libraries += 1
 
     def _module_data(self, opcode: int, at: int) -> None:
         """Skip data of modules, or reject them."""

@@ -21,6 +21,7 @@ from headrace.persistence.rdb.stream_writer import stream_steps, write_image
 from headrace.persistence.rdb.versions import RdbVersion
 from headrace.streams.stream_image import StreamImage
 
+LIBRARY = cython.declare(cython.uchar, 0xF5)
 AUX = cython.declare(cython.uchar, 0xFA)
 SIZE_HINT = cython.declare(cython.uchar, 0xFB)
 EXPIRES_MS = cython.declare(cython.uchar, 0xFC)
@@ -86,6 +87,9 @@ def rdb_steps(
     _write_aux(out, b"aof-base", int(aof_base))
     for name, value in (aux or {}).items():
         _write_aux(out, name, value)
+    for text in image.libraries:
+        out.byte(LIBRARY)
+        out.string(text)
     keys = 0
     for database in image.databases:
         for count in _database_steps(out, image, database, version):

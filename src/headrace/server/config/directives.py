@@ -118,6 +118,13 @@ _GENERAL = [
         mutable=False,
     ),
     Directive(
+        "busy-reply-threshold",
+        Number(0, I63_MAX),
+        "5000",
+        "Milliseconds after which a running script is slow: other clients get BUSY; 0 for never.",
+        alias="lua-time-limit",
+    ),
+    Directive(
         "client-output-buffer-limit",
         BufferLimits(),
         "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
@@ -404,7 +411,7 @@ _IGNORED = """
     active-defrag-cycle-max active-defrag-cycle-min active-defrag-ignore-bytes
     active-defrag-max-scan-fields active-defrag-threshold-lower active-defrag-threshold-upper
     active-expire-effort activedefrag activerehashing always-show-logo aof-rewrite-cpulist
-    aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist bio-cpulist bio_cpulist busy-reply-threshold
+    aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist bio-cpulist bio_cpulist
     cluster-allow-pubsubshard-when-down cluster-allow-reads-when-down cluster-allow-replica-migration
     cluster-announce-bus-port cluster-announce-hostname cluster-announce-human-nodename
     cluster-announce-ip cluster-announce-port cluster-announce-tls-port cluster-config-file
@@ -417,7 +424,7 @@ _IGNORED = """
     io-threads-do-reads jemalloc-bg-thread lazyfree-lazy-eviction lazyfree-lazy-expire
     lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor
     list-compress-depth list-max-listpack-size list-max-ziplist-size locale-collate
-    lua-enable-deprecated-api lua-time-limit max-new-connections-per-cycle
+    lua-enable-deprecated-api max-new-connections-per-cycle
     max-new-tls-connections-per-cycle maxmemory-eviction-tenacity maxmemory-samples oom-score-adj
     oom-score-adj-values prefetch-batch-size-max proc-title-template rdb-del-sync-files
     replica-full-sync-buffer-limit replica-ignore-disk-write-errors replica-lazy-flush server-cpulist

@@ -85,6 +85,7 @@ class EventLoop:
     poll_fd: cython.int  # its descriptor
     events: bytearray  # the events that the last poll returned
     events_p: cython.p_uchar
+    accepting: set[int]  # the descriptors of listeners
     handlers: dict[int, Callable[[], None]]  # of descriptors that belong to no client: called when readable
     connections: dict[int, Connection]
     handshakes: Handshakes  # of TLS clients
@@ -109,6 +110,7 @@ class EventLoop:
         self.events = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
         self.events_p = self.events
         self.handlers, self.connections = {}, {}
+        self.accepting = set()
         self.ready, self.to_flush, self.awaiting_commit = [], [], []
         self.request_pool, self.reply_pool = BufferPool(), BufferPool()
         self.scratch = bytearray(READ_BYTES)
@@ -119,9 +121,15 @@ class EventLoop:
         self.handlers[fd] = handler
         self.poller.register(fd, IN)
 
+    def add_listener(self, fd: int, handler: Callable[[], None]) -> None:
+        """Call handler in every turn in which fd is readable, also while a script runs."""
+        self.accepting.add(fd)
+        self.add_reader(fd, handler)
+
     def remove_reader(self, fd: int) -> None:
         """Stop watching a descriptor given to add_reader()."""
         del self.handlers[fd]
+        self.accepting.discard(fd)
         self.poller.unregister(fd)
 
     def add_connection(
@@ -318,6 +326,40 @@ class EventLoop:
             if not connection.closed and not connection.awaiting_commit:
                 self._execute_requests_of(connection, now, share)
                 self.schedule_flush(connection)
+
+    def serve_while_busy(self, busy: Session) -> None:
+        """Run a turn in the middle of a request of the session `busy`, which stays as it is.
+
+        Only listeners and other clients are served, and nothing is committed: their requests are rejected,
+        unless they can end the running one.
+        """
+        events: bytearray = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
+        connection: Connection | None
+        i: cython.Py_ssize_t
+        now: cython.longlong = self.clock.now_ms()
+        kept: list[Connection] = self.ready  # those of this turn are in a batch of _execute()
+        batch: list[Connection] = []
+        self.ready = []
+        for connection in self.connections.values():
+            if connection.ready and connection.session is not busy:
+                connection.ready = False
+                batch.append(connection)
+        found: cython.Py_ssize_t = descriptors.wait(self.poll_fd, events, EVENTS_MAX, 0)
+        for i in range(found):
+            fd = descriptors.event_fd(events, i)
+            connection = self.connections.get(fd)
+            if connection is not None:
+                if connection.session is not busy:
+                    self._on_event(connection, descriptors.event_what(events, i))
+            elif fd in self.accepting:
+                self.handlers[fd]()
+        self.ready += batch
+        self._execute(now)
+        kept += self.ready
+        self.ready = kept
+        if self.engine.woken or self.engine.killed_sessions:
+            self._serve_woken()
+        self._send_replies()
 
     @cython.cfunc
     def _execute_requests_of(

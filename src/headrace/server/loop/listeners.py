@@ -177,7 +177,9 @@ class Listeners:
             old.close()
         self.sockets[directive] = listeners
         for listener in listeners:
-            self.loop.add_reader(listener.fileno(), partial(self._accept, listener, directive == "tls-port"))
+            self.loop.add_listener(
+                listener.fileno(), partial(self._accept, listener, directive == "tls-port")
+            )
 
     def close(self) -> None:
         """Close all listening sockets."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from headrace.commands.server.memory_report import overhead_bytes
 from headrace.commands.server_interface import Section
 from headrace.engine.engine import Engine
+from headrace.plurals import human_bytes
 from headrace.server.config.config import Config
 
 NO_LIMIT = (1 << 63) - 1
@@ -52,12 +53,12 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
     most = config.number("maxmemory")
     return [
         ("used_memory", used),
-        ("used_memory_human", human(used)),
+        ("used_memory_human", human_bytes(used)),
         ("used_memory_rss", resident),
-        ("used_memory_rss_human", human(resident)),
+        ("used_memory_rss_human", human_bytes(resident)),
         ("used_memory_rss_startup", startup),
         ("used_memory_peak", peak),
-        ("used_memory_peak_human", human(peak)),
+        ("used_memory_peak_human", human_bytes(peak)),
         ("used_memory_peak_time", eviction.peak_ms // 1000),
         ("used_memory_peak_perc", f"{100 * used / max(peak, 1):.2f}%"),
         ("used_memory_overhead", overhead),
@@ -66,9 +67,9 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
         ("used_memory_dataset_perc", f"{100 * (used - overhead) / max(used, 1):.2f}%"),
         *allocator_fields(used, resident),
         ("total_system_memory", total),
-        ("total_system_memory_human", human(total)),
+        ("total_system_memory_human", human_bytes(total)),
         ("maxmemory", most),
-        ("maxmemory_human", human(most)),
+        ("maxmemory_human", human_bytes(most)),
         ("maxmemory_policy", config.text("maxmemory-policy")),
         ("mem_fragmentation_ratio", f"{max(resident - startup, 0) / max(used, 1):.2f}"),
         ("mem_fragmentation_bytes", max(resident - startup, 0) - used),
@@ -101,13 +102,3 @@ def resident_bytes() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def human(n: int) -> str:
-    """Return bytes as text: 1.50M."""
-    size = float(n)
-    for unit in "BKMGT":
-        if size < 1024 or unit == "T":
-            break
-        size /= 1024
-    return f"{size:.2f}{unit}" if unit != "B" else f"{n}B"

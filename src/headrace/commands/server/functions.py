@@ -1,0 +1,342 @@
+"""FUNCTION, FCALL and FCALL_RO: libraries of functions in Lua, which are stored with the data.
+
+The effects of the commands that change libraries are the commands themselves.
+"""
+
+from __future__ import annotations
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.keys.dump import WrongPayload
+from headrace.commands.rows import help_row
+from headrace.commands.scripts_interface import Function, RunningScript
+from headrace.commands.server.scripts import (
+    NegativeKeys,
+    TooManyKeys,
+    check_flags,
+    kill,
+    script_command,
+    subcommand,
+)
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, to_text
+from headrace.keyspace.glob import select
+from headrace.keyspace.libraries import parse_library
+from headrace.persistence.dump import BadPayload, WrongChecksum
+from headrace.persistence.functions_dump import dump_libraries, restore_libraries
+from headrace.resp.request import request
+from headrace.scripting.interpreter import Interpreter
+from headrace.scripting.script import FLAGS, NO_WRITES
+
+APPEND, REPLACE, FLUSH = b"APPEND", b"REPLACE", b"FLUSH"
+
+
+class FunctionNotFound(CommandError):
+    text = "ERR Function not found"
+
+
+class LibraryNotFound(CommandError):
+    text = "ERR Library not found"
+
+
+class BadKeyCount(CommandError):
+    text = "ERR Bad number of keys provided"
+
+
+class BadFlush(CommandError):
+    text = "ERR FUNCTION FLUSH only supports SYNC|ASYNC option"
+
+
+def keys_of(argv: list[bytes]) -> list[int]:
+    """Return the positions of the keys of FCALL; argv[2] is their number."""
+    try:
+        count = arguments.parse_i64(argv[2])
+    except CommandError:
+        raise BadKeyCount() from None
+    if count > len(argv) - 3:
+        raise TooManyKeys()
+    if count < 0:
+        raise NegativeKeys()
+    return list(range(3, 3 + count))
+
+
+def call_function(call: Call, read_only: bool) -> None:
+    """Run a function with the keys and arguments of the request."""
+    scripts = call.engine.scripts
+    found: Function | None = scripts.function(call.argv[1])
+    if found is None:
+        raise FunctionNotFound()
+    function = found
+    count = len(keys_of(call.argv))
+    check_flags(call, function.flags, read_only)
+    keys, args = request(*call.argv[3 : 3 + count]), request(*call.argv[3 + count :])
+    protocol = call.reply.protocol
+
+    def body(interpreter: Interpreter) -> bytes:
+        return interpreter.run_function(function.library, function.name, keys, args, protocol)
+
+    flags = function.flags | (NO_WRITES if read_only else 0)
+    scripts.run(call, RunningScript(function.name, flags, call.argv, True), body)
+
+
+def run_fcall(call: Call) -> None:
+    """FCALL: run a function."""
+    call_function(call, False)
+
+
+def run_fcall_ro(call: Call) -> None:
+    """FCALL_RO: run a function that does not write."""
+    call_function(call, True)
+
+
+def changed(call: Call) -> None:
+    """Finish a change of the libraries."""
+    call.count_changes(1)
+
+
+def run_load(call: Call) -> None:
+    """FUNCTION LOAD: add a library, or replace it; reply with its name."""
+    replace = len(call.argv) == 4
+    if len(call.argv) > 4 or (replace and call.argv[2].upper() != REPLACE):
+        raise CommandError(f"ERR Unknown option given: {to_text(call.argv[2])}")
+    text = call.argv[-1]
+    name, _ = parse_library(text)
+    libraries = call.keyspace.libraries
+    if name in libraries and not replace:
+        raise CommandError(f"ERR Library '{to_text(name)}' already exists")
+    if not call.replayed():  # a log contains only libraries that could be loaded
+        call.engine.scripts.load_library(name, text)
+    libraries[name] = text
+    changed(call)
+    call.reply.bulk(name)
+
+
+def run_delete(call: Call) -> None:
+    """FUNCTION DELETE: remove a library."""
+    if call.keyspace.libraries.pop(call.argv[2], None) is None:
+        raise LibraryNotFound()
+    changed(call)
+    call.reply.ok()
+
+
+def run_flush(call: Call) -> None:
+    """FUNCTION FLUSH: remove all libraries."""
+    if len(call.argv) > 3:
+        raise CommandError(
+            f"ERR unknown subcommand or wrong number of arguments for '{to_text(call.argv[1])}'."
+            " Try FUNCTION HELP."
+        )
+    if len(call.argv) == 3 and call.argv[2].upper() not in (b"SYNC", b"ASYNC"):
+        raise BadFlush()
+    call.keyspace.libraries.clear()
+    changed(call)
+    call.reply.ok()
+
+
+def run_dump(call: Call) -> None:
+    """FUNCTION DUMP: reply with all libraries as one string."""
+    texts = call.keyspace.libraries.values()
+    call.reply.bulk(dump_libraries(texts, call.server.rdb_version(), call.server.rdb_compression()))
+
+
+def run_restore(call: Call) -> None:
+    """FUNCTION RESTORE: add the libraries of a string, all or none."""
+    policy = call.argv[3].upper() if len(call.argv) > 3 else APPEND
+    if len(call.argv) > 4:
+        raise CommandError(
+            f"ERR unknown subcommand or wrong number of arguments for '{to_text(call.argv[1])}'."
+            " Try FUNCTION HELP."
+        )
+    if policy not in (APPEND, REPLACE, FLUSH):
+        raise CommandError("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.")
+    try:
+        texts = restore_libraries(call.argv[2])
+    except WrongChecksum:
+        raise WrongPayload() from None
+    except BadPayload:
+        raise CommandError("ERR failed loading library data") from None
+    libraries = call.keyspace.libraries
+    before = dict(libraries)
+    if policy == FLUSH:
+        libraries.clear()
+    try:
+        for text in texts:
+            name, _ = parse_library(text)
+            if name in libraries and policy == APPEND:
+                raise CommandError(f"ERR Library {to_text(name)} already exists")
+            if not call.replayed():
+                call.engine.scripts.load_library(name, text)
+            libraries[name] = text
+    except CommandError:
+        libraries.clear()
+        libraries.update(before)
+        raise
+    changed(call)
+    call.reply.ok()
+
+
+def run_list(call: Call) -> None:
+    """FUNCTION LIST: reply with the libraries and their functions."""
+    pattern: bytes | None = None
+    with_code = False
+    words = iter(call.argv[2:])
+    for word in words:
+        if word.upper() == b"WITHCODE" and not with_code:
+            with_code = True
+        elif word.upper() == b"LIBRARYNAME" and pattern is None:
+            pattern = next(words, None)
+            if pattern is None:
+                raise CommandError("ERR library name argument was not given")
+        else:
+            raise CommandError(f"ERR Unknown argument {to_text(word)}")
+    libraries = call.keyspace.libraries
+    names = list(libraries) if pattern is None else select([pattern], list(libraries))
+    found = call.engine.scripts.functions() if libraries else []
+    call.reply.array(len(names))
+    for name in names:
+        call.reply.map(4 if with_code else 3)
+        call.reply.bulk(b"library_name")
+        call.reply.bulk(name)
+        call.reply.bulk(b"engine")
+        call.reply.bulk(b"LUA")
+        call.reply.bulk(b"functions")
+        _write_functions(call, [one for one in found if one.library == name])
+        if with_code:
+            call.reply.bulk(b"library_code")
+            call.reply.bulk(libraries[name])
+
+
+def _write_functions(call: Call, functions: list[Function]) -> None:
+    call.reply.array(len(functions))
+    for function in functions:
+        call.reply.map(3)
+        call.reply.bulk(b"name")
+        call.reply.bulk(function.name)
+        call.reply.bulk(b"description")
+        if function.description is None:
+            call.reply.null()
+        else:
+            call.reply.bulk(function.description)
+        call.reply.bulk(b"flags")
+        flags = [flag for flag, bit in FLAGS.items() if function.flags & bit]
+        call.reply.set(len(flags))
+        for flag in flags:
+            call.reply.simple(flag.encode())
+
+
+def run_stats(call: Call) -> None:
+    """FUNCTION STATS: reply with the function that runs, and the numbers of libraries and functions."""
+    scripts = call.engine.scripts
+    running = scripts.running
+    call.reply.map(2)
+    call.reply.bulk(b"running_script")
+    if running is None:
+        call.reply.null()
+    else:
+        call.reply.map(3)
+        call.reply.bulk(b"name")
+        call.reply.bulk(running.name)
+        call.reply.bulk(b"command")
+        call.reply.array(len(running.argv))
+        for word in running.argv:
+            call.reply.bulk(word)
+        call.reply.bulk(b"duration_ms")
+        call.reply.integer(scripts.elapsed_ms())
+    call.reply.bulk(b"engines")
+    call.reply.map(1)
+    call.reply.bulk(b"LUA")
+    call.reply.map(2)
+    call.reply.bulk(b"libraries_count")
+    call.reply.integer(len(call.keyspace.libraries))
+    call.reply.bulk(b"functions_count")
+    call.reply.integer(scripts.function_count())
+
+
+def run_kill(call: Call) -> None:
+    """FUNCTION KILL: end the function that runs."""
+    kill(call, True)
+
+
+SUBCOMMANDS = [
+    subcommand(
+        "function|delete", 3, run_delete, "write noscript", "7.0.0", "Removes a library.", "library-name"
+    ),
+    subcommand("function|dump", 2, run_dump, "noscript", "7.0.0", "Returns all libraries as one string."),
+    subcommand(
+        "function|flush",
+        -2,
+        run_flush,
+        "write noscript",
+        "7.0.0",
+        "Removes all libraries.",
+        "[ASYNC | SYNC]",
+        "O(N), N being the number of libraries",
+    ),
+    subcommand(
+        "function|kill", 2, run_kill, "noscript allow_busy", "7.0.0", "Ends a function that runs too long."
+    ),
+    subcommand(
+        "function|list",
+        -2,
+        run_list,
+        "noscript",
+        "7.0.0",
+        "Returns the libraries and their functions.",
+        "[LIBRARYNAME library-name-pattern] [WITHCODE]",
+        "O(N), N being the number of functions",
+    ),
+    subcommand(
+        "function|load",
+        -3,
+        run_load,
+        "write denyoom noscript",
+        "7.0.0",
+        "Adds a library.",
+        "[REPLACE] function-code",
+        "O(N), N being the length of the library",
+    ),
+    subcommand(
+        "function|restore",
+        -3,
+        run_restore,
+        "write denyoom noscript",
+        "7.0.0",
+        "Adds libraries that FUNCTION DUMP has returned.",
+        "serialized-value [FLUSH | APPEND | REPLACE]",
+        "O(N), N being the number of libraries",
+    ),
+    subcommand(
+        "function|stats",
+        2,
+        run_stats,
+        "noscript allow_busy",
+        "7.0.0",
+        "Returns the function that runs, and how many there are.",
+    ),
+]
+
+FUNCTION_SYNTAX = "function numkeys [key [key ...]] [arg [arg ...]]"
+
+COMMANDS = [
+    script_command("fcall", run_fcall, "7.0.0", "Runs a function.", FUNCTION_SYNTAX, keys=keys_of),
+    script_command(
+        "fcall_ro",
+        run_fcall_ro,
+        "7.0.0",
+        "Runs a function that does not write.",
+        FUNCTION_SYNTAX,
+        True,
+        keys_of,
+    ),
+    Command(
+        "function",
+        -2,
+        None,
+        "",
+        group="scripting",
+        since="7.0.0",
+        summary="Libraries of functions.",
+        complexity="Depends on the subcommand",
+        subcommands=[*SUBCOMMANDS, help_row("function", SUBCOMMANDS, "7.0.0", "scripting")],
+    ),
+]
