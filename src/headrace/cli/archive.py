@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+import zoneinfo
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,7 +64,7 @@ class ArchiveJob:
 
     Attributes:
         written: Number of entries written.
-        keep_ms: The age in milliseconds up to which days are kept; 0 to keep all.
+        keep_ms: The age in milliseconds up to which days are kept; None to keep all.
         time_zone: The time zone of the days.
         kept_whole: Number of those whose fields the columns cannot hold exactly, kept in _exact.
         misfits: Number of values that became null, by stream and column.
@@ -74,7 +75,7 @@ class ArchiveJob:
     batch: int
     allow_loss: bool
     compaction: bool
-    keep_ms: int = 0
+    keep_ms: int | None = None
     time_zone: str = "UTC"
     fields: StructType | None = None
     written: int = 0
@@ -169,7 +170,7 @@ def command(
         convert_archive(console, old, with_storage_options(location, storage_options))
         return
     location = with_storage_options(location, storage_options)
-    keep_ms = 0 if keep is None else parse_duration_ms(keep)
+    keep_ms = None if keep is None else parse_duration_ms(keep)
     job = ArchiveJob(url, location, batch, allow_loss, compaction, keep_ms, time_zone)
     streams = select_streams(url, names, pattern)
     inferred = fields == INFER
@@ -255,12 +256,17 @@ def keep_in_order(console: Console, job: ArchiveJob) -> None:
     if job.compaction:
         with console.status("Merging small files"):
             table.merge_small_files()
-    if job.keep_ms:
-        first = (now - datetime.timedelta(milliseconds=job.keep_ms)).date()
+    if job.keep_ms is not None:
+        first = first_day_kept(now, job.keep_ms, job.time_zone)
         deleted = table.delete_days_before(first).deleted
         if deleted:
             console.print(f"Deleted from the archive: {plural(deleted, 'entry')} of days before {first}")
     table.vacuum(now)
+
+
+def first_day_kept(now: datetime.datetime, keep_ms: int, zone: str) -> datetime.date:
+    """Return the first day, in a time zone, that has entries which are not older than this."""
+    return (now - datetime.timedelta(milliseconds=keep_ms)).astimezone(zoneinfo.ZoneInfo(zone)).date()
 
 
 def print_kept_whole(console: Console, job: ArchiveJob) -> None:

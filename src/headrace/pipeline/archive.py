@@ -130,6 +130,9 @@ def archive(
     try:
         # A killed run may have committed a batch whose watermark is not published.
         table.sync_log()
+        if table.archive.was_set_back:
+            through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
+            watermark.lower(dict.fromkeys(names, Position()) | through)
         watermark.publish(table.positions)
         begun = time.monotonic()
         for number, (ranges, reached) in enumerate(plan_batches(reader, table, names, entries_per_batch)):

@@ -12,12 +12,14 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pyspark.sql.types import (
     ArrayType,
@@ -35,6 +37,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive.files import (
     PARTITIONS,
     POSITIONS_KEY,
+    VACUUMED_KEY,
     ZONE_KEY,
     Archive,
     archive_of,
@@ -48,20 +51,22 @@ from headrace.spark.archive.partition_reader import EXACT_COLUMN
 from headrace.spark.source.positions import Positions
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
 
 APPLICATION = "headrace archive"  # the writer, in the transactions of Delta
 MARK_KEY = "headrace.commit"  # unique for each commit, so that a job recognises its own
 HISTORY_READ = 10  # commits that other programs may have made at the same time
 LOG_DIRECTORY = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
 CHECKPOINT_INTERVAL = "100"
 
 # A day that has ended is rewritten if it has several files smaller than this.
 SMALL_FILE_BYTES = 64 << 20
 MERGED_FILE_BYTES = 256 << 20
+MERGED_NAME_MAX = 240  # of an encoded stream in the name of a directory, which may have 255 bytes
 
 ORPHANS_KEPT = datetime.timedelta(days=7)  # no job runs so long between writing a file and its commit
-VACUUM_EVERY = datetime.timedelta(days=1)
+VACUUM_EVERY_MS = 24 * 3600 * 1000
 
 FIELDS_COLUMN = StructField("fields", MapType(StringType(), StringType()))
 HEAD_COLUMNS = [
@@ -121,6 +126,7 @@ class ArchiveTable:
         self._table = table
         self._archive = archive_of(location, table)
         self.positions: Positions = dict(self._archive.positions)
+        self._vacuumed_ms = self._archive.vacuumed_ms or int(time.time() * 1000)
         self._next_batch = (table.transaction_version(APPLICATION) or 0) + 1
         self._synced_version = -1
 
@@ -142,7 +148,11 @@ class ArchiveTable:
         reached = self.positions | positions
         mark = uuid.uuid4().hex
         properties = CommitProperties(
-            custom_metadata={POSITIONS_KEY: positions_text(reached), MARK_KEY: mark},
+            custom_metadata={
+                POSITIONS_KEY: positions_text(reached),
+                VACUUMED_KEY: str(self._vacuumed_ms),
+                MARK_KEY: mark,
+            },
             app_transactions=[Transaction(APPLICATION, self._next_batch)],
         )
         try:
@@ -188,13 +198,19 @@ class ArchiveTable:
         )
 
     def sync_log(self) -> None:
-        """Sync the commits of a local table to disk, so that a crash of the machine does not undo them."""
+        """Sync the commits of a local table to disk, so that a crash of the machine does not undo them.
+
+        Also the checkpoints, which replace commits for readers.
+        """
         if not self.location.is_local:
             return
         log = self.location.path / LOG_DIRECTORY
-        for path in log.glob("*.json"):
-            if path.stem.isdigit() and int(path.stem) > self._synced_version:
+        for path in [*log.glob("*.json"), *log.glob("*.checkpoint*.parquet")]:
+            number = path.name.partition(".")[0]
+            if number.isdigit() and int(number) > self._synced_version:
                 sync_path(path)
+        if (log / LAST_CHECKPOINT).is_file():
+            sync_path(log / LAST_CHECKPOINT)
         self._synced_version = max(self._synced_version, self._table.version())
         sync_path(log)
         sync_path(log.parent)
@@ -210,7 +226,6 @@ class ArchiveTable:
                     done = self._table.optimize.compact(
                         partition_filters=[("stream", "=", stream), ("date", "=", date.isoformat())],
                         target_size=MERGED_FILE_BYTES,
-                        commit_properties=self._upkeep_properties(),
                     )
                 merged += done["numFilesRemoved"]
                 into += done["numFilesAdded"]
@@ -234,39 +249,29 @@ class ArchiveTable:
         if not old:
             return UpkeepResult()
         with store_errors(self.location):
-            self._table.delete(
-                f"date < DATE '{date.isoformat()}'", commit_properties=self._upkeep_properties()
-            )
+            self._table.delete(f"date < DATE '{date.isoformat()}'")
         self.sync_log()
         return UpkeepResult(deleted=sum(file.rows for file in old))
 
     def vacuum(self, now: datetime.datetime) -> int:
         """Once a day delete the files of killed jobs, and replaced files, that are older than a week.
 
+        A commit repeats the positions then, because Delta deletes commits that are older than a month.
+
         Returns:
             The number of deleted files.
         """
+        now_ms = int(now.timestamp() * 1000)
+        # The clock may have been set back.
+        if self._archive.vacuumed_ms is None or 0 <= now_ms - self._vacuumed_ms < VACUUM_EVERY_MS:
+            return 0
         with store_errors(self.location):
-            history = self._table.history()
-            last = [
-                commit["timestamp"] for commit in history if str(commit.get("operation")).startswith("VACUUM")
-            ] or [commit["timestamp"] for commit in history[-1:]]
-            if now.timestamp() * 1000 - max(last) < VACUUM_EVERY.total_seconds() * 1000:
-                return 0
-            return len(
-                self._table.vacuum(
-                    retention_hours=int(ORPHANS_KEPT.total_seconds() // 3600),
-                    dry_run=False,
-                    full=True,
-                    commit_properties=self._upkeep_properties(),
-                )
+            deleted = self._table.vacuum(
+                retention_hours=int(ORPHANS_KEPT.total_seconds() // 3600), dry_run=False, full=True
             )
-
-    def _upkeep_properties(self) -> CommitProperties:
-        """Return the properties of a commit that archives nothing: it repeats the positions."""
-        from deltalake import CommitProperties
-
-        return CommitProperties(custom_metadata={POSITIONS_KEY: positions_text(self.positions)})
+        self._vacuumed_ms = now_ms
+        self.commit([], {})
+        return len(deleted)
 
 
 def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: str) -> ArchiveTable:
@@ -296,7 +301,7 @@ def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: s
                 f"{location} has days of time zone {opened.archive.zone}, not {zone}; set --time-zone"
             )
         if missing:
-            table.alter.add_columns(delta_fields(missing), commit_properties=opened._upkeep_properties())
+            table.alter.add_columns(delta_fields(missing))
             opened = ArchiveTable(location, open_table(location))
     return opened
 
@@ -354,9 +359,14 @@ def missing_columns(
         written = StructType([column for column in existing if column.name not in own]).simpleString()
         has = "all in one map" if known.get("fields") == FIELDS_COLUMN else written
         raise UsageError(f"{location} was written with other fields ({has}); give another --to")
+    folded = {column.name.lower(): column.name for column in existing}
     missing = []
     for column in [] if fields is None else fields:
         if column.name not in known:
+            if other := folded.get(column.name.lower()):
+                raise UsageError(
+                    f"{location} has a column {other!r}; {column.name!r} differs from it only in case"
+                )
             missing.append(column)
         elif known[column.name].dataType != column.dataType:
             raise UsageError(
@@ -368,13 +378,23 @@ def missing_columns(
 
 
 def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
-    """Return inferred fields with the types that the archive, if it exists, has for them already."""
+    """Return inferred fields with the types that the archive, if it exists, has for them already.
+
+    Without those whose names differ from a column only in case: `_exact` keeps their entries.
+    """
     with store_errors(location):
         table = existing_table(location)
         if table is None:
             return inferred
         known = {column.name: column for column in archive_of(location, table).columns}
-    return StructType([known.get(column.name, column) for column in inferred])
+    folded = {name.lower() for name in known}
+    return StructType(
+        [
+            known.get(column.name, column)
+            for column in inferred
+            if column.name in known or column.name.lower() not in folded
+        ]
+    )
 
 
 def delta_fields(columns: list[StructField]) -> list[Any]:
@@ -420,11 +440,14 @@ def positions_text(positions: Positions) -> str:
 
 
 def days_to_merge(archive: Archive) -> Mapping[str, list[datetime.date]]:
-    """Return the days with several small files, by stream. The last day of a stream may still grow."""
+    """Return the days with several small files, by stream. The last day of a stream may still grow.
+
+    Streams without a name, or with a very long one, are left out: the library cannot write their files.
+    """
     small: dict[tuple[str, datetime.date], int] = defaultdict(int)
     last: dict[str, datetime.date] = {}
     for file in archive.files:
-        if file.date is not None and file.stream:
+        if file.date is not None and 0 < len(quote(file.stream, safe="")) <= MERGED_NAME_MAX:
             last[file.stream] = max(last.get(file.stream, file.date), file.date)
             if file.size < SMALL_FILE_BYTES:
                 small[file.stream, file.date] += 1

@@ -4,7 +4,7 @@
 
 It is the position in a commit of the archive. Published entries may be trimmed, so it is published after the
 commit and all its files are on disk. The key is only raised, except when the stream was recreated: then the
-archived position of the current stream replaces it.
+archived position of the current stream replaces it; and when another program has set the archive back.
 """
 
 from __future__ import annotations
@@ -137,6 +137,21 @@ class WatermarkPublisher:
             if position != self._published.get(stream) and position.id != START:
                 self._servers.with_retries(partial(self._raise_watermark, stream, str(position)))
                 self._published[stream] = position
+
+    def lower(self, positions: Positions) -> None:
+        """Lower the watermarks of streams that are archived only up to these positions now."""
+        for stream, position in positions.items():
+            self._servers.with_retries(partial(self._lower_watermark, stream, position))
+
+    def _lower_watermark(self, stream: str, position: Position) -> None:
+        client = self._servers.client()
+        current = published_position(client, stream)
+        if current is None or parse_id(current.id) <= parse_id(position.id):
+            return
+        if position.id == START:
+            client.delete(watermark_key(stream))
+        else:
+            client.set(watermark_key(stream), str(position))
 
     def _raise_watermark(self, stream: str, position: str) -> None:
         try:

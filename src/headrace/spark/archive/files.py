@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # The keys of Headrace in the commits and in the properties of a table.
 POSITIONS_KEY = "headrace.archived"
+VACUUMED_KEY = "headrace.vacuumed"  # the time of the last vacuum, in milliseconds
 ZONE_KEY = "headrace.zone"
 
 PARTITIONS = ("stream", "date")
@@ -45,7 +46,10 @@ OLD_LAYOUT = ("_spark_metadata", "_headrace")  # directories of archives that ea
 # Days begin at different hours in different time zones, and an archive may be written in several of them.
 DAYS_APART_MAX = 2
 
-HISTORY_STEPS = (1, 20, None)  # how many commits to read, newest first, in search of the positions
+HISTORY_STEPS = (1, 20, 400, None)  # how many commits to read, newest first, in search of the positions
+
+# Features of Delta by which a file has other rows, or other names of columns, than its table.
+UNREADABLE_FEATURES = {"deletionVectors", "columnMapping"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,9 @@ class Archive:
             stream was recreated and now has lower IDs.
         columns: The columns of the table, without those of its partitions.
         zone: The time zone of its days.
-        version: The version of the table.
+        vacuumed_ms: When it was last vacuumed, in milliseconds; None if no commit says.
+        was_set_back: Whether another program has restored an older version, or replaced all entries, since
+            the last commit of Headrace. Then the positions are those of the files.
     """
 
     location: ArchiveLocation
@@ -100,7 +106,8 @@ class Archive:
     highest_ids: dict[str, str] = field(default_factory=dict)
     columns: StructType = field(default_factory=StructType)
     zone: str = "UTC"
-    version: int = 0
+    vacuumed_ms: int | None = None
+    was_set_back: bool = False
 
 
 def read_archive(location: ArchiveLocation, version: int | None = None) -> Archive:
@@ -121,7 +128,8 @@ def read_archive(location: ArchiveLocation, version: int | None = None) -> Archi
 def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     """Return the state of an archive whose table is open."""
     files = archived_files(location, table)
-    recorded = recorded_positions(table)
+    commit = newest_commit(table)
+    recorded = parse_positions(json.loads(commit.get(POSITIONS_KEY, "{}")))
     positions = {s: each for s, each in recorded.items() if each.id != START or each.generation}
     unknown = [file for file in files if file.stream not in positions]
     known = {stream: each.id for stream, each in positions.items() if each.id != START}
@@ -131,7 +139,9 @@ def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     columns = StructType([column for column in schema if column.name not in PARTITIONS])
     zone = table.metadata().configuration.get(ZONE_KEY) or "UTC"
-    return Archive(location, tuple(files), through, positions, highest, columns, zone, table.version())
+    vacuumed = int(commit[VACUUMED_KEY]) if VACUUMED_KEY in commit else None
+    was_set_back = bool(commit) and POSITIONS_KEY not in commit
+    return Archive(location, tuple(files), through, positions, highest, columns, zone, vacuumed, was_set_back)
 
 
 def open_table(location: ArchiveLocation, version: int | None = None) -> DeltaTable:
@@ -161,7 +171,20 @@ def existing_table(location: ArchiveLocation, version: int | None = None) -> Del
         return None
     if tuple(table.metadata().partition_columns) != PARTITIONS:
         raise UsageError(f"{location} is a Delta table, but not an archive of streams")
+    check_features(location, table)
     return table
+
+
+def check_features(location: ArchiveLocation, table: DeltaTable) -> None:
+    """Raise UsageError if the rows of the table are not those of its files: it would be read wrongly."""
+    used = UNREADABLE_FEATURES.intersection(table.protocol().reader_features or ())
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        used.add("columnMapping")
+    if used:
+        raise UsageError(
+            f"{location}: another program gave the table the Delta feature {sorted(used)[0]}, with which "
+            "headrace cannot read it; remove the feature with ALTER TABLE … DROP FEATURE"
+        )
 
 
 def check_layout(location: ArchiveLocation) -> None:
@@ -178,18 +201,27 @@ def archived_through(location: ArchiveLocation) -> dict[str, str]:
     return read_archive(location).archived_through
 
 
-def recorded_positions(table: DeltaTable) -> Positions:
-    """Return the positions in the newest commit that has them; none if the table was set back since."""
+def newest_commit(table: DeltaTable) -> dict[str, Any]:
+    """Return the newest commit that has positions, or the commit that has set the table back since.
+
+    Returns:
+        The commit; an empty one if there is neither, because Delta deletes commits after a month.
+    """
     for limit in HISTORY_STEPS:
         history: list[dict[str, Any]] = table.history(limit)
         for commit in history:
-            if POSITIONS_KEY in commit:
-                return parse_positions(json.loads(commit[POSITIONS_KEY]))
-            if commit.get("operation") == "RESTORE":
-                return {}
+            if POSITIONS_KEY in commit or sets_back(commit):
+                return commit
         if limit is None or len(history) < limit:
             break
     return {}
+
+
+def sets_back(commit: Mapping[str, Any]) -> bool:
+    """Return whether a commit of another program restores a version, or replaces all entries."""
+    operation = str(commit.get("operation"))
+    mode = dict(commit.get("operationParameters") or {}).get("mode")
+    return operation == "RESTORE" or "REPLACE TABLE" in operation or mode == "Overwrite"
 
 
 def archived_files(location: ArchiveLocation, table: DeltaTable) -> list[ArchivedFile]:

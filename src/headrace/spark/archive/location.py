@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive.local_paths import SCHEME, local_path
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 COLOR = re.compile(r"\x1b?\[\d+m")
 XML_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 LACKS_LIBRARY = "archives need the package deltalake: pip install 'headrace[lake]'"
 
 # How long an object store may stay silent. With the defaults of the library a wrong address takes minutes.
@@ -141,7 +142,10 @@ def archive_location(
         )
     if pairs:
         raise UsageError(f"{text} is a directory, which takes no options of an object store")
-    return ArchiveLocation(str(local_path(given).absolute()))
+    uri = str(local_path(given).absolute())
+    if unquote(uri) != uri:
+        raise UsageError(f"{uri}: the library deltalake does not open a path with {ESCAPE.findall(uri)[0]}")
+    return ArchiveLocation(uri)
 
 
 @contextmanager

@@ -1,0 +1,147 @@
+"""The upkeep of an archive while other jobs and other programs write to its table, and odd names in it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from stream_server import StreamServer
+
+from archives import ArchiveMaker, counted_entries, entries_at
+from headrace.cli.archive import first_day_kept
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.archive_table import ArchiveTable, create_or_open, known_fields
+from headrace.pipeline.column_declarations import parse_schema
+from headrace.pipeline.watermark import WatermarkPublisher, published_id
+from headrace.spark.archive.files import archived_through, read_archive
+from headrace.spark.archive.location import archive_location
+from headrace.spark.source.positions import parse_positions
+
+DAY = 86_400_000
+WEEK = datetime.timedelta(days=7)
+
+
+def reopened(maker: ArchiveMaker) -> ArchiveTable:
+    return create_or_open(maker.location, None, "UTC")
+
+
+def add_days(maker: ArchiveMaker, stream: str, days: int) -> None:
+    """Add two files for each day."""
+    for n in range(2 * days):
+        [entry] = entries_at((n * DAY // 2, 1))
+        maker.add(stream, [entry], reached={stream: entry[0]})
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> ArchiveMaker:
+    return ArchiveMaker(tmp_path / "archive")
+
+
+@pytest.mark.parametrize("upkeep", ["merge", "delete", "vacuum"])
+def test_upkeep_beside_another_job_keeps_its_positions(maker: ArchiveMaker, upkeep: str) -> None:
+    add_days(maker, "s", 3)
+    slow = reopened(maker)
+    maker.add("s", entries_at((9 * DAY, 1)), reached={"s": f"{9 * DAY}-1"})
+    if upkeep == "merge":
+        assert slow.merge_small_files().merged
+    elif upkeep == "delete":
+        assert slow.delete_days_before(datetime.date(1970, 1, 2)).deleted == 2
+    else:
+        with pytest.raises(HeadraceError, match="another job"):
+            slow.vacuum(datetime.datetime.now(datetime.UTC) + WEEK)
+    assert archived_through(maker.location) == {"s": f"{9 * DAY}-1"}
+    assert reopened(maker).positions == parse_positions({"s": f"{9 * DAY}-1"})
+
+
+def test_files_without_a_commit_are_deleted_once_a_day(maker: ArchiveMaker) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    orphan = maker.add("s", entries_at((1, 1)), committed=False)[0].path
+    assert reopened(maker).vacuum(now + 2 * WEEK) == 0  # without a commit there is no time to count from
+    add_days(maker, "s", 1)
+    assert reopened(maker).vacuum(now + datetime.timedelta(hours=23)) == 0
+    assert (maker.directory / orphan).exists()
+    before = len(DeltaTable(maker.directory).history())
+    reopened(maker).vacuum(now + datetime.timedelta(hours=25))  # the file is younger than a week
+    assert (maker.directory / orphan).exists()
+    assert len(DeltaTable(maker.directory).history()) > before
+    assert reopened(maker).vacuum(now + datetime.timedelta(hours=48)) == 0
+    assert read_archive(maker.location).positions == parse_positions({"s": f"{DAY // 2}-1"})
+
+
+@pytest.mark.parametrize("stream", ["n" * 300, "\u00e9" * 60, "\u00e9" * 30, "n" * 240, "a/b'\"%41"])
+def test_days_of_streams_with_any_name_can_be_merged(maker: ArchiveMaker, stream: str) -> None:
+    add_days(maker, stream, 2)
+    add_days(maker, "plain", 2)
+    assert reopened(maker).merge_small_files().merged in (2, 4)
+    assert counted_entries(maker.location).total() == 8 == len(counted_entries(maker.location))
+    assert archived_through(maker.location) == dict.fromkeys([stream, "plain"], f"{3 * DAY // 2}-1")
+
+
+def test_a_day_is_deleted_when_all_its_hours_are_older() -> None:
+    noon = datetime.datetime(2026, 3, 11, 1, tzinfo=datetime.UTC)
+    days = {
+        zone: first_day_kept(noon, 24 * 3_600_000, zone).day for zone in ("UTC", "Etc/GMT+12", "Etc/GMT-14")
+    }
+    assert days == {"UTC": 10, "Etc/GMT+12": 9, "Etc/GMT-14": 10}
+
+
+# Other programs
+
+
+def test_an_archive_that_was_replaced_by_older_entries_ends_where_its_files_end(maker: ArchiveMaker) -> None:
+    add_days(maker, "s", 2)
+    rows = DeltaTable(maker.directory, version=2).to_pyarrow_table()
+    write_deltalake(maker.directory, rows, mode="overwrite")
+    found = read_archive(maker.location)
+    assert (found.archived_through, found.was_set_back) == ({"s": f"{DAY // 2}-1"}, True)
+    assert reopened(maker).positions == {}
+
+
+def test_the_watermark_of_an_archive_that_was_set_back_is_lowered(stream_server: StreamServer) -> None:
+    client = stream_server.client
+    publisher = WatermarkPublisher(stream_server.url)
+    publisher.publish(parse_positions({"s": "9-0", "t": "9-0", "u": "9-0"}))
+    publisher.lower(parse_positions({"s": "5-0", "t": "0-0", "u": "12-0", "v": "3-0"}))
+    publisher.close()
+    assert [published_id(client, stream) for stream in "stuv"] == ["5-0", None, "9-0", None]
+
+
+@pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping"])
+def test_a_table_whose_files_have_other_rows_is_not_read(maker: ArchiveMaker, feature: str) -> None:
+    add_days(maker, "s", 1)
+    version = DeltaTable(maker.directory).version() + 1
+    features = {"readerFeatures": [feature], "writerFeatures": [feature]}
+    action = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    (maker.directory / "_delta_log" / f"{version:020}.json").write_text(json.dumps(action))
+    with pytest.raises(UsageError, match=f"the Delta feature {feature}, with which"):
+        read_archive(maker.location)
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "a?b", "100%", "\u00e9", "s3:", "~", "a+b"])
+def test_an_archive_can_be_in_a_directory_of_any_name(tmp_path: Path, name: str) -> None:
+    maker = ArchiveMaker(tmp_path / name)
+    add_days(maker, "s", 2)
+    reopened(maker).merge_small_files()
+    assert counted_entries(tmp_path / name).total() == 4
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_directory_that_the_library_would_confuse_with_another_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not open a path with %20"):
+        archive_location(tmp_path / "a%20b")
+
+
+def test_a_field_that_differs_from_a_column_only_in_case_gets_no_column(tmp_path: Path) -> None:
+    location = archive_location(tmp_path / "archive")
+    create_or_open(location, parse_schema("item STRING"), "UTC")
+    with pytest.raises(UsageError, match="a column 'item'; 'Item' differs from it only in case"):
+        create_or_open(location, parse_schema("Item STRING"), "UTC")
+    inferred = known_fields(location, parse_schema("Item STRING, n INT"))
+    assert inferred.names == ["n"]
+    assert create_or_open(location, inferred, "UTC").archive.columns.names[-1] == "n"
