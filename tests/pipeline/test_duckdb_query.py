@@ -15,14 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 from stream_server import StreamServer
 
 import headrace
 from archives import ArchiveMaker, Entry
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import parse_schema
-from headrace.pipeline.duckdb_query import quoted_for_duckdb, run_sql
+from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.query import METADATA, register_views, run_query
+from headrace.pipeline.sql_tokens import quoted_for_duckdb
 from headrace.pipeline.stream_dataset import MS_MAX, TIME_TYPE, StreamDataset, time_bounds
 
 FIRST = 1_577_836_800_000  # 2020-01-01
@@ -163,9 +165,9 @@ def test_a_query_with_a_limit_stops_reading(stream_server: StreamServer) -> None
     read = 0
 
     class Counting(StreamDataset):
-        def _batches(self, offsets: dict[str, str] | None) -> Iterator[pa.RecordBatch]:
+        def _batches(self, offsets: dict[str, str] | None, columns: StructType) -> Iterator[pa.RecordBatch]:
             nonlocal read
-            for batch in super()._batches(offsets):
+            for batch in super()._batches(offsets, columns):
                 read += batch.num_rows
                 yield batch
 
@@ -178,11 +180,52 @@ def test_a_query_with_a_limit_stops_reading(stream_server: StreamServer) -> None
 
 
 @pytest.mark.parametrize(
+    "sql",
+    [
+        "FROM t",
+        "TABLE t",
+        "SELECT t.* FROM t",
+        "SELECT unnest(t) FROM t",
+        "WITH u AS (FROM t) SELECT unnest(u) FROM u",
+        "SELECT COLUMNS('.*') FROM t",
+    ],
+)
+def test_rows_are_whole_also_where_the_query_names_no_column(stream_server: StreamServer, sql: str) -> None:
+    stream_server.add("t", [("1-0", {"n": 1, "x": "a"})])
+    found = headrace.sql(sql, stream_server.url)
+    assert found.drop(["_timestamp"]).to_pylist() == [
+        {"_stream": "t", "_id": "1-0", "_sequence": 0, "n": 1, "x": "a"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT n FROM \"it's\" WHERE k = 'a\\' AND n < 5 AND k <> ' '", [(1,)]),
+        ('SELECT "it\'s".n, m FROM "it\'s", `he\'s "it"`', [(1, 2)]),
+        ("SELECT n, $$ 'k $$ FROM \"it's\" /* it's */ -- it's", [(1, " 'k ")]),
+        ('SELECT m FROM "he\'s ""it"""', [(2,)]),
+        ('SELECT x.n FROM "it\'s" x NATURAL JOIN "it\'s" y', [(1,)]),
+        ('SELECT x.n FROM "it\'s" x NATURAL JOIN `he\'s "it"` y', []),
+    ],
+)
+def test_quotes_within_names_and_literals_are_understood(
+    stream_server: StreamServer, sql: str, found: list[object]
+) -> None:
+    stream_server.add("it's", [("1-0", {"n": 1, "k": "a\\"})])
+    stream_server.add('he\'s "it"', [("1-0", {"m": 2, "k": "b"})])
+    assert rows_of(headrace.sql(sql, stream_server.url)) == found
+
+
+@pytest.mark.parametrize(
     ("sql", "same"),
     [
         ("SELECT `a:b`", 'SELECT "a:b"'),
         ("SELECT `a``b` || 'no `quotes` here'", "SELECT \"a`b\" || 'no `quotes` here'"),
         ('SELECT `a"b` -- `c`', 'SELECT "a""b" -- `c`'),
+        ('SELECT `a` /* `b` */, "c`d`"', 'SELECT "a" /* `b` */, "c`d`"'),
+        ("SELECT '\\', `a`, '`b`'", "SELECT '\\', \"a\", '`b`'"),
+        ("SELECT e'\\'`b`', $$'`c`$$, `a`", "SELECT e'\\'`b`', $$'`c`$$, \"a\""),
     ],
 )
 def test_backticks_become_double_quotes(sql: str, same: str) -> None:

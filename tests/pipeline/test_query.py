@@ -17,19 +17,40 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.query import (
     METADATA,
     archived_columns,
-    identifiers,
     inferred_columns,
     register_views,
     sampled_entries,
     streams_in_query,
     used_columns,
 )
+from headrace.pipeline.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
 from headrace.spark.archive.files import read_archive
 
 
 def test_identifiers_exclude_string_literals_and_comments() -> None:
     sql = "SELECT a, `b``c:d`, 'it''s not' FROM x -- nor this\n WHERE y = 'z\\'' AND a > 1"
     assert identifiers(sql) == ["SELECT", "a", "b`c:d", "FROM", "x", "WHERE", "y", "AND", "1"]
+
+
+def test_a_backslash_escapes_only_in_spark() -> None:
+    sql = r"SELECT 'a\', b, 'c'"
+    assert identifiers(sql, DUCKDB) == ["SELECT", "b"]
+    assert identifiers(sql, SPARK) == ["SELECT", "c"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "whole"),
+    [
+        ("SELECT * FROM s", True),
+        ("SELECT count(*), 'a*b', `c*d` FROM s", False),
+        ("SELECT a FROM s NATURAL JOIN t", True),
+        ("TABLE s", True),
+        ("FROM s |> WHERE a = 1", True),
+        ("SELECT extract(hour FROM _timestamp) FROM s", False),
+    ],
+)
+def test_spark_reads_whole_rows_only_where_sql_needs_them(sql: str, whole: bool) -> None:
+    assert reads_whole_rows(sql, SPARK) == whole
 
 
 def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
@@ -42,10 +63,10 @@ def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
     maker.add("old", [("5-0", {"n": 1})])
     servers = Servers(stream_server.url)
     sql = "SELECT text FROM orders JOIN `a:b` USING (n) JOIN old USING (n) WHERE t = 'a:b'"
-    assert streams_in_query(sql, servers, read_archive(maker.location)) == ["orders", "a:b", "old"]
-    assert streams_in_query(sql, servers, None) == ["orders", "a:b"]
+    assert streams_in_query(sql, servers, read_archive(maker.location), SPARK) == ["orders", "a:b", "old"]
+    assert streams_in_query(sql, servers, None, SPARK) == ["orders", "a:b"]
     with pytest.raises(UsageError, match="names no existing stream"):
-        streams_in_query("SELECT 'orders' FROM text", servers, None)
+        streams_in_query("SELECT 'orders' FROM text", servers, None, SPARK)
     servers.close()
 
 

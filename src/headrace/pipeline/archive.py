@@ -128,12 +128,7 @@ def archive(
     watermark = WatermarkPublisher(url)
     written = exact = 0
     try:
-        # A killed run may have committed a batch whose watermark is not published.
-        table.sync_log()
-        if table.archive.was_set_back:
-            through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
-            watermark.lower(dict.fromkeys(names, Position()) | through)
-        watermark.publish(table.positions)
+        publish_committed(watermark, table, names)
         begun = time.monotonic()
         for number, (ranges, reached) in enumerate(plan_batches(reader, table, names, entries_per_batch)):
             files = run_tasks(spark, writer, ranges)
@@ -150,6 +145,18 @@ def archive(
         watermark.close()
         reader.stop()
     return written
+
+
+def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
+    """Publish what the table has: a killed run may have committed a batch without publishing it.
+
+    If another program has set the table back, trimming up to the present watermarks would lose entries.
+    """
+    table.sync_log()
+    if table.archive.was_set_back:
+        through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
+        watermark.lower(dict.fromkeys(names, Position()) | through)
+    watermark.publish(table.positions)
 
 
 def source_options(

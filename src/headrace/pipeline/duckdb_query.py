@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import parse_schema
-from headrace.pipeline.query import LITERALS, StreamView, differ_in_case, find_views
+from headrace.pipeline.query import StreamView, differ_in_case, every_column, find_views
 from headrace.pipeline.query_errors import column_hint, no_stream_message
+from headrace.pipeline.sql_tokens import DUCKDB, quoted_for_duckdb
 from headrace.pipeline.stream_dataset import StreamDataset
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.options import DEFAULT_URL
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 BATCH_ROWS = 10_000
-BACKQUOTED = re.compile(r"`((?:[^`]|``)+)`")
 UNKNOWN_TABLE = re.compile(r"Table with name (.+?) does not exist")
 UNKNOWN_COLUMN = re.compile(r'Referenced column "(.+?)" (?:not found|was not found)')
 LACKS_DUCKDB = "queries need the package duckdb: pip install 'headrace[lake]', or use --engine spark"
@@ -111,11 +112,14 @@ def run_sql(
         raise UsageError(LACKS_DUCKDB) from error
 
     location = None if archive is None else archive_location(archive)
-    views = find_views(sql, url, archive=location, fields=fields)
+    views = find_views(sql, url, archive=location, fields=fields, dialect=DUCKDB)
     for names in ([view.stream for view in views], *(view.columns.names for view in views)):
         if differ_in_case(names):
             raise UsageError(f"{', '.join(names)}: two names differ only in case; {OTHER_ENGINE}")
-    data = {view.stream: StreamDataset(url, view.stream, view.columns, location) for view in views}
+    data = {
+        view.stream: StreamDataset(url, view.stream, visible_columns(view), view.columns.names, location)
+        for view in views
+    }
     connection = duckdb.connect()
     try:
         connection.execute("SET TimeZone = ?", [zone])
@@ -130,6 +134,15 @@ def run_sql(
         connection.close()
 
 
+def visible_columns(view: StreamView) -> StructType:
+    """Return the columns that DuckDB sees: all but those that the query does not name and case confuses."""
+    every = every_column(view.every_field)
+    count = Counter(name.lower() for name in every.names)
+    return StructType(
+        [each for each in every if count[each.name.lower()] == 1 or each.name in view.columns.names]
+    )
+
+
 def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
     """Start a query. UsageError if it is not one statement that returns rows."""
     statements = connection.extract_statements(quoted_for_duckdb(sql))
@@ -139,24 +152,6 @@ def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
     if relation is None:
         raise UsageError("the statement returns no rows")
     return relation.to_arrow_reader(BATCH_ROWS)
-
-
-def quoted_for_duckdb(sql: str) -> str:
-    """Return the SQL with names between double quotes instead of backticks, outside of literals."""
-    found, at = [], 0
-    for literal in [*LITERALS.finditer(sql), None]:
-        end = len(sql) if literal is None else literal.start()
-        found.append(BACKQUOTED.sub(double_quoted, sql[at:end]))
-        if literal is not None:
-            found.append(literal[0])
-            at = literal.end()
-    return "".join(found)
-
-
-def double_quoted(match: re.Match[str]) -> str:
-    """Return a name in backticks as one in double quotes."""
-    name = match[1].replace("``", "`").replace('"', '""')
-    return f'"{name}"'
 
 
 @contextmanager

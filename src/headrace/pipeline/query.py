@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -35,6 +35,16 @@ from headrace.pipeline.column_inference import field_types, sample_both_ends
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_errors import query_error_message
 from headrace.pipeline.query_progress import follow_batches
+from headrace.pipeline.sql_tokens import (
+    BACKQUOTED,
+    DOUBLE_QUOTED,
+    SPARK,
+    Dialect,
+    identifiers,
+    reads_whole_rows,
+    unquoted,
+    without_literals,
+)
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
@@ -60,9 +70,7 @@ METADATA = StructType(
 )
 FIELDS_MAP = StructField("fields", MapType(StringType(), StringType()))
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
-WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)|\"((?:[^\"]|\"\")+)\"")
-TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(`(?:[^`]|``)+`|\w+)", re.IGNORECASE)
-LITERALS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # strings and comments, which contain no names
+TABLE = re.compile(rf"\b(?:FROM|JOIN)\s+({BACKQUOTED}|{DOUBLE_QUOTED}|\w+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -71,15 +79,20 @@ class StreamView:
 
     Attributes:
         stream: The stream's name, and the view's.
-        columns: The columns that are read.
+        columns: The columns that the query names.
         sampled: The number of entries from which the types were inferred; 0 if they were not inferred.
-        fields: All fields that a query could name.
+        every_field: All fields that a query could name.
     """
 
     stream: str
     columns: StructType
     sampled: int
-    fields: tuple[str, ...] = ()
+    every_field: StructType = field(default_factory=StructType)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of all fields."""
+        return tuple(self.every_field.names)
 
 
 def register_views(
@@ -127,6 +140,7 @@ def find_views(
     *,
     archive: str | os.PathLike[str] | ArchiveLocation | None = None,
     fields: Mapping[str, StructType] | None = None,
+    dialect: Dialect = SPARK,
 ) -> list[StreamView]:
     """Return a view for each stream that a query names, in the order in which it names them.
 
@@ -135,6 +149,7 @@ def find_views(
         url: The server.
         archive: An archive; its entries and the live ones are one view.
         fields: Columns by stream; those under "" are for all other streams. Others are inferred.
+        dialect: The SQL of the query.
 
     Raises:
         UsageError: if the query names no stream.
@@ -145,7 +160,7 @@ def find_views(
     contents = None if location is None else read_archive(location)
     views = []
     with servers_at(url) as servers:
-        names = streams_in_query(sql, servers, contents)
+        names = streams_in_query(sql, servers, contents, dialect)
         for name in names:
             columns, sampled = declared.get(name, declared.get("")), 0
             if columns is None and contents is not None:
@@ -153,7 +168,7 @@ def find_views(
             if columns is None:
                 sample = sampled_entries(servers, contents, name)
                 columns, sampled = inferred_columns(sample), len(sample)
-            views.append(StreamView(name, used_columns(sql, columns), sampled, tuple(columns.names)))
+            views.append(StreamView(name, used_columns(sql, columns, dialect), sampled, columns))
     return views
 
 
@@ -162,30 +177,16 @@ def differ_in_case(names: Sequence[str]) -> bool:
     return len({name.lower() for name in names}) < len(names)
 
 
-def identifiers(sql: str) -> list[str]:
-    """Return the words and quoted names in the SQL, each once."""
-    found = (
-        match[1].replace("``", "`") if match[1] else match[2] or match[3].replace('""', '"')
-        for match in WORD.finditer(without_literals(sql))
-    )
-    return list(dict.fromkeys(found))
-
-
-def without_literals(sql: str) -> str:
-    """Return the SQL without its string literals and comments."""
-    return LITERALS.sub(" ", sql)
-
-
-def streams_in_query(sql: str, servers: Servers, contents: Archive | None) -> list[str]:
+def streams_in_query(sql: str, servers: Servers, contents: Archive | None, dialect: Dialect) -> list[str]:
     """Return the streams that the SQL names, in order. UsageError if there is none."""
-    words = identifiers(sql)
+    words = identifiers(sql, dialect)
     key_types = servers.request(words, lambda pipe, word: pipe.type(stream_key(word)))
     archived = {file.stream for file in contents.files} if contents else set()
     names = [word for word in words if key_types[word] == b"stream" or word in archived]
     if not names:
-        table = TABLE.search(without_literals(sql))
+        table = TABLE.search(without_literals(sql, dialect))
         if table is not None:
-            name = identifiers(table[1])[0]
+            name = unquoted(table[1])
             if hint := did_you_mean(name, [*archived, *servers.scan(".*")]):
                 raise UsageError(f"there is no stream {name!r}{hint}")
         raise UsageError(
@@ -240,15 +241,20 @@ def field_name(name: bytes) -> str:
         return ""
 
 
-def used_columns(sql: str, columns: StructType) -> StructType:
-    """Return the columns that the SQL names, including the metadata columns; all columns if it has a `*`."""
-    own = {field.name.lower() for field in METADATA}
-    every = StructType([*METADATA.fields, *(f for f in columns if f.name.lower() not in own)])
-    if "*" in re.sub(r"\(\s*\*", "", without_literals(sql)):
+def used_columns(sql: str, columns: StructType, dialect: Dialect = SPARK) -> StructType:
+    """Return the columns that the SQL names, including the metadata columns; all if it reads whole rows."""
+    every = every_column(columns)
+    if reads_whole_rows(sql, dialect):
         return every
-    words = {word.lower() for word in identifiers(sql)}
-    named = [field for field in every if field.name.lower() in words]
+    words = {word.lower() for word in identifiers(sql, dialect)}
+    named = [column for column in every if column.name.lower() in words]
     return StructType(named or [METADATA["_sequence"]])
+
+
+def every_column(columns: StructType) -> StructType:
+    """Return the metadata columns and those of the fields."""
+    own = {column.name.lower() for column in METADATA}
+    return StructType([*METADATA.fields, *(each for each in columns if each.name.lower() not in own)])
 
 
 def create_view(

@@ -15,7 +15,7 @@ first and the last time that a filter admits are found by bisection: does it con
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -39,30 +39,37 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
     """One stream as a data set; DuckDB uses only `schema` and `scanner`."""
 
     def __init__(
-        self, url: str, stream: str, columns: StructType, archive: ArchiveLocation | None = None
+        self,
+        url: str,
+        stream: str,
+        columns: StructType,
+        named: Iterable[str] | None = None,
+        archive: ArchiveLocation | None = None,
     ) -> None:
         """Look up the end of the stream.
 
         Args:
             url: The server.
             stream: The stream's name.
-            columns: The columns to read.
+            columns: The columns.
+            named: The columns that the query names, which include those of its conditions; None for all.
             archive: An archive; its entries and the live ones are one data set.
         """
         self._stream = stream
         self._columns = columns
+        self._named = set(columns.names if named is None else named)
         self._schema = to_arrow_schema(columns, timezone="UTC")
         self._options = {"url": url, "assign": json.dumps([stream]), "timestampFormat": "auto"}
         if archive is not None:
             self._options["archive"] = archive.uri
             if archive.options:
                 self._options["archiveOptions"] = json.dumps(dict(archive.options))
-        self._end = self._reader({}).last_ids().get(stream, START)
+        self._end = self._reader({}, columns).last_ids().get(stream, START)
         self.error: Exception | None = None  # what made a scan fail
 
-    def _reader(self, more: dict[str, str]) -> HeadraceReader:
+    def _reader(self, more: dict[str, str], columns: StructType) -> HeadraceReader:
         options = parse_options({**self._options, **more}, "batch")
-        return (HeadraceReader if options.archive is None else ArchiveReader)(options, self._columns)
+        return (HeadraceReader if options.archive is None else ArchiveReader)(options, columns)
 
     @property
     def schema(self) -> pa.Schema:
@@ -80,14 +87,16 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
             "startingOffsets": json.dumps({self._stream: after}),
             "endingOffsets": json.dumps({self._stream: end}),
         }
-        batches = self._batches(offsets if parse_id(after) < parse_id(end) else None)
+        needed = self._named.union(self._columns.names if columns is None else columns)
+        read = StructType([column for column in self._columns if column.name in needed])
+        batches = self._batches(offsets if parse_id(after) < parse_id(end) else None, read)
         return StreamScan(batches, self._schema, columns, filter)
 
-    def _batches(self, offsets: dict[str, str] | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, offsets: dict[str, str] | None, columns: StructType) -> Iterator[pa.RecordBatch]:
         if offsets is None:
             return
         try:
-            reader = self._reader(offsets)
+            reader = self._reader(offsets, columns)
             for task in reader.partitions():
                 for batch in reader.read(task):
                     raise_if_interrupted()
