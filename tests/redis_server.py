@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import redis
 
+from redis_programs import INSTALLED, redis_program
 from waiting import answers, wait_until
 
 
@@ -24,12 +23,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def redis_server(directory: Path | None = None, *options: str) -> Iterator[int]:
+def redis_server(directory: Path | None = None, *options: str, kind: str = INSTALLED) -> Iterator[int]:
     """Its port, once what is in the directory is loaded; it saves nothing and has no log unless told to."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
+    program = redis_program(kind)
     port = free_port()
-    words = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     words += ["--hz", "200"]  # how often it looks for waits that are over; 10 times a second by itself
     with tempfile.TemporaryDirectory() as elsewhere, tempfile.TemporaryFile("w+") as log:
         words += ["--dir", str(directory or elsewhere), *options]

@@ -13,6 +13,7 @@ import redis
 
 import headrace
 from headrace.api.retry_policy import Backoff
+from redis_programs import installed_redis
 from redis_server import free_port
 from waiting import answers, wait_until
 
@@ -29,7 +30,7 @@ class Redis:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        words = ["redis-server", "--port", str(self.port), "--dir", str(self.directory), "--save", ""]
+        words = [installed_redis(), "--port", str(self.port), "--dir", str(self.directory), "--save", ""]
         words += ["--appendonly", "yes", "--appendfsync", "always"]
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         with redis.Redis(port=self.port) as client:

@@ -17,6 +17,7 @@ import redis
 
 from headrace.cli.main import main
 from headrace_server import headrace_server
+from redis_programs import installed_redis
 from redis_server import free_port, redis_server
 from waiting import SECONDS_MAX, answers, wait_until
 
@@ -96,7 +97,7 @@ def test_follow_exits_after_count_entries(server_url: str, client: redis.Redis) 
 def test_follow_reconnects_to_a_restarted_server(tmp_path: Path) -> None:
     port = free_port()
     url = f"redis://127.0.0.1:{port}"
-    words = ["redis-server", "--port", str(port), "--dir", str(tmp_path), "--appendonly", "yes"]
+    words = [installed_redis(), "--port", str(port), "--dir", str(tmp_path), "--appendonly", "yes"]
     words += ["--appendfsync", "always", "--save", ""]
 
     def start() -> subprocess.Popen[bytes]:

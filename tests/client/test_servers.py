@@ -20,6 +20,7 @@ from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
 from headrace.client.servers import Servers
 from headrace.spark.source.stream_state import last_ids
+from redis_programs import installed_redis
 from redis_server import free_port
 from waiting import wait_until
 
@@ -159,7 +160,7 @@ def test_a_service_is_reached_with_tls_and_a_user_of_ones_own(
     lines = ["port 0", f"tls-port {port}", "tls-replication yes", *tls]
     lines += [f"sentinel monitor orders 127.0.0.1 {node.port} 1", "requirepass theirs"]
     file.write_text("\n".join(lines) + "\n")
-    sentinel = subprocess.Popen(["redis-server", str(file), "--sentinel"], stdout=subprocess.DEVNULL)
+    sentinel = subprocess.Popen([installed_redis(), str(file), "--sentinel"], stdout=subprocess.DEVNULL)
     try:
         servers = Servers(
             f"sentinels://reader:p%40ss@127.0.0.1:{port}/orders{certificates.query()}&sentinel_password=theirs"

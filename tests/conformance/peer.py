@@ -18,7 +18,10 @@ import re
 import socket
 import time
 
+from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
+from headrace.keyspace.settings import Settings
+from redis_programs import rdb_version_of
 
 WORD = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 QUIET_S = 0.02  # how long a blocked client must stay silent to be called blocked
@@ -114,13 +117,25 @@ class Connection:
         self.socket.close()
 
 
+class FormatOfPeer(ServerInterface):
+    """Makes DUMP write values in the RDB version of the real server."""
+
+    def __init__(self, settings, version):
+        super().__init__(settings)
+        self.version = version
+
+    def rdb_version(self):
+        return rdb_version_of(self.version)
+
+
 class Both:
     """One conversation, held with a new engine and an emptied server."""
 
-    def __init__(self, port, protocol):
-        self.port = port
+    def __init__(self, peer, protocol):
+        self.port = peer.port
         self.protocol = protocol
-        self.engine = Engine()
+        settings = Settings()
+        self.engine = Engine(settings, FormatOfPeer(settings, peer.version))
         self.clients = {}
 
     def client(self, name):
@@ -162,11 +177,12 @@ class Both:
 class Pair:
     """A client of a new engine and a client of the server, which send the same requests; see agree()."""
 
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, peer):
+        self.port = peer.port
+        self.version = peer.version
         self.engine = Engine()
         self.session = self.engine.session()
-        self.connection = Connection(port, 2)
+        self.connection = Connection(peer.port, 2)
         for line in ("FLUSHALL", "CONFIG SET stream-node-max-entries 100 stream-node-max-bytes 4096"):
             self.both(words(line))
 
@@ -207,10 +223,11 @@ def differ(name, argv, ours, theirs):
 
 
 class Peer:
-    """A redis-server of the tests' own."""
+    """A redis-server of the tests' own, and its version: (7, 0, 15)."""
 
-    def __init__(self, port):
+    def __init__(self, port, version):
         self.port = port
+        self.version = version
         self.control = Connection(port, 2)
 
     def compare(self, conversation, protocol=2):
@@ -233,7 +250,7 @@ class Peer:
     def both(self, protocol=2):
         """A new conversation to be held request by request: both().say(name, argv), then close()."""
         self.clean()
-        return Both(self.port, protocol)
+        return Both(self, protocol)
 
     def clean(self):
         """As a server that has just been started, whatever the last conversation did to it."""

@@ -32,6 +32,10 @@ _CATEGORIES = """
 CATEGORIES = _CATEGORIES.split()
 
 
+# Since 7.2 a user has this flag if no rule gives another one; here only if a rule gives it.
+SANITIZE = b"sanitize-payload"
+
+
 class Two:
     """The engine and the real server."""
 
@@ -148,6 +152,8 @@ def without_commands(user):
     """What GETUSER says, but for the texts of rules for commands."""
     facts = dict(zip(user[::2], user[1::2], strict=True))
     facts.pop(b"commands")
+    if SANITIZE in facts.get(b"flags", []):
+        facts[b"flags"].remove(SANITIZE)
     inner = facts.get(b"selectors", [])
     facts[b"selectors"] = [without_commands(one) if isinstance(one, list) else one for one in inner]
     return facts
@@ -243,4 +249,9 @@ def test_what_is_said_about_users_that_are_not_there_or_cannot_be(peer):
     """.replace("\n", "|").split("|"):
         if words := line.split():
             theirs, ours = two.ask(words)
+            if words == ["ACL", "LIST"]:
+                theirs = theirs.replace(b" " + SANITIZE, b"").partition(b"user ")[2]
+                ours = ours.partition(b"user ")[2]
+            if words == ["ACL", "CAT"]:  # other commands may have other categories
+                ours, theirs = (sorted(two.parse(reply)) for reply in (ours, theirs))
             assert ours == theirs, line

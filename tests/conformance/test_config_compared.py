@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import time
@@ -16,6 +15,7 @@ from headrace.resp.replies import ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.config.directives import BY_NAME, IGNORED, UNSUPPORTED, canonical
 from headrace.server.config.rewrite import rewrite
+from redis_programs import installed_redis
 
 SECONDS_MAX = 20.0
 REFUSALS = [
@@ -106,7 +106,7 @@ class Redis:
     def __init__(self, directory: Path, file: Path) -> None:
         self.path = directory / "socket"
         command = [
-            "redis-server",
+            installed_redis(),
             str(file),
             "--port",
             "0",
@@ -145,8 +145,7 @@ class Redis:
 
 @pytest.fixture
 def start_redis(tmp_path: Path) -> Iterator[Callable[[Path], Redis]]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
+    installed_redis()  # or the test is skipped
     started: list[Redis] = []
 
     def run(file: Path) -> Redis:

@@ -32,7 +32,9 @@ CONVERSATIONS = {
 def ask(peer, request):
     """Sends the words of a request to both servers, which must answer the same."""
     both = peer.both(request.param)
-    yield lambda words: both.say("A", [w if isinstance(w, bytes) else w.encode() for w in words])
+    yield lambda words, compared=True: both.say(
+        "A", [w if isinstance(w, bytes) else w.encode() for w in words], compared
+    )
     both.close()
 
 
@@ -42,9 +44,10 @@ def words(line: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_a_conversation_is_the_same(ask, name):
+def test_a_conversation_is_the_same(peer, ask, name):
     for line in SETUP + CONVERSATIONS[name]:
-        ask(words(line))
+        request, _, below = line.partition(" #<")  # the reply is compared with servers below this version
+        ask(words(request), not below or peer.version < tuple(map(int, below.split("."))))
 
 
 WANT_A_NUMBER = """

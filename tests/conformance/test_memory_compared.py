@@ -42,6 +42,7 @@ class Full:
     """Both servers, without memory to give."""
 
     def __init__(self, peer: Peer) -> None:
+        self.version = peer.version
         self.control = Connection(peer.port, 2)
         self.ask(self.control, b"FLUSHALL")
         self.engine = Engine()
@@ -96,6 +97,8 @@ def test_most_of_the_table_is_asked() -> None:
 @pytest.mark.parametrize("queued", ["XADD s 1-1 f v", "GET k", "DEL k", "XREADGROUP GROUP g c STREAMS s >"])
 def test_transactions_are_refused_alike(full: Full, queued: str) -> None:
     words = [word.encode() for word in queued.split()]
+    if not queued.startswith("XADD") and full.version < (8,):
+        pytest.skip("before Redis 8, nothing is queued when memory is full")
     for request in ([b"MULTI"], words, [b"EXEC"]):
         ours, theirs = full.both(*request)
         assert ours == theirs

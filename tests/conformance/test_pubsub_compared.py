@@ -60,7 +60,7 @@ def listening(peer):
 
     def begin(protocol):
         peer.clean()
-        made.append(Listening(peer.port, protocol))
+        made.append(Listening(peer, protocol))
         return made[-1]
 
     yield begin

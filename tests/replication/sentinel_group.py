@@ -10,6 +10,7 @@ from pathlib import Path
 import redis
 from documented_commands import blocks
 
+from redis_programs import installed_redis
 from redis_server import free_port
 from waiting import answers, wait_until
 
@@ -33,7 +34,7 @@ def sentinels(directory: Path, primary: int, down_after_ms: int = 3000) -> Itera
             )
             file.write_text(f"{text}dir {place}\n")
             with (place / "log").open("wb") as log:
-                command = ["redis-server", str(file), "--sentinel"]
+                command = [installed_redis(), str(file), "--sentinel"]
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log))
             client = redis.Redis(port=port)
             wait_until(lambda client=client: answers(client))  # type: ignore[misc]

@@ -8,6 +8,7 @@ import subprocess
 import redis
 
 from certificates import Authority
+from redis_programs import installed_redis
 from redis_server import free_port
 from waiting import wait_until
 
@@ -46,7 +47,7 @@ class Node:
         if certificates:
             ports = ["--port", "0", "--tls-port", str(self.port), *certificates.server_words()]
             self.client = redis.Redis("127.0.0.1", self.port, ssl=True, **certificates.client_settings())
-        self.words = ["redis-server", *words, *ports, "--save", "", "--appendonly", "no"]
+        self.words = [installed_redis(), *words, *ports, "--save", "", "--appendonly", "no"]
         self.words += ["--repl-diskless-sync-delay", "0"]
         self.process = self.start()
 
@@ -147,7 +148,7 @@ class SentinelSetup:
             f"sentinel down-after-milliseconds orders {NODE_TIMEOUT_MS}\n"
             "sentinel failover-timeout orders 5000\n"
         )
-        words = ["redis-server", str(file), "--sentinel"]
+        words = [installed_redis(), str(file), "--sentinel"]
         self.process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
         self.url = f"sentinel://127.0.0.1:1,127.0.0.1:{self.port}/orders"
         wait_until(self.sees_both, "the Sentinel to find the replica")

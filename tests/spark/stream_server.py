@@ -12,16 +12,16 @@ from typing import Any
 
 import redis
 
+from redis_programs import installed_redis
 from redis_server import free_port
 from waiting import answers, wait_until
 
 
 def start_server(kind: str, port: int, cwd: pathlib.Path, *more: str) -> subprocess.Popen[bytes]:
     """Start a server. more: its settings, instead of no persistence."""
-    words = {
-        "redis": ["redis-server", "--port", str(port), "--save", "", "--hz", "200"],
-        "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port)],
-    }[kind]
+    words = [sys.executable, "-m", "headrace", "serve", "--port", str(port)]
+    if kind == "redis":
+        words = [installed_redis(), "--port", str(port), "--save", "", "--hz", "200"]
     words += more or ("--appendonly", "no")
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # the same modules, from another folder
     process = subprocess.Popen(words, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

