@@ -33,10 +33,18 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	-$(PY) -P -m headrace.pipeline.class_data_writer
 	touch $@
 
+# Packages of npm with which tests/clients talks to servers; without npm or a registry those tests are skipped.
+build/clients/.installed: tests/clients/package-lock.json tests/clients/.npmrc
+	mkdir -p $(@D)
+	cp tests/clients/package.json tests/clients/package-lock.json tests/clients/.npmrc $(@D)
+	if ! command -v npm >/dev/null; then echo "npm is missing: its clients are not tested" >&2; \
+	elif (cd $(@D) && npm ci --loglevel=error); then touch $@; \
+	else echo "npm cannot install: its clients are not tested" >&2; rm -rf $(@D)/node_modules; fi
+
 demo: install                   ## run the demo: real flights through a stream, Spark, Parquet and a chart
 	$(VENV)/bin/headrace demo
 
-test: install                   ## run each test once: data structures interpreted, programs as installed
+test: install build/clients/.installed ## run each test once: data structures interpreted, programs as installed
 	PYTHONPATH=src $(PYTEST) -m "not whole and not plain and not slow" tests
 	HEADRACE_COMPILED=1 $(PYTEST) -m "(whole or plain) and not slow" tests
 

@@ -27,7 +27,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Tests of packages that are not compiled, or whose compiled part runs under sanitizers, too: they run once.
-PLAIN_PACKAGES = {"bench", "cli", "client", "console", "examples", "pipeline", "replication", "spark"}
+PLAIN_PACKAGES = {
+    "bench",
+    "cli",
+    "client",
+    "clients",
+    "console",
+    "examples",
+    "pipeline",
+    "replication",
+    "spark",
+}
 
 
 def is_long_variant(item: pytest.Item) -> bool:
