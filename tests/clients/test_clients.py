@@ -1,10 +1,10 @@
 """Clients of other languages do the same with a Headrace server and with a real redis-server.
 
-Each script beside this file runs parts (streams, groups, ...) of one client and prints every result. The output
-must be the same with both servers. A part that needs a command which this server does not have is skipped.
+Each script beside this file runs parts (streams, groups, ...) of one client and prints every result. Both
+servers must give the same output. A part that needs a command which this server does not have is skipped.
 
-The packages of npm are installed by `make` into build/clients, as package-lock.json says. They need Node.js 20,
-which Debian 13 has. php-redis and ruby-redis are Debian's.
+The packages of npm are installed by `make` into build/clients, as package-lock.json says. They need Node.js
+20, which Debian 13 has. php-redis and ruby-redis are Debian's.
 """
 
 from __future__ import annotations

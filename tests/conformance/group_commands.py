@@ -16,11 +16,11 @@ START = """
 """
 
 
-def group_commands(seed: int, turns: int) -> list[list[bytes]]:
+def group_commands(seed: int, turns: int, grammar: str = "groups") -> list[list[bytes]]:
     """Random commands. Each group's consumers are created first: 7.0 creates them with their first entry."""
     requests = []
     started = [words(line) for line in START.strip().splitlines()]
-    for argv in started + CommandGenerator("groups", seed).commands(turns):
+    for argv in started + CommandGenerator(grammar, seed).commands(turns):
         requests.append(argv)
         if argv[0] == b"XGROUP" and argv[1] in (b"CREATE", b"DELCONSUMER"):
             names = [b"ann", b"Bob", b"c"]
