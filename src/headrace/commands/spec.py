@@ -125,6 +125,8 @@ def _categories(flags: frozenset[str], group: str, more: str, runs: bool) -> fro
         return frozenset(more.split()) or frozenset({"slow"})
     found = set(more.split())
     found |= {FLAG_CATEGORIES[flag] for flag in flags if flag in FLAG_CATEGORIES}
+    if "scripting" in found:
+        found.discard("read")  # the commands of a script are checked themselves
     if "admin" in flags:
         found.add("dangerous")
     if group in GROUP_CATEGORIES:

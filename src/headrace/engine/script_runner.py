@@ -32,7 +32,7 @@ CHECK_S = 0.05  # CPU time between two checks of a slow script
 MS = 1_000_000  # nanoseconds
 LOAD_MS_MAX = 500  # of a library
 ENDED = "the script was ended after %d ms (busy-reply-threshold); its changes so far remain"
-KILLED = b"Script killed by user with SCRIPT KILL."
+KILLED = b"Script killed by user with SCRIPT KILL..."
 BUSY = "BUSY Redis is busy running a script. You can only call %s KILL or SHUTDOWN NOSAVE."
 
 

@@ -28,6 +28,7 @@ from headrace.resp.request import request
 from headrace.scripting.interpreter import Interpreter
 from headrace.scripting.script import FLAGS, NO_WRITES
 
+BUSY_SCRIPT = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 APPEND, REPLACE, FLUSH = b"APPEND", b"REPLACE", b"FLUSH"
 
 
@@ -228,6 +229,8 @@ def run_stats(call: Call) -> None:
     """FUNCTION STATS: reply with the function that runs, and the numbers of libraries and functions."""
     scripts = call.engine.scripts
     running = scripts.running
+    if running is not None and not running.is_function:
+        raise CommandError(BUSY_SCRIPT)
     call.reply.map(2)
     call.reply.bulk(b"running_script")
     if running is None:

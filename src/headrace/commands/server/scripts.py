@@ -173,13 +173,13 @@ def kill(call: Call, is_function: bool) -> None:
     running = call.engine.scripts.running
     if running is None:
         raise NotBusy()
+    if running.wrote:
+        raise Unkillable()
     if running.is_function != is_function:
         other = "FUNCTION" if running.is_function else "SCRIPT"
         raise CommandError(
             f"BUSY Redis is busy running a script. You can only call {other} KILL or SHUTDOWN NOSAVE."
         )
-    if running.wrote:
-        raise Unkillable()
     running.is_killed = True
     call.reply.ok()
 

@@ -57,9 +57,14 @@ function H.position(level)
 end
 
 -- Message handler: an error of a function of this folder gets the position of the script that called it.
+local closure_line -- of the function by which pcall() passes arguments: it has no position
+
 local function translate(e)
     if type(e) ~= 'string' or sub(e, 1, 9) ~= 'headrace:' then return e end
-    local text = match(e, '^headrace:%d+: (.*)$') or e
+    local line, text = match(e, '^headrace:(%d+): (.*)$')
+    if not line then return e end
+    local caller = getinfo(3, 'S')
+    if caller and caller.source == SOURCE and caller.linedefined == closure_line then return text end
     local level, info = 2, nil
     repeat
         info = getinfo(level, 'Slf')
@@ -94,6 +99,7 @@ local function closure(f, ...)
     local args = {...}
     return function() return f(unpack(args, 1, n)) end
 end
+closure_line = getinfo(closure(error, 1), 'S').linedefined
 
 local function safe_pcall(...)
     if select('#', ...) == 0 then error("bad argument #1 to 'pcall' (value expected)", 2) end
