@@ -277,7 +277,14 @@ x =
 
 def test_libraries_are_loaded_with_the_same_replies(ask):
     prepare(ask)
-    for first in ("return 1", "#!lua\nx", "#!lua name=\nx", "#!js name=x\nx", "#!lua name=a-b\nx", "#!lua name=x"):
+    for first in (
+        "return 1",
+        "#!lua\nx",
+        "#!lua name=\nx",
+        "#!js name=x\nx",
+        "#!lua name=a-b\nx",
+        "#!lua name=x",
+    ):
         ask("FUNCTION", "LOAD", first)
     ask("FUNCTION", "LOAD", "#!lua name=x a=1\nx")
     ask("FUNCTION", "LOAD", "#!lua name=x name=y\nx")
@@ -299,7 +306,13 @@ def test_functions_answer_the_same(ask):
         for count in ("x", 3, -1):
             ask(command, "inc", count, "a")
     compare_state(ask)
-    for words in (["LIST", "LIBRARYNAME", "x*"], ["LIST", "foo"], ["DELETE", "none"], ["KILL"], ["FLUSH", "X"]):
+    for words in (
+        ["LIST", "LIBRARYNAME", "x*"],
+        ["LIST", "foo"],
+        ["DELETE", "none"],
+        ["KILL"],
+        ["FLUSH", "X"],
+    ):
         ask("FUNCTION", *words)
     ask("FUNCTION", "RESTORE", "x")
     ask("FUNCTION", "DELETE", "mylib")

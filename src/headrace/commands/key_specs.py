@@ -43,6 +43,9 @@ _AFTER_WORD = {b"xread": (b"STREAMS", 1), b"xreadgroup": (b"STREAMS", 4)}
 # Commands whose keys follow their number, and the index of that number.
 _COUNTED = dict.fromkeys((b"eval", b"eval_ro", b"evalsha", b"evalsha_ro", b"fcall", b"fcall_ro"), 2)
 
+# Channels, which COMMAND shows as keys with the flag not_key, so that a cluster can find their slot.
+_CHANNELS = {b"spublish": (1, 1, 1), b"ssubscribe": (1, -1, 1), b"sunsubscribe": (1, -1, 1)}
+
 Flags = tuple[str, ...]
 # SET reads the old value only with GET.
 _SET: Flags = ("OW", "update")
@@ -95,6 +98,11 @@ def key_flags_of(command: Command, argv: list[bytes]) -> tuple[Flags, ...]:
     return key_flags(command)
 
 
+def shown_positions(command: Command) -> tuple[int, int, int]:
+    """Return the first and last position and the step of a command's keys, as COMMAND shows them."""
+    return _CHANNELS.get(command.name, (command.first_key, command.last_key, command.key_step))
+
+
 def key_specs(command: Command) -> list[KeySpec]:
     """Return the specifications of a command's keys; none if it has no keys."""
     flags = key_flags(command)
@@ -106,12 +114,12 @@ def key_specs(command: Command) -> list[KeySpec]:
     if name in _COUNTED:
         numbers = {b"keynumidx": 0, b"firstkey": 1, b"keystep": 1}
         return [KeySpec(flags[0], _index(_COUNTED[name]), {b"type": b"keynum", b"spec": numbers})]
-    if not command.first_key:
+    first, last, step = shown_positions(command)
+    if not first:
         return []
     if len(flags) > 1:
-        return [KeySpec(one, _index(command.first_key + i), _range(0, 1, 0)) for i, one in enumerate(flags)]
-    last = command.last_key - command.first_key if command.last_key > 0 else command.last_key
-    return [KeySpec(flags[0], _index(command.first_key), _range(last, command.key_step, 0))]
+        return [KeySpec(one, _index(first + i), _range(0, 1, 0)) for i, one in enumerate(flags)]
+    return [KeySpec(flags[0], _index(first), _range(last - first if last > 0 else last, step, 0))]
 
 
 def _index(first: int) -> dict[bytes, Any]:

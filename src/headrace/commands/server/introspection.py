@@ -9,7 +9,7 @@ import cython
 
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
-from headrace.commands.key_specs import key_flags_of, key_specs
+from headrace.commands.key_specs import key_flags_of, key_specs, shown_positions
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.tips import TIPS
@@ -57,9 +57,8 @@ def write_info(call: Call, command: Command | None) -> None:
     reply.integer(command.arity)
     flags = command.flags | {"movablekeys"} if command.movable_keys is not None else command.flags
     _write_words(call, sorted(flags))
-    reply.integer(command.first_key)
-    reply.integer(command.last_key)
-    reply.integer(command.key_step)
+    for position in shown_positions(command):
+        reply.integer(position)
     _write_words(call, [f"@{category}" for category in sorted(command.categories)])
     tips = TIPS.get(command.name, [])
     reply.array(len(tips))
