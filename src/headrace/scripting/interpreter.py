@@ -98,7 +98,8 @@ class Interpreter:
         h[b"first_check"] = FIRST_CHECK_S
         folder = Path(__file__).parent / "lua"
         for file in FILES:
-            self._lua.execute((folder / f"{file}.lua").read_bytes(), h, name=b"@headrace")
+            name = b"@headrace_run" if file == "api" else b"@headrace"
+            self._lua.execute((folder / f"{file}.lua").read_bytes(), h, name=name)
         major, minor, patch = (int(part) for part in version.split("."))
         h[b"finish"](version.encode(), major << 16 | minor << 8 | patch)
         names = ("load_script", "drop_script", "run_script", "load_library", "drop_library", "run_function")

@@ -85,7 +85,7 @@ function encode(v, out, depth)
     end
 end
 
-local function missing() error('Missing bytes in input.', 0) end
+local function missing() error('Missing bytes in input.') end
 
 local function take(s, at, n)
     if at + n - 1 > #s then missing() end
@@ -121,7 +121,7 @@ local function map(s, at, n, depth)
 end
 
 function decode(s, at, depth)
-    if depth > NESTED_MAX then error('Bad data format in input.', 0) end
+    if depth > NESTED_MAX then error('Bad data format in input.') end
     local c = byte(s, at)
     if not c then missing() end
     at = at + 1
@@ -138,7 +138,7 @@ function decode(s, at, depth)
         return unpack_number(form[1], bytes), at
     end
     form = LENGTHS[c]
-    if not form then error('Bad data format in input.', 0) end
+    if not form then error('Bad data format in input.') end
     bytes, at = take(s, at, form[2])
     local n = unpack_number(form[1], bytes)
     if c >= 0xDE then return map(s, at, n, depth) end

@@ -15,7 +15,9 @@ local rawget, rawset, setmetatable, getmetatable, setfenv = rawget, rawset, setm
 local loadstring, collectgarbage, dump = loadstring, collectgarbage, string.dump
 local find, sub, byte, match = string.find, string.sub, string.byte, string.match
 
+-- The files of this folder are compiled as @headrace, api.lua as @headrace_run.
 local SOURCE = '@headrace'
+local function is_ours(info) return sub(info.source, 1, 9) == SOURCE end
 local READONLY = 'Attempt to modify a readonly table'
 local CHUNK_BYTES_MAX = 16 * 1024 * 1024
 
@@ -47,7 +49,7 @@ end
 function H.position(level)
     local info = getinfo(level, 'Sl')
     while info do
-        if info.source ~= SOURCE and info.currentline > 0 then
+        if info.currentline > 0 and not is_ours(info) then
             return info.short_src .. ':' .. info.currentline .. ': ', info.source, info.currentline
         end
         level = level + 1
@@ -60,18 +62,25 @@ end
 local closure_line -- of the function by which pcall() passes arguments: it has no position
 
 local function translate(e)
-    if type(e) ~= 'string' or sub(e, 1, 9) ~= 'headrace:' then return e end
+    if type(e) ~= 'string' or sub(e, 1, 8) ~= 'headrace' then return e end
+    if sub(e, 9, 13) == '_run:' then return match(e, '^headrace_run:%d+: (.*)$') or e end -- called by no script
     local line, text = match(e, '^headrace:(%d+): (.*)$')
     if not line then return e end
     local caller = getinfo(3, 'S')
-    if caller and caller.source == SOURCE and caller.linedefined == closure_line then return text end
+    if caller and is_ours(caller) and caller.linedefined == closure_line then return text end
     local level, info = 2, nil
     repeat
-        info = getinfo(level, 'Slf')
+        info = getinfo(level, 'Slfn')
         level = level + 1
-    until not info or info.source == SOURCE and H.names[info.func] or info.source ~= SOURCE and info.currentline > 0
+    until not info or is_ours(info) and H.names[info.func] or info.currentline > 0 and not is_ours(info)
     local name = info and H.names[info.func]
-    if name then text = string.gsub(text, "^bad argument (#%d+) to '[^']*'", "bad argument %1 to '" .. name .. "'") end
+    if name then
+        text = string.gsub(text, "^bad argument #(%d+) to '[^']*'", function(n)
+            if info.namewhat == 'method' then n = n - 1 end -- self does not count
+            if n == 0 then return "calling '" .. name .. "' on bad self" end
+            return 'bad argument #' .. n .. " to '" .. name .. "'"
+        end)
+    end
     return H.position(3) .. text
 end
 

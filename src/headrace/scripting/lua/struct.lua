@@ -47,7 +47,7 @@ local function options(form, name)
                 elseif option == 's' or option == 'x' then
                     return option, option == 'x' and 1 or 0, 0, little
                 elseif not size then
-                    error("invalid format option '" .. option .. "'", 3)
+                    error("bad argument #1 to '" .. name .. "' (invalid format option '" .. option .. "')", 3)
                 end
                 local to = size < align and size or align
                 local padding = 0

@@ -1,0 +1,108 @@
+"""Libraries of functions: what they store, replicate and log. Replies: tests/conformance."""
+
+import io
+
+import pytest
+
+from engine_talk import Talk
+from headrace.engine.replaying import Replayer
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.aof.rewrite import commands_of
+from headrace.persistence.rdb import versions
+from headrace.persistence.rdb.reader import read_rdb
+from headrace.persistence.rdb.writer import write_rdb
+
+pytest.importorskip("lupa.lua51")
+
+LIBRARY = "#!lua name=mylib\nredis.register_function('f', function(keys, args) return args[1] end)"
+OTHER = "#!lua name=other\nredis.register_function('g', function() return 'g' end)"
+
+
+def test_changes_of_libraries_are_effects(talk):
+    talk.words("FUNCTION", "LOAD", LIBRARY)
+    talk.words("FUNCTION", "LOAD", LIBRARY)
+    talk.words("FUNCTION", "DELETE", "none")
+    assert talk.effects() == [f"FUNCTION LOAD {LIBRARY}"]
+    talk("FUNCTION DELETE mylib")
+    talk("FUNCTION FLUSH")
+    assert talk.effects() == ["FUNCTION DELETE mylib", "FUNCTION FLUSH"]
+
+
+def test_a_snapshot_contains_the_libraries(talk):
+    talk.words("FUNCTION", "LOAD", LIBRARY)
+    talk.words("FUNCTION", "LOAD", OTHER)
+    file = io.BytesIO()
+    write_rdb(talk.engine.keyspace, file.write, version=versions.by_name("compatible"), now_ms=1)
+    loaded = Keyspace()
+    result = read_rdb(io.BytesIO(file.getvalue()), loaded, now_ms=1)
+    assert loaded.libraries == {b"mylib": LIBRARY.encode(), b"other": OTHER.encode()}
+    assert (result.libraries, result.functions) == (2, 0)
+    copy = Talk()
+    copy.engine.keyspace.replace_databases(loaded)
+    assert copy.words("FCALL", "f", "0", "x") == "x"
+
+
+def test_a_rewritten_log_contains_the_libraries(talk):
+    talk.words("FUNCTION", "LOAD", LIBRARY)
+    commands = list(commands_of(talk.engine.keyspace, 1))
+    copy = Talk()
+    replayer = Replayer(copy.engine, 1)
+    for _, words in commands:
+        assert replayer.replay(words) is None
+    assert copy.words("FCALL", "F", "0", "x") == "x"
+
+
+def test_a_primary_s_libraries_are_replaced_here(talk):
+    talk.words("FUNCTION", "LOAD", LIBRARY)
+    assert talk.words("FCALL", "f", "0", "x") == "x"
+    newer = LIBRARY.replace("return args[1]", "return 'new'")
+    replayer = Replayer(talk.engine, 1, True)
+    replayer.replay([b"FUNCTION", b"LOAD", b"REPLACE", newer.encode()])
+    assert talk.words("FCALL", "f", "0", "x") == "new"
+    replayer.replay([b"FUNCTION", b"FLUSH"])
+    assert talk.words("FCALL", "f", "0", "x") == "-ERR Function not found"
+
+
+def test_a_dump_restores_all_libraries_or_none(talk):
+    talk.words("FUNCTION", "LOAD", LIBRARY)
+    session = talk.engine.session()
+    talk.engine.execute(session, [b"FUNCTION", b"DUMP"], 1)
+    payload = session.reply.take().split(b"\r\n", 1)[1][:-2]
+    talk.words("FUNCTION", "LOAD", OTHER)
+    assert talk.words("FUNCTION", "RESTORE", payload) == "-ERR Library mylib already exists"
+    assert talk.words("FUNCTION", "RESTORE", payload, "REPLACE") == "OK"
+    assert talk.words("FUNCTION", "RESTORE", payload, "FLUSH") == "OK"
+    assert list(talk.engine.keyspace.libraries) == [b"mylib"]
+    assert talk.words("FCALL", "g", "0") == "-ERR Function not found"
+    assert talk.words("FUNCTION", "RESTORE", payload[:-1] + b"x") == (
+        "-ERR DUMP payload version or checksum are wrong"
+    )
+
+
+def test_a_replacement_that_cannot_be_loaded_keeps_the_old_library(talk):
+    talk.words("FUNCTION", "LOAD", LIBRARY)
+    reply = talk.words("FUNCTION", "LOAD", "REPLACE", "#!lua name=mylib\nerror")
+    assert reply.startswith("-ERR Error ")
+    assert talk.words("FCALL", "f", "0", "x") == "x"
+
+
+def test_a_library_that_loads_without_end_is_rejected(talk):
+    reply = talk.words("FUNCTION", "LOAD", "#!lua name=mylib\nwhile true do end")
+    assert reply == "-ERR Error registering functions: ERR FUNCTION LOAD timeout"
+    assert talk("FUNCTION LIST") == []
+
+
+def test_functions_keep_their_state_between_calls(talk):
+    counter = "#!lua name=n\nlocal n = 0 redis.register_function('n', function() n = n + 1 return n end)"
+    talk.words("FUNCTION", "LOAD", counter)
+    assert [talk("FCALL n 0"), talk("FCALL n 0")] == [1, 2]
+    talk("SCRIPT FLUSH")
+    assert talk("FCALL n 0") == 1
+
+
+def test_info_counts_scripts_and_libraries(talk):
+    talk.words("EVAL", "return 1", "0")
+    talk.words("FUNCTION", "LOAD", LIBRARY)
+    lines = talk("INFO memory").split("\r\n")
+    for line in ("number_of_cached_scripts:1", "number_of_libraries:1", "number_of_functions:1"):
+        assert line in lines

@@ -1,0 +1,107 @@
+"""A script that runs too long: other clients get BUSY, and can end it unless it has written."""
+
+import pytest
+import redis
+
+from headrace_server import headrace_server
+from waiting import wait_until
+
+pytest.importorskip("lupa.lua51")
+
+BUSY = "Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+
+
+@pytest.fixture
+def port():
+    with headrace_server(None, "--busy-reply-threshold", "20") as port:
+        yield port
+
+
+def sender(port, *words):
+    """A client that has sent a request and has not read the reply."""
+    connection = redis.Connection(port=port, protocol=2)
+    connection.connect()
+    connection.send_command(*words)
+    return connection
+
+
+def until_busy(client):
+    def is_busy():
+        try:
+            client.ping()
+        except redis.exceptions.ResponseError as error:
+            return str(error).endswith(BUSY)
+        return False
+
+    wait_until(is_busy, "the script is not slow")
+
+
+@pytest.mark.parametrize(
+    "script", ["while true do end", "while true do pcall(function() while true do end end) end"]
+)
+def test_a_slow_script_is_ended_by_script_kill(port, script):
+    slow = sender(port, "EVAL", script, 0)
+    with redis.Redis(port=port) as other:
+        until_busy(other)
+        with pytest.raises(redis.exceptions.ResponseError, match="BUSY"):
+            other.get("k")
+        with redis.Redis(port=port) as new:
+            assert new.script_kill()
+        with pytest.raises(redis.exceptions.ResponseError, match="Script killed by user with SCRIPT KILL"):
+            slow.read_response()
+        assert other.set("k", "v")
+    slow.disconnect()
+
+
+def test_a_slow_function_is_ended_by_function_kill(port):
+    library = "#!lua name=l\nredis.register_function('f', function() while true do end end)"
+    with redis.Redis(port=port) as other:
+        other.function_load(library)
+        slow = sender(port, "FCALL", "f", 0)
+        wait_until(lambda: is_function_running(other), "the function does not run")
+        assert other.execute_command("FUNCTION", "KILL") == b"OK"
+        with pytest.raises(redis.exceptions.ResponseError, match="script: f, on @user_function:2"):
+            slow.read_response()
+    slow.disconnect()
+
+
+def is_function_running(client):
+    try:
+        client.ping()
+    except redis.exceptions.ResponseError as error:
+        return "FUNCTION KILL" in str(error)
+    return False
+
+
+def test_a_script_that_has_written_is_not_ended_but_by_a_shutdown_without_its_effects(tmp_path):
+    options = ("--appendonly", "yes", "--busy-reply-threshold", "20")
+    with headrace_server(tmp_path, *options) as port, redis.Redis(port=port) as other:
+        other.set("before", "1")
+        slow = sender(port, "EVAL", "redis.call('set','k','v') while true do end", 0)
+        until_busy(other)
+        with pytest.raises(redis.exceptions.ResponseError, match="UNKILLABLE"):
+            other.script_kill()
+        with pytest.raises(redis.exceptions.ResponseError, match="BUSY"):
+            other.execute_command("SHUTDOWN")
+        other.shutdown(nosave=True)
+        slow.disconnect()
+    with headrace_server(tmp_path, *options) as port, redis.Redis(port=port) as client:
+        assert client.get("before") == b"1"
+        assert client.get("k") is None
+
+
+def test_blocked_clients_are_not_served_in_the_middle_of_a_script(port):
+    """The script is slow between its two entries; a client that waits for the stream gets both at once."""
+    script = """
+    redis.call('xadd', 's', '1-1', 'a', 'b')
+    for i = 1, 5e6 do local _ = i end
+    redis.call('xadd', 's', '1-2', 'a', 'b')
+    """
+    waiting = sender(port, "XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    with redis.Redis(port=port) as other:
+        wait_until(lambda: other.info("clients")["blocked_clients"] == 1, "nobody waits")
+        slow = sender(port, "EVAL", script, 0)
+        assert slow.read_response() is None
+    assert [ident for ident, _ in waiting.read_response()[0][1]] == [b"1-1", b"1-2"]
+    slow.disconnect()
+    waiting.disconnect()
