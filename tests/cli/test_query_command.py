@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import decimal
 import io
+import os
+import time
 from collections.abc import Callable
 from typing import cast
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, Row
 from rich.console import Console
 
 from headrace.cli import query
-from headrace.cli.query import command, grid, write
-from headrace.errors import UsageError
+from headrace.cli.query import command, grid, local_time_zone, rows_of, write
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.query_errors import query_errors_explained
 
 
 def test_follow_and_archive_exclude_each_other() -> None:
@@ -83,3 +88,39 @@ def test_rows_are_written_as_csv_and_json(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == (
         '{"t": "a,b", "n": 1.5, "r": {"x": 1}}\n{"t": null, "n": null, "r": null}\n'
     )
+
+
+def test_times_that_python_cannot_represent_are_printed_as_text() -> None:
+    late = pa.array([253_402_300_799_999_999, 300_000_000_000_000_000, None], pa.int64())
+    day = pa.array([2_932_896, 2_932_897, None], pa.int32()).cast(pa.date32())
+    times = late.cast(pa.timestamp("us", "Asia/Tokyo"))
+    batch = pa.record_batch({"t": times, "d": day, "l": pa.array([[1], None, None])})
+    found = [[str(value) for value in row] for row in rows_of([batch], "Asia/Tokyo")]
+    assert found == [
+        ["10000-01-01 08:59:59.999999", "9999-12-31", "[1]"],
+        ["11476-08-15 14:20:00", "10000-01-01", "None"],
+        ["None", "None", "None"],
+    ]
+    nested = pa.record_batch({"s": pa.array([[300_000_000_000_000_000]]).cast(pa.list_(pa.timestamp("us")))})
+    [[text]] = rows_of([nested], "UTC")
+    assert text.endswith("with a time that is out of range")
+    with pytest.raises(HeadraceError, match="Python cannot represent a value"), query_errors_explained():
+        times[1].as_py()
+
+
+def test_a_sum_of_integers_is_an_integer() -> None:
+    sums = pa.array([decimal.Decimal(2**64), None], pa.decimal128(38, 0))
+    [[value], [null]] = rows_of([pa.record_batch({"s": sums})], "UTC")
+    assert (value, type(value), null) == (2**64, int, None)
+
+
+def test_the_local_time_zone_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    for before in ("America/New_York", None):
+        monkeypatch.delenv("TZ", raising=False)
+        if before is not None:
+            monkeypatch.setenv("TZ", before)
+        time.tzset()
+        offset = time.localtime(0).tm_gmtoff
+        with local_time_zone("Asia/Tokyo"):
+            assert time.localtime(0).tm_gmtoff == 9 * 3600
+        assert (os.environ.get("TZ"), time.localtime(0).tm_gmtoff) == (before, offset)

@@ -20,6 +20,8 @@ from stream_server import StreamServer
 
 import headrace
 from archives import ArchiveMaker, Entry
+from headrace.cli.query import local_time_zone
+from headrace.cli.query import rows_of as rows_in_zone
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
@@ -317,6 +319,20 @@ def test_both_engines_return_the_same_rows(
         with run_sql(sql, stream_server.url, archive=archive.directory, fields=fields) as result:
             assert rows_of(result.rows.read_all()) == by_spark, sql
         assert by_spark
+
+
+@pytest.mark.slow
+def test_both_engines_return_the_local_times_of_a_zone(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
+    stream_server.add("t", [(f"{n}-0", {"moment": f"2026-0{n}-29T01:30:00Z"}) for n in (1, 3, 7, 9)])
+    sql = "SELECT moment, _id FROM t ORDER BY _id"
+    with run_sql(sql, stream_server.url, zone="Europe/Berlin") as result:
+        found = list(rows_in_zone(result.rows, "Europe/Berlin"))
+    assert [row[0].hour for row in found] == [2, 3, 3, 3]
+    register_views(spark, sql, stream_server.url)
+    with local_time_zone("Europe/Berlin"):
+        assert [list(row) for row in run_query(spark, sql).collect()] == found
 
 
 def test_the_metadata_columns_are_all_there(stream_server: StreamServer) -> None:

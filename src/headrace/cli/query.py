@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import datetime
 import itertools
+import os
 import sys
+import time
 import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 from rich.console import Console, Group, RenderableType
@@ -39,6 +42,7 @@ from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.decode.misfits import MisfitCounts, collected_misfits, collecting_misfits
 
 ROWS_SHOWN = 50
+HUGEINT = pa.decimal128(38, 0)  # what sum() of integers returns
 
 
 @click.command(
@@ -129,7 +133,10 @@ def command(
     if engine == "duckdb" and not following:
         query_with_duckdb(errors, sql, url, archive, fields, time_zone, limit, form)
         return
-    with scratch_spark("headrace query", time_zone, lambda counts: print_misfits(errors, counts)) as spark:
+    with (
+        local_time_zone(time_zone),
+        scratch_spark("headrace query", time_zone, lambda counts: print_misfits(errors, counts)) as spark,
+    ):
         tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
         check_fields_are_read(fields, tables)
         for table in tables:
@@ -139,6 +146,21 @@ def command(
         else:
             with query_errors_explained():
                 print_result(errors, run_query(spark, sql, tables, stream_names(url)), limit, form)
+
+
+@contextmanager
+def local_time_zone(zone: str) -> Iterator[None]:
+    """Make a zone the local one of this process: PySpark returns local times."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = zone
+    time.tzset()
+    try:
+        yield
+    finally:
+        os.environ.pop("TZ")
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
 
 
 def check_fields_are_read(fields: Mapping[str, StructType], views: Iterable[StreamView]) -> None:
@@ -175,8 +197,30 @@ def rows_of(batches: Iterable[pa.RecordBatch], time_zone: str) -> Iterator[Seque
     zone = zoneinfo.ZoneInfo(time_zone)
     for batch in batches:
         raise_if_interrupted()
-        for row in zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True):
+        for row in zip(*map(column_values, batch.columns), strict=True):
             yield [without_zone(value, zone) for value in row]
+
+
+def column_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column: integers of DuckDB's type HUGEINT as such, years after 9999 as text."""
+    if column.type == HUGEINT:
+        return [None if value is None else int(value) for value in column.to_pylist()]
+    try:
+        return list(column.to_pylist(maps_as_pydicts="lossy"))
+    except OverflowError:
+        return [value_or_text(value) for value in column]
+
+
+def value_or_text(value: pa.Scalar) -> Any:
+    """Return a value; one with a time that Python cannot represent as text."""
+    try:
+        return value.as_py(maps_as_pydicts="lossy")
+    except OverflowError:
+        if not pa.types.is_temporal(value.type):
+            return f"a {value.type} with a time that is out of range"
+        has_zone = pa.types.is_timestamp(value.type) and value.type.tz
+        local = pc.local_timestamp(value) if has_zone else value
+        return local.cast(pa.string()).as_py().removesuffix(".000000")
 
 
 def without_zone(value: Any, zone: zoneinfo.ZoneInfo) -> Any:

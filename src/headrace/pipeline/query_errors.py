@@ -106,3 +106,7 @@ def query_errors_explained() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise HeadraceError(f"the query failed: {query_error_message(error)}") from error
+    except (ValueError, OverflowError) as error:  # as for a time after the year 9999
+        if isinstance(error, HeadraceError):
+            raise
+        raise HeadraceError(f"the query failed: Python cannot represent a value: {error}") from error

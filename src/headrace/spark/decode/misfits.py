@@ -1,4 +1,4 @@
-"""Report values that do not fit their columns: by a warning in the log, and by a file for a job.
+"""Report values that do not fit their columns: by a warning in the log, or by a file for a job.
 
 Spark gives a data source no accumulators. So a job that needs the counts sets a directory in the environment
 before it starts Spark. Each task writes one small file there after it has read its range:
@@ -30,7 +30,7 @@ MisfitCounts = dict[tuple[str, str], int]
 
 
 def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[int], mode: str) -> None:
-    """Log how many values of each column did not fit, and write them to the job's directory.
+    """Log how many values of each column did not fit, or write that to the job's directory.
 
     Args:
         stream: the stream that was read.
@@ -47,10 +47,11 @@ def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[i
     }
     if mode != "PERMISSIVE" or not found:
         return
-    for column, count in found.items():
-        log.warning("%s", describe_misfits(stream, column, count))
     directory = os.environ.get(DIRECTORY_VARIABLE)
-    if directory:
+    if not directory:
+        for column, count in found.items():
+            log.warning("%s", describe_misfits(stream, column, count))
+    else:
         key = "\0".join([stream, where, layout.schema.simpleString()])
         path = Path(directory) / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
         draft = path.with_suffix(f".{os.getpid()}")
