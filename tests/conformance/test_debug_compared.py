@@ -5,6 +5,7 @@ from peer import Peer
 
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
+from redis_programs import installed_redis, version_of
 from redis_server import redis_server
 
 # "attrib" and "push" are two replies in RESP3, which the comparison does not expect: test_debug.py has them.
@@ -31,7 +32,7 @@ class Trusting(ServerInterface):
 @pytest.fixture(scope="module")
 def debugging():
     with redis_server(None, "--enable-debug-command", "yes") as port:
-        yield Peer(port)
+        yield Peer(port, version_of(installed_redis()))
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -26,8 +26,9 @@ class Caching(Both):
             self.ids[name] = (session.id, int(connection.reply()[1:]))
         return self.clients[name]
 
-    def __init__(self, port, protocol):
-        super().__init__(port, protocol)
+    def __init__(self, peer, protocol):
+        super().__init__(peer, protocol)
+        self.version = peer.version
         self.ids = {}
 
     def tell(self, name, *requests):
@@ -66,6 +67,9 @@ class Caching(Both):
                 self.tell(name, [b"PING"])
             ours = self.with_names(split(session.reply.take()), 0, about_ids)
             theirs = self.with_names([connection.reply(PATIENCE_S) for _ in ours], 1, about_ids)
+            if "FLUSH" in line and self.version >= (8,):  # it informs the client itself before its reply
+                ours.sort()
+                theirs.sort()
             differ(name, [line.encode()], b"".join(ours), b"".join(theirs))
 
     def with_names(self, replies, side, about_ids):
@@ -99,7 +103,7 @@ def caching(peer):
 
     def begin(dialogue, protocol=3):
         peer.clean()
-        made.append(Caching(peer.port, protocol))
+        made.append(Caching(peer, protocol))
         for line in dialogue.splitlines():
             if line.strip():
                 made[-1].request(line)

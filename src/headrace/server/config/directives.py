@@ -380,7 +380,7 @@ _GENERAL = [
         "tracking-table-max-keys",
         Number(0, I63_MAX),
         "1000000",
-        "Keys remembered for clients that cache them; more invalidate the oldest; 0 for no limit.",
+        "Keys remembered for clients that cache them; 0 for no limit.",
     ),
     Directive("unixsocket", Text(), "", "Path of a Unix socket to listen on.", mutable=False),
     Directive(
