@@ -143,7 +143,7 @@ class Rules:
         if row.name in (b"xread", b"xreadgroup"):
             group = ["GROUP", "g", "c"] if row.name == b"xreadgroup" else []
             words = [words[0], *group, "STREAMS", r.choice(KEYS), r.choice(KEYS), "0", "0"]
-        if row.name in (b"eval", b"evalsha"):
+        if row.name in (b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro"):
             words = [words[0], "return 1", "1", r.choice(KEYS)]
         return words
 

@@ -34,7 +34,7 @@ def words(row: Command, key: str = "ok:1") -> list[bytes | str]:
         return ["XREAD", "STREAMS", key, "ok:2", "0", "0"]
     if row.name == b"xreadgroup":
         return ["XREADGROUP", "GROUP", "g", "c", "STREAMS", key, "ok:2", ">", ">"]
-    if row.name in (b"eval", b"evalsha"):
+    if row.name in (b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro"):
         return [row.name, "return 1", "1", key]
     named = row.name.split(b"|")
     return [*named, *[key] * (max(abs(row.arity) - len(named), 1 if row.arity < 0 else 0))]

@@ -7,7 +7,7 @@ Between the two a group may be created or set back, or an entry may be claimed a
 these, since they are not changes of the key. So the second step checks again, atomically:
 
     with scripts     a script reads the groups again, then trims, or reports that they have changed;
-                     Headrace runs no Lua, but knows this script by its digest (commands/server/scripts.py)
+                     Headrace knows this script by its digest (commands/server/known_scripts.py)
     without          XTRIM … ACKED keeps what any group still needs; WATCH fails if the stream was deleted
                      and recreated (that is a change of the key), and also after any XADD
 
@@ -50,7 +50,7 @@ SLOT_MOVE_WAIT_SECONDS = 0.1
 COUNT_MAX = 100_000
 
 # Parts of the errors of servers that run no scripts.
-NO_SCRIPT_ERRORS = ("unknown command", "Lua is not run here")
+NO_SCRIPT_ERRORS = ("unknown command", "scripts need Lua", "Lua is not run here")
 
 # KEYS: the stream. ARGV: the first ID to keep, the last archived ID, `=` or `~`, and the LIMIT of `~`.
 # Returns the number of removed entries, or -1 if the groups have changed: find the horizon again.
