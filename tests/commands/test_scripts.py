@@ -178,6 +178,14 @@ def test_each_call_has_the_permissions_of_the_user(talk):
     assert talk("EXISTS a1 b") == 1
 
 
+def test_a_client_tracks_the_keys_that_its_script_reads(talk):
+    talk("HELLO 3", client="b")
+    talk("CLIENT TRACKING ON", client="b")
+    talk.words("EVAL", "return redis.call('get','k')", "1", "k", client="b")
+    talk("SET k v")
+    assert b"invalidate" in talk.clients["b"].reply.take()
+
+
 # The sandbox.
 
 MISSING = """

@@ -259,8 +259,11 @@ class Engine:
             self.effects.end_transaction()
 
     def run_script_call(self, call: Call, row: CommandRow) -> None:
-        """Run the command of a script."""
+        """Run the command of a script; its client tracks the keys that it reads."""
+        session: Session | None = self.scripts.running.session if self.scripts.running is not None else None
         self._run(call, row)
+        if row.readonly and session is not None and session.tracking is not None:
+            self.tracking.on_read(session.tracking, row.command, call.argv)
 
     def run_aside(self, serve: Callable[[], None]) -> None:
         """Run a function that executes requests of other clients, in the middle of a request.
