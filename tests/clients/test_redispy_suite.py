@@ -68,10 +68,9 @@ class Differences:
         named = [(first or second).lower() for first, second in UNKNOWN.findall(message)]
         if any(self.needs_missing_type(command) for command in named):
             return True
-        scripts = "Lua" in message or "script" in message
         for pattern, command in self.exceptions:
             last = command.rpartition("|")[2]
-            explains = command == "-" or last in named or (command == "eval_ro" and scripts)
+            explains = command == "-" or last in named
             if explains and fnmatch.fnmatch(name, pattern):
                 return True
         return False
