@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
-from types import CodeType, FrameType, FunctionType
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -60,15 +60,26 @@ def is_watched(code: CodeType) -> bool:
 def watched_code() -> set[CodeType]:
     """Return the code of every watched function, with the functions inside it.
 
-    The first database that is opened imports all of them.
+    The first database that is opened imports all of them. They are found from their modules: the collector
+    does not list objects that a server in this process has frozen.
     """
-    every = (thing.__code__ for thing in gc.get_objects() if isinstance(thing, FunctionType))
+    cached = type(cache(len))
+    holders = (dict, type, FunctionType, CellType, classmethod, staticmethod, property, tuple, cached)
     found: set[CodeType] = set()
-    found_last = {code for code in every if is_watched(code)}
-    while found_last:
-        found |= found_last
-        inside = itertools.chain.from_iterable(code.co_consts for code in found_last)
-        found_last = {code for code in inside if isinstance(code, CodeType)} - found
+    seen: set[int] = set()
+    left: list[Any] = [vars(module) for name, module in sys.modules.items() if name.startswith("headrace.")]
+    while left:
+        thing = left.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, CodeType):
+            found |= {thing} if is_watched(thing) else set()
+            left += thing.co_consts
+        elif isinstance(thing, FunctionType):
+            left += [thing.__code__, thing.__dict__, thing.__closure__]
+        elif isinstance(thing, holders):
+            left += gc.get_referents(thing)
     return found
 
 
