@@ -12,6 +12,7 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker, counted_entries, entries_at
 from headrace.cli.archive import first_day_kept
+from headrace.cli.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_table import ArchiveTable, create_or_open, known_fields
 from headrace.pipeline.column_declarations import parse_schema
@@ -133,8 +134,28 @@ def test_an_archive_can_be_in_a_directory_of_any_name(tmp_path: Path, name: str)
 
 
 def test_a_directory_that_the_library_would_confuse_with_another_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not open a path with %20"):
-        archive_location(tmp_path / "a%20b")
+    for place in (tmp_path / "a%20b", "s3://bucket/a%20b"):
+        with pytest.raises(UsageError, match="an archive cannot be in a path with %20"):
+            archive_location(place)
+
+
+@pytest.mark.parametrize(
+    "place", ["s3://key:hidden@bucket/x", "az://c/x?sig=hidden", "https://user:hidden@host/x"]
+)
+def test_credentials_in_a_url_are_rejected_and_not_printed(place: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        archive_location(place)
+    assert "hidden" not in str(caught.value)
+    assert archive_location("abfss://container@account.dfs.core.windows.net/x").uri.startswith("abfss://cont")
+
+
+def test_credentials_in_options_are_not_printed() -> None:
+    location = archive_location("s3://bucket/x", {"AWS_SECRET_ACCESS_KEY": "hidden"})
+    assert "hidden" not in repr(location)
+    for text in ("AWS_SECRET_ACCESS_KEY:hidden", "=hidden"):
+        with pytest.raises(UsageError) as caught:
+            with_storage_options(location, (text,))
+        assert "hidden" not in str(caught.value)
 
 
 def test_a_field_that_differs_from_a_column_only_in_case_gets_no_column(tmp_path: Path) -> None:

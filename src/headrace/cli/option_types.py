@@ -50,7 +50,8 @@ def with_storage_options(location: ArchiveLocation, pairs: tuple[str, ...]) -> A
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not name or not equals:
-            raise UsageError(f"--storage-option {pair}: expected KEY=VALUE, such as AWS_REGION=eu-west-1")
+            # The text may be a secret.
+            raise UsageError("--storage-option: expected KEY=VALUE, such as AWS_REGION=eu-west-1")
         options[name] = text
     return archive_location(location.uri, options) if options else location
 

@@ -15,10 +15,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive.local_paths import SCHEME, local_path
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 COLOR = re.compile(r"\x1b?\[\d+m")
 XML_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+CREDENTIALS = re.compile(r"^[^/]*:[^/]*@|\?[\w-]+=")  # user:password@, or ?sig=signature
+USER_INFO = re.compile(r"//[^/@]*@")
 ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 LACKS_LIBRARY = "archives need the package deltalake: pip install 'headrace[lake]'"
 
@@ -54,7 +56,7 @@ class ArchiveLocation:
     """
 
     uri: str
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # may have credentials
 
     def __str__(self) -> str:
         return self.uri
@@ -134,18 +136,29 @@ def archive_location(
         rest = text[match.end() :].strip("/")
         if not rest:
             raise UsageError(f"{text} names no bucket; give one such as {match[1]}://bucket/orders")
+        if CREDENTIALS.search(rest):
+            raise UsageError(
+                f"{match[1]}://…: a URL cannot have credentials; set them as options of the store"
+            )
+        check_path(text)
         return ArchiveLocation(f"{match[1].lower()}://{quote(rest, safe='/@.-_~+=')}", pairs)
     if match is not None and match[1].lower() != "file":
+        shown = USER_INFO.sub("//…@", text)
         raise UsageError(
-            f"{text}: {match[1]}:// is not supported; give a directory, or a URL that begins with s3://, "
+            f"{shown}: {match[1]}:// is not supported; give a directory, or a URL that begins with s3://, "
             "gs://, az:// or abfss://"
         )
     if pairs:
         raise UsageError(f"{text} is a directory, which takes no options of an object store")
     uri = str(local_path(given).absolute())
-    if unquote(uri) != uri:
-        raise UsageError(f"{uri}: the library deltalake does not open a path with {ESCAPE.findall(uri)[0]}")
+    check_path(uri)
     return ArchiveLocation(uri)
+
+
+def check_path(text: str) -> None:
+    """Raise UsageError for a path that deltalake would take for another one, because it decodes it."""
+    if escape := ESCAPE.search(text):
+        raise UsageError(f"{text}: an archive cannot be in a path with {escape[0]}")
 
 
 @contextmanager
