@@ -212,6 +212,20 @@ class Keyspace:
             database.expiry_times.image = database.image
         return self.image
 
+    def before_first_expiry(self, now_ms: cython.longlong) -> int:
+        """Return a time, at most now_ms, at which no key had expired: a snapshot of that time has all keys.
+
+        Keys that have expired and are not deleted yet belong to the data at a position of replication: their
+        DEL follows later. A server without them would not send it, and replicas that have them would differ.
+        """
+        database: Database
+        first: cython.longlong
+        for database in self.databases:
+            first = database.expiry_times.next_expiry()
+            if 0 <= first <= now_ms:
+                now_ms = first - 1
+        return now_ms
+
     def view(self, now_ms: cython.longlong) -> KeyspaceImage:
         """Return an image that shares everything with the keyspace. It is valid until the next change."""
         return self._make_image(0, now_ms, image_module.STEP_BYTES)

@@ -40,6 +40,7 @@ IDLE, FREQUENCY, AUX, SIZE_HINT = 0xF8, 0xF9, 0xFA, 0xFB
 EXPIRES_MS, EXPIRES_S, DATABASE, END = 0xFC, 0xFD, 0xFE, 0xFF
 STRING = 0
 FIRST_OPCODE = 0xF0
+HISTORY = b"repl-id"  # the field that names the history of replication
 
 
 class ByteReader(Protocol):
@@ -81,7 +82,8 @@ def read_rdb(
     """Put all keys of source into keyspace, without events.
 
     Args:
-        now_ms: Unix milliseconds; keys that have expired by then are dropped unless keep_expired.
+        now_ms: Unix milliseconds; keys that have expired by then are dropped unless keep_expired, or the
+            snapshot names its position in the stream of a primary: replicas at that position have them, too.
         merge: replace keys that exist already.
         skip_foreign_types: skip and count keys of types that Headrace does not hold, and data of modules.
         foreign_advice: if those are not skipped, the advice in the error that they cause.
@@ -171,6 +173,7 @@ class _RdbFile:
                 self.kept = value
             else:
                 self.loaded.aux[name] = value
+                self.keep_expired = self.keep_expired or name == HISTORY
         elif opcode == DATABASE:
             self._select(inp.length(), at)
         elif opcode == SIZE_HINT:

@@ -247,7 +247,9 @@ class SaveManager:
             self.files.rename(name, self.config.text("dbfilename"))
             self.files.sync_directory("")
 
-        self._launch(name, False, self._rdb_writer(False, self.snapshot_fields()), replace_last, now)
+        fields = self.snapshot_fields()
+        now = self._time_of_snapshot(fields, now)
+        self._launch(name, False, self._rdb_writer(False, fields), replace_last, now)
 
     def _start_rewrite(self, now: int) -> None:
         log = self.durability.log
@@ -257,6 +259,7 @@ class SaveManager:
         as_rdb = self.config.flag("aof-use-rdb-preamble")
         self.rewrite = log.begin_rewrite(as_rdb)
         writer = self._rdb_writer(True, {}) if as_rdb else self._command_writer()
+        now = self._time_of_snapshot({}, now)
         self._launch(self.rewrite.temporary, True, writer, lambda: None, now)
 
     def _launch(
@@ -279,6 +282,15 @@ class SaveManager:
         self.running = SnapshotJob(
             self.loop, self.engine, effort, thread, steps_for(thread), file.sync, publish, now
         )
+
+    def _time_of_snapshot(self, fields: dict[bytes, bytes], now: int) -> int:
+        """Return the time of which a snapshot is: now, or one at which no key of replication had expired.
+
+        Args:
+            fields: of the snapshot; empty if it names no position in the stream of replication.
+        """
+        keyspace = self.engine.keyspace
+        return keyspace.before_first_expiry(now) if fields or keyspace.hides_expired() else now
 
     def _rdb_writer(self, aof_base: bool, fields: dict[bytes, bytes]) -> Callable[[EncoderThread], Steps]:
         def steps_for(thread: EncoderThread) -> Steps:
@@ -390,6 +402,7 @@ class SaveManager:
             )
 
     def _write_rdb(self, file: File, now: int, aof_base: bool) -> None:
+        fields = {} if aof_base else self.snapshot_fields()
         write_rdb(
             self.engine.keyspace,
             self._sink(file, aof_base),
@@ -397,8 +410,8 @@ class SaveManager:
             compress=self.config.flag("rdbcompression"),
             checksum=self.config.flag("rdbchecksum"),
             aof_base=aof_base,
-            now_ms=now,
-            aux={} if aof_base else self.snapshot_fields(),
+            now_ms=self._time_of_snapshot(fields, now),
+            aux=fields,
         )
 
     def _sink(self, file: File, aof_base: bool) -> Callable[[bytes | memoryview], None]:

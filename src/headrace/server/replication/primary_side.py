@@ -13,7 +13,6 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, to_text
 from headrace.keyspace.image import KeyspaceImage
-from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.encoder_thread import EncoderThread
@@ -124,7 +123,7 @@ class PrimarySide:
         session.is_replica = True
         position, asked = offset - 1, to_text(history)
         self.primary.add(replica)
-        if not legacy and self.primary.can_continue(asked, position):
+        if not legacy and self.primary.can_continue(replica, asked, position):
             self._continue(replica, position)
             return
         if not legacy and asked != "?":
@@ -326,7 +325,7 @@ class PrimarySide:
         """Start a snapshot of this moment, which the thread writes."""
         keyspace, config = self.engine.keyspace, self.config
         out = RdbOutput(thread.put, config.flag("rdbcompression"), deferred=True)
-        now = before_first_expiry(keyspace, now)
+        now = keyspace.before_first_expiry(now)
 
         def steps(image: KeyspaceImage) -> Iterator[int]:
             version = versions.by_name("compatible")
@@ -430,16 +429,6 @@ class PrimarySide:
         """End a running snapshot."""
         if self.sync is not None:
             self.sync.cancel()
-
-
-def before_first_expiry(keyspace: Keyspace, now: int) -> int:
-    """Return a time, at most now, at which no key had expired: a snapshot of that time has all keys.
-
-    Keys that have expired and are not deleted yet belong to the data at an offset: their DEL follows later.
-    A replica without them, once promoted, would not send it, and replicas that have them would differ.
-    """
-    times = [at for database in keyspace.databases for at in database.expiry_times.times.values()]
-    return min(now, min(times, default=now + 1) - 1)
 
 
 def name_of(replica: Replica) -> str:
