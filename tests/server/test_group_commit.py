@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from held_jobs import held_job
 
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.rdb.encoder_thread import EncoderThread
 from waiting import wait_until
 
 FULL = "MISCONF Errors writing to the AOF file: No space left on device"
@@ -388,3 +390,19 @@ def test_a_log_that_is_turned_off_holds_no_reply(start, start_logging):
     assert writer.is_silent()
     client.request("CONFIG", "SET", "appendonly", "no")
     assert writer.reply() == "OK"
+
+
+def test_nothing_counts_as_synced_until_the_first_log_is_complete(start):
+    running = start("--repl-diskless-sync-delay", "0")
+    client = running.connect()
+    assert "FULLRESYNC" in str(
+        running.connect().request("PSYNC", "?", "-1")
+    )  # effects are recorded from now on
+    client.request("SET", "k", "v")
+    durability = running.server.durability
+    with patch.object(EncoderThread, "has_room", lambda self: False):
+        client.request("CONFIG", "SET", "appendonly", "yes")
+        wait_until(lambda: running.server.saving.running)
+        assert durability.synced_offset() < durability.engine.effects.offset  # which a replica reports
+        assert client.request("WAITAOF", 1, 0, 1) == [0, 0]
+    assert client.request("WAITAOF", 1, 0, 0) == [1, 0]

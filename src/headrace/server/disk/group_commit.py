@@ -116,6 +116,7 @@ class Durability:
         log.start(None)
         log.manifest = Manifest.load(self.files, self.names) or log.manifest
         self._take_effects()
+        self.start_offset += 1  # what was written and replicated before is synced when the base is complete
         self.first_base_pending = True
         self.holds_replies = hold_replies
         self._attach(log)
