@@ -75,6 +75,10 @@ class ReplicationInterface:
 
     # A replica that is connected to this server.
 
+    def origin(self, session: Session) -> str:
+        """Return who writes the stream of this server; empty unless the replica has asked for it."""
+        return ""
+
     def configure(self, session: Session, option: bytes, value: bytes) -> None:
         """Note one pair of a REPLCONF, the option in lower case.
 

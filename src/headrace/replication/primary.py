@@ -15,7 +15,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.log_buffer import Item, LogBuffer
 from headrace.replication.backlog import Backlog
 from headrace.replication.history import History
-from headrace.replication.translation import Translator
+from headrace.replication.translation import Translator, is_plain
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 GETACK = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n"
@@ -66,6 +66,9 @@ class Primary:
         self.backlog_bytes = 1 << 20  # repl-backlog-size
         # Which kinds of replicas have had a part of this backlog: they may come back and continue.
         self._has_headrace = self._has_others = False
+        # From here on the backlog has commands of Redis 7.0 only; -1: unknown, as nothing was translated.
+        self._plain_from = -1
+        self._others_may_return = False  # that were replicas before this server was promoted or restarted
         self._encoder = LogBuffer()
         self._fed = 0  # how many of the engine's effects are in the stream already
         self._position = 0  # of the end of the stream while there is no backlog
@@ -87,8 +90,21 @@ class Primary:
         self.backlog = Backlog(position)
         kinds = {HEADRACE in replica.capabilities for replica in self.replicas}
         self._has_headrace, self._has_others = True in kinds, False in kinds
-        self._trimmed_at = position
+        self._trimmed_at = self._plain_from = position
+        self._others_may_return = False
         self._encoder.forget_database()
+
+    def expect_return(self) -> None:
+        """Note that replicas of the earlier history may continue here; nothing is known of them."""
+        self._others_may_return = True
+
+    def adopt_history(self, position: int, history: str) -> None:
+        """Continue in the history of this server's primary, which was promoted at this position.
+
+        The primary may have sent commands that only Headrace knows since then.
+        """
+        self.history.shift(position, history)
+        self._plain_from = -1
 
     def close_backlog(self) -> None:
         """Stop keeping the stream: no replica has come back for a long time."""
@@ -110,12 +126,20 @@ class Primary:
         self._fed = len(items)
         if self._has_others:
             new = self.translator.translate(new, self._has_headrace)
+        elif self._plain_from >= 0 and not self._stays_plain(new):
+            self._plain_from = -1
         self._encoder.put_all(new)
         with self._encoder.view() as view:
             self.backlog.append(view)
         self._encoder.clear()
         self._trim()
         return True
+
+    def _stays_plain(self, new: list[Item]) -> bool:
+        """Return whether replicas that are not Headrace may still return, and know these effects."""
+        assert self.backlog is not None
+        self._others_may_return = self._others_may_return and self.history.second_end >= self.backlog.start
+        return self._others_may_return and is_plain(new)
 
     def effects_taken(self, left: int) -> None:
         """Note that the log has taken the effects, of which so many are left in the list."""
@@ -151,15 +175,21 @@ class Primary:
         self.replicas.append(replica)
         if HEADRACE in replica.capabilities:
             self._has_headrace = True
-        else:
-            self._has_others = True
+            return
+        self._has_others = True
+        if self._plain_from < 0:
+            self._plain_from = self.end
 
-    def can_continue(self, history: str, position: int) -> bool:
-        """Return whether a replica with the data at this position of that history can continue."""
+    def can_continue(self, replica: Replica, history: str, position: int) -> bool:
+        """Return whether a replica with the data at this position of that history can continue.
+
+        It must have been added before: then it knows all commands that follow.
+        """
         return (
             self.backlog is not None
             and self.history.knows(history, position)
             and self.backlog.contains(position)
+            and (HEADRACE in replica.capabilities or position >= self._plain_from)
         )
 
     def online(self) -> list[Replica]:

@@ -91,6 +91,17 @@ class Translator:
         return [b"RESTORE", key, b"%d" % expires, payload, b"REPLACE", b"ABSTTL"]
 
 
+def is_plain(items: list[Item]) -> bool:
+    """Return whether Redis 7.0 understands all of these effects as they are."""
+    for _, words in items:
+        name = words[0].upper()
+        if name in HEADRACE_ONLY or name in NEWER_COMMANDS:
+            return False
+        if name in OPTION_COMMANDS and translate_one(name, words) != [(True, words)]:
+            return False
+    return True
+
+
 def count(items: Iterable[Item], name: bytes) -> int:
     """Return how many of the effects are that command."""
     return sum(words[0] == name for _, words in items)

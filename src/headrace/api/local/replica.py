@@ -25,13 +25,9 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.topology import topology_of_url
 from headrace.client.url import parse_server_url, without_password
 from headrace.errors import DatabaseClosed, HeadraceError, NotOnDisk, UsageError
+from headrace.replication.origin import set_origin
 from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
-from headrace.replication.snapshot_loading import (
-    is_of_headrace,
-    is_of_redis_7,
-    load_snapshot,
-    selected_database,
-)
+from headrace.replication.snapshot_loading import load_snapshot, selected_database
 from headrace.replication.stream_applier import StreamApplier
 
 if TYPE_CHECKING:
@@ -227,7 +223,9 @@ class Replica:
 
     def on_continue(self, history: str) -> None:
         """Note the history of the data."""
+        assert self._link is not None
         self._history = history
+        set_origin(self._applier, self._link.origin, None)
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
         """Open a file for the snapshot."""
@@ -279,8 +277,7 @@ class Replica:
             engine.keyspace.replace_databases(keyspace)
             self._history, self._offset = self._coming[0] or None, self._coming[1]
             self._applier.is_torn = False
-            self._applier.counts_deliveries = is_of_redis_7(loaded)
-            self._applier.accepts_rules = is_of_headrace(loaded)
+            set_origin(self._applier, link.origin, loaded)
             self._applier.select(selected_database(loaded))
             engine.after_replay()
 

@@ -27,6 +27,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.reader import LoadedSnapshot
+from headrace.replication.origin import set_origin
 from headrace.replication.replica_link import (
     CAPABILITIES,
     CAPABILITIES_OF_REDIS,
@@ -35,12 +36,7 @@ from headrace.replication.replica_link import (
     LinkSettings,
     ReplicaLink,
 )
-from headrace.replication.snapshot_loading import (
-    is_of_headrace,
-    is_of_redis_7,
-    load_snapshot,
-    selected_database,
-)
+from headrace.replication.snapshot_loading import load_snapshot, selected_database
 from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApplier
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -359,7 +355,9 @@ class ReplicaSide:
 
     def on_continue(self, history: str) -> None:
         """Go on where the last connection ended."""
+        assert self.link is not None
         self.history = history
+        set_origin(self.applier, self.link.origin, None)
         self._come_online()
         LOG.info("following %s:%d from offset %d on", self.host, self.port, self._offset)
         self.on_new_history(history, self._offset)
@@ -457,8 +455,7 @@ class ReplicaSide:
         self._positions.clear()
         self._synced = -1
         self.applier.is_torn = False
-        self.applier.counts_deliveries = is_of_redis_7(loaded)
-        self.applier.accepts_rules = is_of_headrace(loaded)
+        set_origin(self.applier, link.origin, loaded)
         LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
         self.skipped_keys = loaded.skipped
         for name, number in loaded.skipped.items():

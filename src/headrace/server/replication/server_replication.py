@@ -15,7 +15,9 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, to_text
 from headrace.replication.history import NO_ID
+from headrace.replication.origin import FROM_HEADRACE, origin_of
 from headrace.replication.primary import HEADRACE, ONLINE, Replica
+from headrace.replication.replica_link import ORIGIN
 from headrace.replication.snapshot_fields import decode_position, encode_position
 from headrace.server.config.config import Config
 from headrace.server.disk.snapshot_job import SnapshotJob
@@ -103,6 +105,7 @@ class ServerReplication(ReplicationInterface):
             self.replica_side.applier.is_torn = False
         else:
             primary.history.shift(primary.end)
+            primary.expect_return()
         primary.force_select()
         primary.effects_taken(len(self.engine.effects.items))
         self.replicas.generates = True
@@ -136,6 +139,7 @@ class ServerReplication(ReplicationInterface):
             self._follow(host, int(port), failover=False)
         elif position is not None:
             self.primary.history.shift(position.offset)
+            self.primary.expect_return()
             self.replicas.start_feeding()
 
     def snapshot_fields(self) -> dict[bytes, bytes]:
@@ -156,7 +160,7 @@ class ServerReplication(ReplicationInterface):
 
     def _on_new_history(self, history: str, offset: int) -> None:
         if history != self.primary.history.id:
-            self.primary.history.shift(offset, history)
+            self.primary.adopt_history(offset, history)
             self.replicas.disconnect_replicas()
         if self.primary.backlog is None:
             self.primary.set_position(offset)
@@ -189,6 +193,12 @@ class ServerReplication(ReplicationInterface):
             replica.rdb_only = value == b"1"
         elif option == b"rdb-filter-only":
             replica.without_keys = bool(value)
+
+    def origin(self, session: Session) -> str:
+        """Return who writes the stream of this server; empty unless the replica has asked for it."""
+        if ORIGIN not in self.replicas.of(session).capabilities:
+            return ""
+        return FROM_HEADRACE if self.following is None else origin_of(self.replica_side.applier)
 
     def acknowledge(self, session: Session, offset: int, synced: int) -> None:
         """Note that the replica has applied, and synced, the stream up to these offsets."""
