@@ -121,7 +121,7 @@ _GENERAL = [
         "busy-reply-threshold",
         Number(0, I63_MAX),
         "5000",
-        "Milliseconds after which a running script is slow: other clients get BUSY; 0 for never.",
+        "Milliseconds after which a script is slow: others get BUSY; 0 for never.",
         alias="lua-time-limit",
     ),
     Directive(
