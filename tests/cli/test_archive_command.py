@@ -13,7 +13,9 @@ import redis
 from deltalake import DeltaTable
 
 from archives import counted_entries
+from headrace.pipeline.archive_table import create_or_open
 from headrace.pipeline.watermark import published_id
+from headrace.spark.archive.location import archive_location
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -142,3 +144,22 @@ def test_bad_input_prints_one_line_and_exits_with_2(
     output, error = process.communicate(timeout=120)
     assert (process.returncode, output, error.count("\n")) == (2, "", 1)
     assert error.startswith("headrace: ") and message in error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fields", "n"], "not a list of columns"),
+        (["--fields", "date INT"], "cannot be a column"),
+        (["--fields", "n INT"], "was written with other fields"),
+        (["--time-zone", "Asia/Tokyo"], "has days of time zone UTC"),
+        (["--convert", "."], "leave out --stream, --pattern"),
+    ],
+)
+def test_what_is_wrong_is_said_before_spark_starts(
+    tmp_path: Path, server_url: str, client: redis.Redis, options: list[str], message: str
+) -> None:
+    client.xadd("s", {"n": 1})
+    create_or_open(archive_location(tmp_path), None, "UTC")
+    output, error = archive(server_url, tmp_path, *options).communicate(timeout=60)
+    assert message in error and STARTING not in error and output == ""

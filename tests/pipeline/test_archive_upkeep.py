@@ -121,6 +121,14 @@ def test_a_table_whose_files_have_other_rows_is_not_read(maker: ArchiveMaker, fe
         read_archive(maker.location)
 
 
+def test_a_damaged_file_is_named(maker: ArchiveMaker) -> None:
+    [file] = maker.add("s", entries_at((1, 1)))
+    path = maker.directory / file.path
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(HeadraceError, match=f"{file.path} is damaged: "):
+        read_archive(maker.location).files[0].open()
+
+
 # Names
 
 

@@ -27,6 +27,7 @@ from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import (
     ENTRIES_PER_BATCH,
+    all_nullable,
     archive,
     check_field_names,
     count_archive,
@@ -165,31 +166,21 @@ def command(
         raise UsageError("--sample is for --fields infer")
     console = Console(highlight=False)
     if old is not None:
-        if names or pattern:
-            raise UsageError("--convert copies a whole archive: leave out --stream and --pattern")
+        if names or pattern or fields or keep or not once:
+            raise UsageError(
+                "--convert only copies a whole archive: leave out --stream, --pattern, --fields, --keep and "
+                "--follow"
+            )
         convert_archive(console, old, with_storage_options(location, storage_options))
         return
     location = with_storage_options(location, storage_options)
     keep_ms = None if keep is None else parse_duration_ms(keep)
     job = ArchiveJob(url, location, batch, allow_loss, compaction, keep_ms, time_zone)
     streams = select_streams(url, names, pattern)
-    inferred = fields == INFER
-    if inferred:
-        found = sample_entries(url, streams, sampled or SAMPLE_ENTRIES)
-        fields = infer_columns(found)
-        console.print(line(f"Fields: {fields}"), soft_wrap=True)
-        for name, why in unusable_names(field_types(found)).items():
-            console.print(line("No column: the field '", name, "' ", why), soft_wrap=True)
+    job.fields = archived_fields(console, job, streams, fields, sampled or SAMPLE_ENTRIES)
+    create_or_open(location, job.fields, time_zone)  # an error comes before Spark starts
     try:
         with scratch_spark("headrace archive", time_zone, job.misfits.update) as spark:
-            job.fields = None if fields is None else parse_schema(fields)
-            if inferred and job.fields is not None:
-                job.fields = known_fields(location, job.fields)
-            check_field_names(job.fields)
-            if job.fields is not None and lacks_time_format(job.fields):
-                job.fields = with_time_formats(
-                    job.fields, sample_entries(url, streams, sampled or SAMPLE_ENTRIES)
-                )
             archive_once(console, spark, job, streams)
             while not once:
                 sleep_until_interrupted(every or EVERY_SECONDS)
@@ -203,6 +194,35 @@ def command(
     print_kept_whole(console, job)
     if once:
         console.print(f"The archive holds {plural(counts.entries, 'entry')} of {plural(counts.days, 'day')}")
+
+
+def archived_fields(
+    console: Console, job: ArchiveJob, streams: list[str], given: str | None, sampled: int
+) -> StructType | None:
+    """Return the columns of the fields; None for one map. Infer them from a sample if they are not given.
+
+    Args:
+        console: Where inferred columns are printed.
+        job: The job.
+        streams: Its streams.
+        given: The option --fields.
+        sampled: The number of entries of each stream to infer columns and formats of times from.
+    """
+    if given is None:
+        return None
+    if given == INFER:
+        found = sample_entries(job.url, streams, sampled)
+        declared = infer_columns(found)
+        console.print(line(f"Fields: {declared}"), soft_wrap=True)
+        for name, why in unusable_names(field_types(found)).items():
+            console.print(line("No column: the field '", name, "' ", why), soft_wrap=True)
+        fields = known_fields(job.location, parse_schema(declared))
+    else:
+        fields = parse_schema(given)
+    check_field_names(fields)
+    if lacks_time_format(fields):
+        fields = with_time_formats(fields, sample_entries(job.url, streams, sampled))
+    return all_nullable(fields)
 
 
 def convert_archive(console: Console, old: Path, location: ArchiveLocation) -> None:

@@ -100,8 +100,9 @@ class ArchiveLocation:
         """Open a Parquet file of the archive; times of type INT96 are read in microseconds.
 
         Raises:
-            HeadraceError: if the file was deleted, or the store fails.
+            HeadraceError: if the file was deleted or is damaged, or the store fails.
         """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
@@ -113,6 +114,8 @@ class ArchiveLocation:
                 f"{self}/{path} was deleted since the query was planned, perhaps because the archive was "
                 "compacted. Run the query again."
             ) from gone
+        except pa.ArrowInvalid as damaged:
+            raise HeadraceError(f"{self}/{path} is damaged: {one_line(damaged)}") from damaged
 
 
 def archive_location(
