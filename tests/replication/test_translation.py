@@ -7,7 +7,9 @@ import redis
 
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
-from headrace.replication.translation import Translator, WholeDatabase, translate_one
+from headrace.persistence.dump import dump
+from headrace.persistence.rdb import versions
+from headrace.replication.translation import Translator, WholeDatabase, is_plain, translate_one
 from headrace.resp.replies import ReplyParser
 
 
@@ -123,3 +125,30 @@ def compare(engine: Engine, session: Session, client: redis.Redis, key: str, now
             theirs[3] = [row for row in theirs[3] if row[0] != UNOWNED] or None
         assert ours == theirs, (turn, command)
     client.connection_pool.release(connection)
+
+
+def test_a_payload_that_redis_7_0_rejects_is_replaced_by_the_value(client: redis.Redis) -> None:
+    engine = Engine()
+    engine.record_effects(True)
+    session = engine.session()
+    translator = Translator(engine.keyspace)
+    now = 1_700_000_000_000
+    engine.execute(session, words("XADD s 1-0 f v"), now)
+    newest = dump(
+        engine.keyspace.databases[0].values[b"s"],
+        versions.by_name("redis-8.8"),
+        compress=True,
+        now_ms=now,
+        settings=engine.keyspace.settings,
+    )
+    engine.effects.take()
+    session.reply.take()
+    for key in (b"a", b"b"):
+        engine.execute(session, [b"RESTORE", key, b"0", newest], now)
+    assert session.reply.take() == b"+OK\r\n" * 2
+    items = engine.effects.take()
+    assert not is_plain(items)
+    client.flushall()
+    for _, effect in translator.translate(items, headrace_too=False):
+        client.execute_command(*effect)
+    assert client.xrange("a") == client.xrange("b") == [("1-0", {"f": "v"})]

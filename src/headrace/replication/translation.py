@@ -3,6 +3,7 @@
     XADD s KEEPREF IDMP p i 1-0 f v    XADD s 1-0 f v, and XIDMPRECORD s p i 1-0 for replicas that know it
     XTRIM s MAXLEN = 5 KEEPREF         XTRIM s MAXLEN = 5
     XDELEX s KEEPREF IDS 1 1-0         XDEL s 1-0
+    RESTORE of a newer version,
     XDELEX s ACKED ..., XACKDEL, XNACK RESTORE s with the state at the end of the turn, as the last resort
 
 After an effect that has no such form, the later effects of the turn are replaced, too: each key that they
@@ -25,6 +26,8 @@ from headrace.streams.idempotency import iid_of
 NEWER_COMMANDS = frozenset({b"XDELEX", b"XACKDEL", b"XNACK"})
 HEADRACE_ONLY = frozenset({b"XCFGSET", b"XIDMPRECORD"})  # they change nothing that other replicas have
 OPTION_COMMANDS = frozenset({b"XADD", b"XTRIM"})
+DUMP_VERSION_MAX = 10  # of payloads that Redis 7.0 accepts
+DUMP_VERSION_AT = slice(-10, -8)  # before the checksum
 
 
 class WholeDatabase(Exception):
@@ -58,6 +61,8 @@ class Translator:
                 if replaced is None:
                     return found + self._restore(items[at:], found)
                 found += [(database, one) for for_all, one in replaced if headrace_too or for_all]
+            elif name == b"RESTORE" and is_newer_payload(words[3]):
+                return found + self._restore(items[at:], found)
             else:
                 found.append((database, words))
         return found
@@ -97,9 +102,16 @@ def is_plain(items: list[Item]) -> bool:
         name = words[0].upper()
         if name in HEADRACE_ONLY or name in NEWER_COMMANDS:
             return False
+        if name == b"RESTORE" and is_newer_payload(words[3]):
+            return False
         if name in OPTION_COMMANDS and translate_one(name, words) != [(True, words)]:
             return False
     return True
+
+
+def is_newer_payload(payload: bytes) -> bool:
+    """Return whether Redis 7.0 would reject the payload of a RESTORE."""
+    return int.from_bytes(payload[DUMP_VERSION_AT], "little") > DUMP_VERSION_MAX
 
 
 def count(items: Iterable[Item], name: bytes) -> int:
