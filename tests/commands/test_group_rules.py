@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from headrace.commands.session import Session
+from headrace.engine.engine import Engine
+from headrace.resp.replies import ReplyParser
+
 READ = "XREADGROUP GROUP g {} {}STREAMS s >"
 
 
@@ -272,6 +276,44 @@ def test_a_user_cannot_send_dead_letters_where_it_may_not_write(leased: Any) -> 
     assert leased("XGROUP CFGSET s g MAX-DELIVERIES 2", client="e").startswith("-NOPERM")
     leased("ACL SETUSER eve ~secret")
     assert leased(line, client="e") == "OK"
+
+
+def test_a_restored_stream_sends_no_dead_letters_where_the_user_may_not_write() -> None:
+    engine = Engine()
+    admin, eve = engine.session(), engine.session()
+
+    def run(session: Session, *argv: bytes) -> bytes:
+        engine.execute(session, list(argv), 1000)
+        return bytes(session.reply.take())
+
+    def dumped(key: bytes) -> bytes:
+        parser = ReplyParser()
+        parser.feed(run(admin, b"DUMP", key))
+        found = parser.next()
+        assert isinstance(found, bytes)
+        return found
+
+    run(admin, *b"XGROUP CREATE s g 0 MKSTREAM".split())
+    run(admin, *b"XGROUP CFGSET s g LEASE 10 MAX-DELIVERIES 1 DEAD-LETTER secret".split())
+    payload = dumped(b"s")
+    run(admin, *b"ACL SETUSER eve on nopass ~s ~t +@all".split())
+    run(eve, b"AUTH", b"eve", b"x")
+    assert run(eve, b"RESTORE", b"t", b"0", payload).startswith(b"-NOPERM")
+    assert run(admin, b"RESTORE", b"secret", b"0", payload).startswith(b"-ERR DEAD-LETTER must be another")
+    assert run(admin, b"EXISTS", b"t", b"secret") == b":0\r\n"
+    run(admin, *b"ACL SETUSER eve ~secret".split())
+    assert run(eve, b"RESTORE", b"t", b"0", payload) == b"+OK\r\n"
+
+
+def test_a_stream_renamed_to_its_dead_letters_has_the_default_ones(leased: Any) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 1 DEAD-LETTER t")
+    assert leased("RENAME s t") == "OK"
+    read_t = "XREADGROUP GROUP g ann COUNT 1 STREAMS t >"
+    leased(read_t)
+    leased.tick(2000)
+    leased(read_t)
+    assert leased("XLEN {t}:dead") == 1
+    assert leased("XLEN t") == 3
 
 
 # MAX-PENDING

@@ -128,3 +128,25 @@ def test_thousands_that_are_due_at_once_are_delivered_in_steps(talk: Any) -> Non
     values = [int(fields[1]) for _, fields in talk("XRANGE s - +")]
     assert values == [*range(0, 5000, 2), *range(1, 5000, 2)]
     assert talk("XLEN {s}:scheduled") == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "XADD {s}:scheduled * f v headrace:due 1000",
+        "RENAME {s}:x {s}:scheduled",
+        "RENAMENX {s}:x {s}:scheduled",
+        "COPY {s}:x {s}:scheduled",
+        "MOVE {s}:scheduled 1",
+        "RESTORE {s}:scheduled 0 payload",
+    ],
+)
+def test_a_user_schedules_nothing_for_a_stream_that_it_may_not_write(talk: Any, line: str) -> None:
+    talk("XADD {s}:x * f v headrace:due 1000")
+    talk("ACL SETUSER eve on nopass ~{s}:* +@all")
+    talk("AUTH eve x", client="e")
+    assert talk(line, client="e").startswith("-NOPERM")
+    assert talk("XADD {s}:y * f v", client="e")[0] != "-"
+    assert talk("XDEL {s}:scheduled 1-0", client="e") == 0
+    talk("ACL SETUSER eve ~s")
+    assert not str(talk(line, client="e")).startswith("-NOPERM")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 import cython
 
+from headrace import companion_keys
 from headrace.access import log
 from headrace.access.command_catalogue import CommandCatalogue
 from headrace.access.log import AccessLog
@@ -31,6 +32,8 @@ from headrace.keyspace.blocking import Waiter
 
 REASONS = {1: log.COMMAND, 2: log.KEY, 4: log.CHANNEL}  # by the upper half of a verdict
 LOWER_HALF = 0xFFFFFFFF
+# Commands that may add entries to a stream of scheduled entries, which the server appends to another one.
+SCHEDULING = frozenset({b"xadd", b"rename", b"renamenx", b"copy", b"move", b"restore"})
 
 
 class NotAuthenticated(CommandError):
@@ -160,7 +163,24 @@ class Authorization:
             return None  # never allowed in MULTI, for any user: a later check says so
         request = build_access_request(command, argv)
         context = log.MULTI if queued or session.queue is not None else log.TOP_LEVEL
-        return self._check_request(session, request, context, now_ms, queued)
+        error = self._check_request(session, request, context, now_ms, queued)
+        if error is None and command.name in SCHEDULING:
+            return self._schedule_error(session, request, context, now_ms, queued)
+        return error
+
+    def _schedule_error(
+        self, session: Session, request: AccessRequest, context: bytes, now_ms: int, changed: bool
+    ) -> CommandError | None:
+        """Return the error if a key is a schedule of a stream that the user may not write."""
+        for at in request.keys:
+            target = companion_keys.scheduled_stream(request.argv[at])
+            if target is not None:
+                add = AccessRequest(b"xadd", [b"xadd", target])
+                add.keys, add.uses = [1], [WRITE]
+                error = self._check_request(session, add, context, now_ms, changed)
+                if error is not None:
+                    return error
+        return None
 
     def _check_request(
         self, session: Session, request: AccessRequest, context: bytes, now_ms: int, changed: bool = False

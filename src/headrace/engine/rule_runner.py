@@ -16,8 +16,8 @@ import logging
 from itertools import islice
 
 from headrace.commands.call import Call
+from headrace.commands.dead_letter_rules import dead_letter_stream
 from headrace.commands.group import ordered_read
-from headrace.commands.group.configure import dead_letter_stream
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.write_gate import WriteGate

@@ -1,22 +1,18 @@
 """XGROUP CFGSET: the rules of a group, an extension of Headrace. The rules are those of streams/rules.py.
 
 XGROUP CFGSET key group rule value [rule value …]
-
-A dead-letter stream has no dead letters of its own. The user that sets one must be allowed to add entries to
-it.
 """
 
 from __future__ import annotations
 
-from headrace import companion_keys
-from headrace.commands import rule_effects
+from headrace.commands import dead_letter_rules, rule_effects
 from headrace.commands.call import Call
 from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.spec import Command
 from headrace.commands.stream.count import HEADRACE_VERSION
 from headrace.errors import CommandError, InvalidSyntax, KeyRequired
 from headrace.streams.group import Group
-from headrace.streams.rules import NO_GROUP_RULES, GroupRules, InvalidRule
+from headrace.streams.rules import NO_GROUP_RULES, GroupRules
 from headrace.streams.stream import Stream
 
 
@@ -38,7 +34,7 @@ def run(call: Call) -> None:
     before: GroupRules = group.rules or NO_GROUP_RULES
     rules = _parse(before, words)
     if rules.max_deliveries and not call.replayed():
-        _check_dead_letters(call, key, rules)
+        dead_letter_rules.check(call, key, rules)
     if rules != before:
         order = group.pending.order
         group.set_rules(rules if rules != NO_GROUP_RULES else None)
@@ -56,30 +52,6 @@ def _parse(before: GroupRules, words: list[bytes]) -> GroupRules:
     if len(words) % 2 or not all(GroupRules.has_rule(word) for word in words[::2]):
         raise InvalidSyntax()
     return before.changed(words)
-
-
-def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
-    """Return the stream for dead letters of a group with these rules."""
-    return rules.dead_letter or companion_keys.dead_letter_name(key)
-
-
-def _check_dead_letters(call: Call, key: bytes, rules: GroupRules) -> None:
-    """Raise an error if the dead letters cannot go where the rules say."""
-    target = dead_letter_stream(key, rules)
-    if target == key:
-        raise InvalidRule("DEAD-LETTER must be another stream than the group's own")
-    call.engine.auth.check_key(call.session, b"xadd", target, call.now)
-    call.database.stream(target)  # raises WrongType
-    for ruled in call.keyspace.rules.streams.values():
-        if ruled.database != call.database.index:
-            continue
-        for group in ruled.stream.groups():
-            if group.rules is None or not group.rules.max_deliveries:
-                continue
-            if ruled.key == target:
-                raise InvalidRule("DEAD-LETTER must be a stream without dead letters of its own")
-            if dead_letter_stream(ruled.key, group.rules) == key:
-                raise InvalidRule("MAX-DELIVERIES must not be set on a stream of dead letters")
 
 
 COMMAND = Command(

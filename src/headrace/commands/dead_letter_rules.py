@@ -1,0 +1,49 @@
+"""Where the dead letters of a group go, and who may say so.
+
+A dead-letter stream has no dead letters of its own. Who sets one, or stores a stream that has one, must be
+allowed to add entries to it.
+"""
+
+from __future__ import annotations
+
+from headrace import companion_keys
+from headrace.commands.call import Call
+from headrace.streams.rules import GroupRules, InvalidRule
+from headrace.streams.stream import Stream
+
+
+def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
+    """Return the stream for dead letters of a group with these rules.
+
+    It is never the group's own: a stream that was renamed to its dead-letter stream has the default one.
+    """
+    named = rules.dead_letter
+    return named if named and named != key else companion_keys.dead_letter_name(key)
+
+
+def check(call: Call, key: bytes, rules: GroupRules) -> None:
+    """Raise an error if dead letters cannot go where the rules say, or the user may not add them there."""
+    if rules.dead_letter == key:
+        raise InvalidRule("DEAD-LETTER must be another stream than the group's own")
+    target = dead_letter_stream(key, rules)
+    call.engine.auth.check_key(call.session, b"xadd", target, call.now)
+    call.database.stream(target)  # raises WrongType
+    for ruled in call.keyspace.rules.streams.values():
+        if ruled.database != call.database.index:
+            continue
+        for group in ruled.stream.groups():
+            if group.rules is None or not group.rules.max_deliveries:
+                continue
+            if ruled.key == target:
+                raise InvalidRule("DEAD-LETTER must be a stream without dead letters of its own")
+            if dead_letter_stream(ruled.key, group.rules) == key:
+                raise InvalidRule("MAX-DELIVERIES must not be set on a stream of dead letters")
+
+
+def check_stream(call: Call, key: bytes, value: object) -> None:
+    """Check the rules of all groups of a value that a client brings, and that is to be stored at the key."""
+    if not isinstance(value, Stream) or call.replayed():
+        return
+    for group in value.groups():
+        if group.rules is not None and group.rules.max_deliveries:
+            check(call, key, group.rules)
