@@ -1,7 +1,7 @@
-"""Where the dead letters of a group go, and who may say so.
+"""The stream for the dead letters of a group, and the permission that setting it needs.
 
-A dead-letter stream has no dead letters of its own. Who sets one, or stores a stream that has one, must be
-allowed to add entries to it.
+A dead-letter stream has no dead letters of its own. A user that sets one, or that stores a stream that has one,
+must be allowed to add entries to it.
 """
 
 from __future__ import annotations
