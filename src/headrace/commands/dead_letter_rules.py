@@ -1,6 +1,6 @@
 """The stream for the dead letters of a group, and the permission that setting it needs.
 
-A dead-letter stream has no dead letters of its own. A user that sets one, or that stores a stream that has one,
+A dead-letter stream has no dead letters of its own. A user that sets one, or that stores a stream with one,
 must be allowed to add entries to it.
 """
 

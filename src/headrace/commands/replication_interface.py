@@ -76,7 +76,7 @@ class ReplicationInterface:
     # A replica that is connected to this server.
 
     def origin(self, session: Session) -> str:
-        """Return who writes the stream of this server; empty unless the replica has asked for it."""
+        """Return the origin of the stream (replication/origin.py); empty unless the replica asked for it."""
         return ""
 
     def configure(self, session: Session, option: bytes, value: bytes) -> None:

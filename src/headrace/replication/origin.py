@@ -1,4 +1,4 @@
-"""Who writes the stream of a primary: it decides how the stream is applied.
+"""The program that writes a stream, its origin: it decides how the stream is applied.
 
     FROM_HEADRACE   records of rules are applied: clients of Headrace cannot write them
     FROM_REDIS_7    deliveries are counted here: Redis 7 does not send the count

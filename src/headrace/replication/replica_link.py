@@ -103,7 +103,7 @@ class ReplicaLink:
         self.failover = failover
         self.may_have_taken_over = False  # the primary was asked to, and has not refused
         self.outgoing = bytearray()  # to send; the owner deletes what it has sent
-        self.origin = ""  # who writes the stream, as a primary that is Headrace says: see origin.py
+        self.origin = ""  # the program that writes the stream, if the primary says so: see origin.py
         self.legacy = False  # the primary knows no PSYNC: offsets mean nothing to it
         self.last_received_ms = now_ms
         self.snapshot_bytes = 0  # of the whole snapshot; 0: unknown

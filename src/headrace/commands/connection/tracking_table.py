@@ -1,14 +1,14 @@
 """The keys that clients cache (CLIENT TRACKING), and the messages that invalidate them.
 
-    readers:   key -> who has read it        a change of the key informs each of them, and forgets the key
+    readers:   key -> clients that read it   a change of the key informs each of them, and forgets the key
     prefixes:  prefix -> Broadcast           BCAST: the keys changed in this turn, sent together at its end
 
 A change is noted in the outbox of PubSub, so that a client is informed after the reply to its own request,
 and never inside of it. While no client has tracking enabled, changes of keys are not passed to this module.
 
 The table is bounded: by tracking-table-max-keys, by the bytes of the keys, and to about two entries of each
-key for every client. Clients whose key is forgotten are told that it is invalid. Keys of all databases with
-the same name are one key, as in Redis.
+key for every client. Clients whose key is forgotten are informed that it is invalid. Keys of all databases
+with the same name are one key, as in Redis.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Tracking:
             self.outbox.append((None, (state, key, by_client and state.no_loop)))
 
     def on_flushed(self) -> None:
-        """Note that all keys of a database were removed: clients are told that all keys are invalid."""
+        """Note that all keys of a database were removed: clients are informed that all keys are invalid."""
         self._forget_all()
         for state in self.active:
             self.outbox.append((None, (state, None, False)))

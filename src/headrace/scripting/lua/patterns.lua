@@ -324,7 +324,7 @@ function strings.gsub(s, p, by, most)
     return slow_gsub(s, p, by, tonumber(most))
 end
 
--- The library repeats an empty string as often as it is told to.
+-- The library repeats an empty string any number of times, and takes that long.
 function strings.rep(s, n)
     if s == '' and type(n) == 'number' then return '' end
     if type(s) == 'string' and type(n) == 'number' and #s * n > H.memory_max * 1024 then error('not enough memory', 0) end

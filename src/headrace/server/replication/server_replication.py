@@ -195,7 +195,7 @@ class ServerReplication(ReplicationInterface):
             replica.without_keys = bool(value)
 
     def origin(self, session: Session) -> str:
-        """Return who writes the stream of this server; empty unless the replica has asked for it."""
+        """Return the origin of the stream (replication/origin.py); empty unless the replica asked for it."""
         if ORIGIN not in self.replicas.of(session).capabilities:
             return ""
         return FROM_HEADRACE if self.following is None else origin_of(self.replica_side.applier)
