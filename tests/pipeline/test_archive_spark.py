@@ -142,3 +142,25 @@ def test_entries_trimmed_before_they_were_archived_are_reported(
         archive(spark, server_url, "s", directory)
     assert published_id(client, "s") == f"{10 * HOUR}-1"
     assert archive(spark, server_url, "s", directory, fail_on_loss=False) == 6
+
+
+def test_after_the_table_was_set_back_no_lost_entry_is_trimmed(
+    tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
+) -> None:
+    directory = tmp_path / "archive"
+    fill(client, "s", 1, 10)
+    archive(spark, server_url, "s", directory)
+    version = DeltaTable(directory).version()
+    fill(client, "s", 11, 10)
+    archive(spark, server_url, "s", directory)
+    assert published_id(client, "s") == f"{20 * HOUR}-1"
+    DeltaTable(directory).restore(version)
+    client.xtrim("s", minid=f"{15 * HOUR}-1", approximate=False)
+    with pytest.raises(HeadraceError, match="trimmed"):
+        archive(spark, server_url, "s", directory)
+    assert published_id(client, "s") == f"{10 * HOUR}-1"
+    [result] = trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
+    assert (result.removed, result.remaining) == (0, 6)
+    assert archive(spark, server_url, "s", directory, fail_on_loss=False) == 6
+    assert published_id(client, "s") == f"{20 * HOUR}-1"
+    assert counted_entries(directory).total() == 16
