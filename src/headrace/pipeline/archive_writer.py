@@ -128,11 +128,7 @@ def split_days(batch: pa.RecordBatch, zone: str) -> Iterator[tuple[str | None, p
     """Yield the rows of each day. The day is None after the year 9999, which not all readers support."""
     if batch.num_rows == 0:
         return
-    times = batch.column("timestamp")
-    if times.null_count:
-        yield None, batch
-        return
-    local = pc.local_timestamp(times.cast(pa.timestamp("us", zone)))
+    local = pc.local_timestamp(batch.column("timestamp").cast(pa.timestamp("us", zone)))
     # Division rounds down, also for days that begin before 1970 in a zone west of Greenwich.
     days = np.floor_divide(local.cast(pa.int64()).to_numpy(), 24 * 3600 * 1_000_000)
     starts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]

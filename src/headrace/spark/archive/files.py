@@ -110,19 +110,15 @@ class Archive:
     was_set_back: bool = False
 
 
-def read_archive(location: ArchiveLocation, version: int | None = None) -> Archive:
+def read_archive(location: ArchiveLocation) -> Archive:
     """Read the state of an archive, which may be growing.
-
-    Args:
-        location: The archive.
-        version: The version of the table to read; None for the newest one.
 
     Raises:
         UsageError: if there is no archive.
         HeadraceError: if the store fails.
     """
     with store_errors(location):
-        return archive_of(location, open_table(location, version))
+        return archive_of(location, open_table(location))
 
 
 def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
@@ -144,19 +140,19 @@ def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     return Archive(location, tuple(files), through, positions, highest, columns, zone, vacuumed, was_set_back)
 
 
-def open_table(location: ArchiveLocation, version: int | None = None) -> DeltaTable:
+def open_table(location: ArchiveLocation) -> DeltaTable:
     """Open the table of an archive.
 
     Raises:
         UsageError: if there is none, or it is not an archive.
     """
-    table = existing_table(location, version)
+    table = existing_table(location)
     if table is None:
         raise UsageError(f"{location}: there is no archive.")
     return table
 
 
-def existing_table(location: ArchiveLocation, version: int | None = None) -> DeltaTable | None:
+def existing_table(location: ArchiveLocation) -> DeltaTable | None:
     """Open the table of an archive; None if there is none. UsageError if it is not an archive."""
     try:
         from deltalake import DeltaTable
@@ -166,7 +162,7 @@ def existing_table(location: ArchiveLocation, version: int | None = None) -> Del
 
     check_layout(location)
     try:
-        table = DeltaTable(location.uri, version, location.storage_options())
+        table = DeltaTable(location.uri, storage_options=location.storage_options())
     except TableNotFoundError:
         return None
     if tuple(table.metadata().partition_columns) != PARTITIONS:
