@@ -17,13 +17,15 @@ from build_support.declarations import Package
 ROOT = Path(__file__).parents[1]
 PLATFORM = re.compile(r"[-.]manylinux_2_\d+_\w+\.whl$")  # of auditwheel: needs no library but that glibc
 MACHINE_PATH = re.compile(rb"(?:/root|/home|/tmp|/opt|/usr/local|/project|/io)/[\w.][\w./-]+")
+SUFFIXES = {".lua", ".py"}
 BYTES_MAX = 20 << 20
 
 
 def expected() -> tuple[set[str], set[str]]:
     """Return the files that the wheel has besides its metadata, and the stems of its extension modules."""
     source = ROOT / "src"
-    files = {str(path.relative_to(source)) for path in source.rglob("*.py")} | {"headrace/py.typed"}
+    paths = (path for path in source.rglob("*") if path.suffix in SUFFIXES)
+    files = {str(path.relative_to(source)) for path in paths} | {"headrace/py.typed"}
     return files, {name.replace(".", "/") for name in Package(source / "headrace").compiled()}
 
 
