@@ -16,6 +16,7 @@ import sys
 import sysconfig
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # pip runs this file from elsewhere
 
@@ -36,7 +37,8 @@ DIRECTIVES = {
 WARN = ["-Wall", "-Werror=sign-compare", "-Wno-unreachable-code", "-Wno-unused-function"]
 FAST = ["-O3", "-fno-plt"]  # 4 % less CPU than -O2; the program may run on another machine, so no -march
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-COMMANDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}  # those that compile
+# Those that compile; the others, such as sdist, do not translate the modules to C either.
+COMMANDS = {"bdist_wheel", "build", "build_ext", "build_py", "develop", "editable_wheel", "install"}
 FLAVOURS: dict[str, tuple[list[str], list[str], dict[str, bool]]] = {
     # flavour: (compile flags, link flags, extra directives)
     "compiled": ([*FAST, "-g0", *WARN], [], {}),
@@ -97,6 +99,23 @@ def extensions(flavour: str, names: list[str] | None = None) -> list[Extension]:
     )
 
 
+class BuildPy(build_py):
+    """Copies the modules, after removing what an earlier build left of others in the same directory.
+
+    A compiled module that is plain Python now would be imported instead of its new source.
+    """
+
+    def run(self) -> None:
+        built = pathlib.Path(self.build_lib)
+        compiled = {extension.name for extension in self.distribution.ext_modules or []}
+        for path in [*built.rglob("*.so"), *built.rglob("*.py")]:
+            name = path.relative_to(built)
+            module = ".".join([*name.parent.parts, name.name.partition(".")[0]])
+            if module not in compiled if path.suffix == ".so" else not ("src" / name).exists():
+                path.unlink()
+        super().run()
+
+
 def linker() -> str:
     """Return the command that links extensions, without the directory of this Python's library.
 
@@ -111,6 +130,7 @@ if __name__ == "__main__":
     os.environ.setdefault("LDSHARED", linker())
     setup(
         ext_modules=extensions(flavour) if compiles else [],
+        cmdclass={"build_py": BuildPy},
         options={
             "build_ext": {"parallel": os.cpu_count()},
             "build": {"build_temp": f"build/objects/{flavour}"},

@@ -108,6 +108,17 @@ def test_a_wheel_with_files_of_tests_or_paths_of_a_machine_is_reported(
     ]
 
 
+def test_a_build_removes_what_an_earlier_one_left(unpacked: Path, tmp_path: Path) -> None:
+    """A compiled module that became plain Python, and one that was deleted."""
+    left = [tmp_path / "headrace" / name for name in ("limits.cpython-313-x86_64-linux-gnu.so", "gone.py")]
+    (tmp_path / "headrace").mkdir()
+    for path in left:
+        path.touch()
+    run_setup(unpacked, "build_py", "--build-lib", str(tmp_path))
+    assert (tmp_path / "headrace" / "limits.py").is_file()
+    assert not [path for path in left if path.exists()]
+
+
 def copied_by_container() -> Iterator[tuple[list[str], str]]:
     """Yield sources and target of what the container file copies from the checkout."""
     for line in CONTAINER_FILE.read_text().splitlines():
