@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+import cython
+
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.rows import help_row
