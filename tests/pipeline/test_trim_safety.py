@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 from trim_world import World
 
-from headrace.pipeline import trim as trim_module
 from headrace_server import headrace_server
 
 SEEDS = 10
 STEPS = 200
 
 
-@pytest.fixture(scope="module", params=["redis", "headrace", "headrace, no script known"])
+@pytest.fixture(scope="module", params=["redis", "headrace", "headrace without EVAL"])
 def port(request: pytest.FixtureRequest) -> Iterator[int]:
     if request.param == "redis":
         yield int(urlsplit(request.getfixturevalue("server_url")).port or 0)
         return
-    with headrace_server() as port, pytest.MonkeyPatch.context() as patched:
+    with headrace_server() as port, redis.Redis(port=port) as client:
         if request.param != "headrace":
-            patched.setattr(trim_module, "TRIM_SCRIPT", "return 0  -- which nobody knows there")
+            client.execute_command("ACL", "SETUSER", "default", "-eval")
         yield port
 
 
