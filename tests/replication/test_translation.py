@@ -9,6 +9,7 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
+from headrace.persistence.rule_records import recorded_command
 from headrace.replication.translation import Translator, WholeDatabase, is_plain, translate_one
 from headrace.resp.replies import ReplyParser
 
@@ -152,3 +153,16 @@ def test_a_payload_that_redis_7_0_rejects_is_replaced_by_the_value(client: redis
     for _, effect in translator.translate(items, headrace_too=False):
         client.execute_command(*effect)
     assert client.xrange("a") == client.xrange("b") == [("1-0", {"f": "v"})]
+
+
+def test_commands_for_headrace_only_are_messages_for_others() -> None:
+    translator = Translator(Engine().keyspace)
+    lines = ["MULTI", "XADD s IDMP p i 1-0 f v", "XADD s IDMP p i * f v", "XCFGSET s IDMP-MAXSIZE 5", "EXEC"]
+    items = [(0, words(line)) for line in lines]
+    found = [effect for _, effect in translator.translate(items, headrace_too=True)]
+    assert [effect[0] for effect in found if effect[0] != b"PUBLISH"] == [b"MULTI", b"XADD", b"EXEC"]
+    assert [recorded_command(effect) for effect in found if effect[0] == b"PUBLISH"] == [
+        words("XIDMPRECORD s p i 1-0"),
+        words("XADD s IDMP p i * f v"),
+        words("XCFGSET s IDMP-MAXSIZE 5"),
+    ]

@@ -5,6 +5,9 @@ is the command that sets the rules, as a client would send it:
 
     PUBLISH headrace:rules "*4\r\n$7\r\nXCFGSET\r\n$6\r\norders\r\n$7\r\nMAX-AGE\r\n$8\r\n86400000\r\n"
 
+In the stream to replicas of both kinds, Headrace and others, this is also the form of idempotency records. An
+unknown command would be an error there, and within a transaction all of it would be rejected.
+
 Clients cannot publish to this channel.
 """
 
@@ -15,7 +18,8 @@ import re
 from headrace.resp.request import request
 
 CHANNEL = b"headrace:rules"
-COMMANDS = (b"XCFGSET", b"XGROUP")  # those that set rules
+# Those that set rules; and those that only replicas that are Headrace understand, when there are others, too.
+COMMANDS = (b"XCFGSET", b"XGROUP", b"XIDMPRECORD", b"XADD")
 ARRAY = re.compile(rb"\*([1-9]\d{0,6})\r\n")
 BULK = re.compile(rb"\$(\d{1,9})\r\n")
 

@@ -1,6 +1,6 @@
 """Effects for replicas that know the commands of Redis 7.0 only.
 
-    XADD s KEEPREF IDMP p i 1-0 f v    XADD s 1-0 f v, and XIDMPRECORD s p i 1-0 for replicas that know it
+    XADD s KEEPREF IDMP p i 1-0 f v    XADD s 1-0 f v, and for Headrace XIDMPRECORD s p i 1-0, in a message
     XTRIM s MAXLEN = 5 KEEPREF         XTRIM s MAXLEN = 5
     XDELEX s KEEPREF IDS 1 1-0         XDEL s 1-0
     RESTORE of a newer version,
@@ -20,7 +20,7 @@ from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
-from headrace.persistence.rule_records import recorded_command
+from headrace.persistence.rule_records import recorded_command, rule_record
 from headrace.streams.idempotency import iid_of
 
 NEWER_COMMANDS = frozenset({b"XDELEX", b"XACKDEL", b"XNACK"})
@@ -45,7 +45,7 @@ class Translator:
         """Return effects that Redis 7.0 understands and that lead to the same data.
 
         Args:
-            headrace_too: keep commands that other servers reject, for replicas that are Headrace.
+            headrace_too: keep commands that only Headrace knows, as messages that others ignore.
 
         Raises:
             WholeDatabase: if that is not possible.
@@ -55,12 +55,14 @@ class Translator:
             name = words[0].upper()
             if name in HEADRACE_ONLY:
                 if headrace_too:
-                    found.append((database, words))
+                    found.append((database, rule_record(words)))
             elif name in OPTION_COMMANDS or name in NEWER_COMMANDS:
                 replaced = translate_one(name, words)
                 if replaced is None:
                     return found + self._restore(items[at:], found)
-                found += [(database, one) for for_all, one in replaced if headrace_too or for_all]
+                for for_all, one in replaced:
+                    if for_all or headrace_too:
+                        found.append((database, one if for_all else rule_record(one)))
             elif name == b"RESTORE" and is_newer_payload(words[3]):
                 return found + self._restore(items[at:], found)
             else:
