@@ -11,7 +11,8 @@ from writing import fill, write
 
 import headrace
 from headrace.api.database import Database
-from headrace.errors import CommandError, UsageError
+from headrace.api.local.log_rewriter import LogRewriter
+from headrace.errors import CommandError, HeadraceError, NotOnDisk, UsageError
 from portrait import differences, portrait
 from waiting import wait_until
 
@@ -87,6 +88,35 @@ def test_a_copy_survives_restarts_and_is_promoted(tmp_path: Path) -> None:
             copy.stream("s").add({"n": "own"})
             primary.client.xadd("s", {"n": "theirs"})
             assert copy.stream("s").last()["n"] == b"own"  # type: ignore[index]
+
+
+def test_a_copy_adds_nothing_to_the_log_of_older_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(rewriter: LogRewriter) -> None:
+        raise HeadraceError("no space left")
+
+    with nodes(tmp_path, "headrace") as (primary,):
+        primary.client.xadd("old", {"n": 0})
+        with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
+            wait_for(copy, primary)
+        primary.client.delete("old")
+        primary.client.xadd("s", {"n": 0})
+        monkeypatch.setattr(LogRewriter, "rewrite", fail)
+        with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
+            wait_for(copy, primary)
+            assert copy.replica is not None
+            copy.replica.promote()
+            with pytest.raises((NotOnDisk, CommandError)):
+                copy.stream("s").add({"n": 1})
+            monkeypatch.undo()
+            wait_until(lambda: not copy._local_engine("test").engine.write_gate.write_error)
+            copy.stream("s").add({"n": 2})
+            keys = sorted(copy.client().keys())
+            length = len(copy.stream("s"))
+        with headrace.open(tmp_path / "copy") as again:
+            assert sorted(again.client().keys()) == keys == [b"s"]
+            assert len(again.stream("s")) == length
 
 
 def test_what_cannot_be_copied_is_told(tmp_path: Path) -> None:

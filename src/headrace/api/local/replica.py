@@ -286,7 +286,7 @@ class Replica:
         with suppress(NotOnDisk):
             self.local_engine.commit_and_wake(-1)
         if self.local_engine.storage is not None:
-            self.local_engine.storage.compact()
+            self.local_engine.storage.replace_log()
         self._skipped_keys = dict(loaded.skipped)
         LOG.info("loaded %d keys of %s", loaded.keys, self.shown)
         link.loaded(self._now())

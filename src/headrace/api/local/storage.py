@@ -298,6 +298,20 @@ class Storage:
         """Rewrite the log from the data in memory. Raises HeadraceError if that fails."""
         run_uninterrupted(self.rewriter.rewrite)
 
+    def replace_log(self) -> None:
+        """Rewrite the log, because all data in memory were replaced.
+
+        Raises HeadraceError if that fails. It is retried then; nothing is added to the log of the old data.
+        """
+        try:
+            self.compact()
+        except BaseException as error:
+            with self.lock:
+                if not self.closed:
+                    self.log.require_rewrite(f"it is of older data ({error})")
+                    self.settle()
+            raise
+
     def request_rewrite(self) -> None:
         """Have the timer thread start a rewrite. Called with the engine's lock."""
         self.rewrite_requested = True
