@@ -65,6 +65,7 @@ def cpu_s(root: int) -> float:
 def measure(spark: SparkSession, server: Server, entries: int, rounds: int) -> Figures:
     """Return for each job its rows per second and CPU seconds per million entries, medians of the rounds."""
     job.fill(server, entries, four_fields)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")  # that of the command
     url, scratch = job.url(server), Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     typed = parse_schema(FIELDS)
     commits: list[float] = []
