@@ -32,6 +32,7 @@ class FlakyDisk(DiskDirectory):
     full = False  # nothing can be written
     full_for = "/"  # no file with this in its name can be written
     broken = False  # nothing can be synced
+    broken_directories = False
     slow: threading.Event | EventOfProcesses | None = None  # syncs wait for it
     writes = 0
     syncs = 0
@@ -41,6 +42,11 @@ class FlakyDisk(DiskDirectory):
 
     def append(self, name: str) -> FlakyFile:
         return FlakyFile(self, super().append(name))
+
+    def sync_directory(self, name: str) -> None:
+        if self.broken_directories:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync_directory(name)
 
 
 class FlakyFile:

@@ -382,6 +382,21 @@ def test_a_promoted_replica_whose_log_cannot_be_written_says_so(start, start_log
     assert client.request("MGET", "a", "b", "c") == [b"from the primary", b"2", None]
 
 
+def test_a_promoted_replica_starts_its_log_when_the_disk_works_again(start, start_logging):
+    running, disk, client = promoted(
+        start, start_logging, lambda disk: setattr(disk, "broken_directories", True)
+    )
+    writer = running.connect()
+    writer.send(b"SET b 2\r\n")
+    wait_until(lambda: client.info()["aof_last_write_status"] == "err")
+    assert str(client.request("SET", "c", "3")).startswith("MISCONF")
+    assert writer.is_silent()
+    disk.broken_directories = False
+    assert writer.reply() == "OK"
+    client = restarted(running, start_logging)
+    assert client.request("MGET", "a", "b", "c") == [b"from the primary", b"2", None]
+
+
 def test_a_log_that_is_turned_off_holds_no_reply(start, start_logging):
     running, _, client = promoted(start, start_logging, lambda disk: setattr(disk, "full_for", "base"))
     writer = running.connect()

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import cython
 
 from headrace.engine.engine import Engine
+from headrace.errors import HeadraceError
 from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import error_reply_for
@@ -109,12 +110,18 @@ class Durability:
                 the server would have neither these changes nor what they were made to.
 
         Raises:
-            HeadraceError, OSError: if there can be no log.
+            HeadraceError, OSError: if there can be no log now. With hold_replies it is tried again instead.
         """
         self.files.lock()
         log = self._new_log()
-        log.start(None)
-        log.manifest = Manifest.load(self.files, self.names) or log.manifest
+        try:
+            log.start(None)
+            log.manifest = Manifest.load(self.files, self.names) or log.manifest
+        except (OSError, HeadraceError) as error:
+            if not hold_replies:
+                raise
+            log.failure = f"there is no log of the present data yet: {error}"  # the first rewrite starts it
+            logging.getLogger("headrace").error("%s", log.failure)
         self._take_effects()
         self.start_offset += 1  # what was written and replicated before is synced when the base is complete
         self.first_base_pending = True
