@@ -76,13 +76,19 @@ def test_the_demo_makes_an_exact_archive_a_table_and_a_chart(tmp_path: Path) -> 
     assert archive["time_hour"].null_count == 0 < archive["dep_delay"].null_count
 
 
+def line_with(process: subprocess.Popen[str], text: str) -> str:
+    """Read the demo's output up to a line with the text; return the line."""
+    assert process.stdout is not None
+    while text not in (line := process.stdout.readline()):
+        assert line, f"the demo ended early: {process.communicate()[1]}"
+    return line
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["2 Load", "batch 1"])
 def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(moment: str, tmp_path: Path) -> None:
     with demo(tmp_path, "--rows", str(ROWS)) as process:
-        assert process.stdout is not None
-        while moment not in (line := process.stdout.readline()):
-            assert line, "the demo ended early"
+        line_with(process, moment)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
         assert (process.returncode, error.removeprefix(STARTING).strip()) == (130, "headrace: interrupted")
@@ -93,13 +99,8 @@ def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(moment: str
 @pytest.mark.slow
 def test_a_demo_whose_server_is_killed_prints_one_line(tmp_path: Path) -> None:
     with demo(tmp_path, "--rows", str(ROWS)) as process:
-        assert process.stdout is not None
-        line = ""
-        while "process" not in line:
-            line = process.stdout.readline()
-        server = int(line.rpartition("process")[2])
-        while "batch 0" not in line:
-            line = process.stdout.readline()
+        server = int(line_with(process, "process").rpartition("process")[2])
+        line_with(process, "batch 0")
         os.kill(server, signal.SIGKILL)
         _, error = process.communicate(timeout=120)
         assert process.returncode == 1
