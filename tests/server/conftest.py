@@ -20,7 +20,7 @@ from tls_clients import Town
 from headrace.persistence.data_directory import DiskDirectory, DiskFile, FileIdentity
 from headrace.server.config.config import Config
 from headrace.server.main import Server
-from redis_programs import installed_redis
+from redis_programs import installed_redis_with_tls
 from redis_server import free_port
 from speaking import SECONDS_MAX, Client
 from waiting import answers, wait_until
@@ -174,7 +174,8 @@ def redis_port(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """A redis-server that is only reached by TLS."""
     port = free_port()
     folder = tmp_path_factory.mktemp("redis")
-    words = [installed_redis(), "--port", "0", "--tls-port", str(port), *town.server_words(), "--save", ""]
+    words = [installed_redis_with_tls(), "--port", "0", "--tls-port", str(port), "--save", ""]
+    words += town.server_words()
     process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
     shown: dict[str, Any] = {"ssl_ca_certs": str(town.authority.file), "ssl_certfile": str(town.ann.file)}
     try:

@@ -8,7 +8,7 @@ import subprocess
 import redis
 
 from certificates import Authority
-from redis_programs import installed_redis
+from redis_programs import installed_redis, installed_redis_with_tls
 from redis_server import free_port
 from waiting import wait_until
 
@@ -47,7 +47,8 @@ class Node:
         if certificates:
             ports = ["--port", "0", "--tls-port", str(self.port), *certificates.server_words()]
             self.client = redis.Redis("127.0.0.1", self.port, ssl=True, **certificates.client_settings())
-        self.words = [installed_redis(), *words, *ports, "--save", "", "--appendonly", "no"]
+        program = installed_redis_with_tls() if certificates else installed_redis()
+        self.words = [program, *words, *ports, "--save", "", "--appendonly", "no"]
         self.words += ["--repl-diskless-sync-delay", "0"]
         self.process = self.start()
 

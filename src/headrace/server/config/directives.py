@@ -412,27 +412,30 @@ _IGNORED = """
     active-defrag-max-scan-fields active-defrag-threshold-lower active-defrag-threshold-upper
     active-expire-effort activedefrag activerehashing always-show-logo aof-rewrite-cpulist
     aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist bio-cpulist bio_cpulist
-    cluster-allow-pubsubshard-when-down cluster-allow-reads-when-down cluster-allow-replica-migration
-    cluster-announce-bus-port cluster-announce-hostname cluster-announce-human-nodename
-    cluster-announce-ip cluster-announce-port cluster-announce-tls-port cluster-config-file
+    cluster-allow-pubsubshard-when-down cluster-allow-reads-when-down
+    cluster-allow-replica-migration cluster-announce-bus-port cluster-announce-hostname
+    cluster-announce-human-nodename cluster-announce-ip cluster-announce-port
+    cluster-announce-tls-port cluster-compatibility-sample-ratio cluster-config-file
     cluster-link-sendbuf-limit cluster-migration-barrier cluster-node-timeout cluster-port
     cluster-preferred-endpoint-type cluster-replica-no-failover cluster-replica-validity-factor
     cluster-require-full-coverage cluster-slave-no-failover cluster-slave-validity-factor
-    cluster-slot-stats-enabled crash-log-enabled crash-memcheck-enabled dynamic-hz enable-module-command
-    enable-protected-configs events-per-io-thread hash-max-listpack-entries hash-max-listpack-value
-    hash-max-ziplist-entries hash-max-ziplist-value hll-sparse-max-bytes ignore-warnings io-threads
-    io-threads-do-reads jemalloc-bg-thread lazyfree-lazy-eviction lazyfree-lazy-expire
-    lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor
-    list-compress-depth list-max-listpack-size list-max-ziplist-size locale-collate
-    lua-enable-deprecated-api max-new-connections-per-cycle
-    max-new-tls-connections-per-cycle maxmemory-eviction-tenacity maxmemory-samples oom-score-adj
-    oom-score-adj-values prefetch-batch-size-max proc-title-template rdb-del-sync-files
-    replica-full-sync-buffer-limit replica-ignore-disk-write-errors replica-lazy-flush server-cpulist
-    server_cpulist set-max-intset-entries set-max-listpack-entries set-max-listpack-value set-proc-title
-    shutdown-on-sigint shutdown-on-sigterm slave-lazy-flush socket-mark-id syslog-enabled syslog-facility
-    syslog-ident tls-client-cert-file tls-client-key-file tls-client-key-file-pass tls-cluster
-    tls-session-cache-size tls-session-cache-timeout tls-session-caching zset-max-listpack-entries
-    zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
+    cluster-slot-stats-enabled crash-log-enabled crash-memcheck-enabled dynamic-hz
+    enable-module-command enable-protected-configs events-per-io-thread hash-max-listpack-entries
+    hash-max-listpack-value hash-max-ziplist-entries hash-max-ziplist-value hide-user-data-from-log
+    hll-sparse-max-bytes ignore-warnings io-threads io-threads-do-reads jemalloc-bg-thread
+    lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del lazyfree-lazy-user-del
+    lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor list-compress-depth
+    list-max-listpack-size list-max-ziplist-size locale-collate lua-enable-deprecated-api
+    max-new-connections-per-cycle max-new-tls-connections-per-cycle maxmemory-eviction-tenacity
+    maxmemory-samples oom-score-adj oom-score-adj-values prefetch-batch-size-max proc-title-template
+    rdb-del-sync-files replica-full-sync-buffer-limit replica-ignore-disk-write-errors
+    replica-lazy-flush server-cpulist server_cpulist set-max-intset-entries set-max-listpack-entries
+    set-max-listpack-value set-proc-title shutdown-on-sigint shutdown-on-sigterm slave-lazy-flush
+    socket-mark-id syslog-enabled syslog-facility syslog-ident tls-client-cert-file
+    tls-client-key-file tls-client-key-file-pass tls-cluster tls-session-cache-size
+    tls-session-cache-timeout tls-session-caching vset-force-single-threaded-execution
+    zset-max-listpack-entries zset-max-listpack-value zset-max-ziplist-entries
+    zset-max-ziplist-value
 """
 IGNORED = frozenset(_IGNORED.split())
 
