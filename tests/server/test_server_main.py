@@ -112,7 +112,7 @@ def test_children_are_waited_for_though_whoever_started_us_ignores_them(tmp_path
 @pytest.mark.parametrize("lost", [">/dev/full", ">&-", "2>&-", ">&- 2>&-"])
 def test_it_runs_whoever_reads_what_it_says(tmp_path: Path, lost: str):
     words = [sys.executable, "-c", PROGRAM, "--port", "free", "--port-file", "port", "--appendonly", "no"]
-    here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+    here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent), "PYTHONUNBUFFERED": ""}
     shell = ["sh", "-c", f'exec "$0" "$@" {lost}', *words]
     with subprocess.Popen(shell, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=here) as child:
         try:

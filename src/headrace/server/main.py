@@ -88,8 +88,10 @@ def serve(arguments: list[str]) -> int:
         server.open()
         if not server.stopping:
             where = ", ".join(server.addresses)
-            with suppress(OSError):  # standard output may be closed
+            try:
                 print(f"headrace {headrace.__version__} ready on {where} (pid {os.getpid()})", flush=True)
+            except OSError:  # a full disk or a closed pipe: do not try again at the exit, which then fails
+                sys.stdout = None
             notify(f"READY=1\nSTATUS=Ready on {where}")
         server.run()
     return 0
