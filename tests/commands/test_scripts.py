@@ -107,6 +107,13 @@ def test_keys_and_arguments_are_tables(talk):
     assert evaluate(talk, "return #ARGV", "0", *"x" * 20000) == 20000
 
 
+def test_a_monitor_sees_the_commands_of_a_script_as_those_of_lua(talk):
+    assert talk("MONITOR", client="m") == "OK"
+    evaluate(talk, "return redis.call('set', KEYS[1], 'v')", "1", "k")
+    shown = talk.clients["m"].reply.take()
+    assert b' [0 lua] "set" "k" "v"\r\n' in shown and b'"EVAL"' in shown
+
+
 def test_the_effects_of_a_script_are_one_transaction(talk):
     evaluate(talk, "redis.call('set','a',1) redis.call('set','b',2) return redis.call('get','a')")
     assert talk.effects() == ["MULTI", "set a 1", "set b 2", "EXEC"]

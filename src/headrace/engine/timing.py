@@ -152,7 +152,8 @@ class Timing:
             return
         microseconds = call.now * 1000 + call.server.microseconds()
         argv = redaction.without_secrets(call.command, call.argv)
-        where = b"%d %s" % (call.session.database, call.session.address)
+        address = call.session.address if call.session.id else b"lua"  # the session of scripts has no ID
+        where = b"%d %s" % (call.session.database, address)
         shown = b" ".join(redaction.quoted(word) for word in argv)
         self.pubsub.send_to_monitors(
             b"%d.%06d [%s] %s" % (microseconds // 1_000_000, microseconds % 1_000_000, where, shown)
