@@ -64,7 +64,7 @@ def test_an_archive_that_was_killed_and_run_again_is_exact(
 ) -> None:
     directory = tmp_path / "archive"
     process = archive(server_url, directory, "--fields", "n INT, odd INT", "--batch", "4000")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (directory / "_delta_log" / f"{2:020}.json").exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
@@ -108,7 +108,7 @@ def test_follow_archives_streams_that_match_a_pattern_until_sigterm(
     process = archive(server_url, tmp_path / "archive", *words, streams=())
 
     def archived(stream: str, entry_id: str) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while published_id(client, stream) != entry_id:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
