@@ -88,6 +88,7 @@ def measure(spark: SparkSession, server: Server, entries: int, rounds: int) -> F
     try:
         with commit_times(commits):
             found = run_rounds(jobs, entries, rounds, scratch)
+        empty(scratch)
         archived(True)
         found["seconds"] = {"commit": statistics.median(commits)} | commands(url, scratch / "archive")
     finally:
@@ -101,13 +102,18 @@ def check(found: int, entries: int) -> None:
         raise SystemExit(f"{found} entries were written, expected {entries}")
 
 
+def empty(directory: Path) -> None:
+    """Remove everything in a directory."""
+    for path in directory.iterdir():
+        shutil.rmtree(path)
+
+
 def run_rounds(jobs: dict[str, Callable[[], None]], entries: int, rounds: int, scratch: Path) -> Figures:
     """Run each job into an empty directory in each round, in alternating order, after a round of warm-up."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
     for turn in range(rounds + 1):
         for name in list(jobs)[:: -1 if turn % 2 else 1]:
-            for path in scratch.iterdir():
-                shutil.rmtree(path)
+            empty(scratch)
             start, cpu = time.perf_counter(), cpu_s(os.getpid())
             jobs[name]()
             seconds, cpu = time.perf_counter() - start, cpu_s(os.getpid()) - cpu
