@@ -1,6 +1,6 @@
 """Measure the archive job beside Spark's own Parquet sink, on the same entries, in one run.
 
-All write one stream of four fields, by day, with the same session. `CPU` is the time of the JVM, its Python
+All write one stream of four fields, by day, with the same session. `CPU, s/M` is the time of the JVM, its Python
 workers and the driver, for a million entries; the server's is not in it.
 """
 
@@ -169,7 +169,7 @@ def commands(url: str, directory: Path) -> dict[str, float]:
 def table(found: Figures) -> Table:
     """Return the table of the rates, and of the seconds of commands."""
     shown = Table(title="Archive: a stream of four fields, by day")
-    for column in ("", "k rows/s", f"of {SINK}", "CPU s per million", f"{SINK} / CPU"):
+    for column in ("", "k rows/s", "of the sink", "CPU, s/M", "CPU of the sink"):
         shown.add_column(column, justify="right" if column else "left", no_wrap=True)
     for name, figures in found.items():
         if name == "seconds":
