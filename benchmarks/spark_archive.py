@@ -1,7 +1,7 @@
 """Measure the archive job beside Spark's own Parquet sink, on the same entries, in one run.
 
-All write one stream of four fields, by day, with the same session. `CPU, s/M` is the time of the JVM, its Python
-workers and the driver, for a million entries; the server's is not in it.
+All write one stream of four fields, by day, with the same session. `CPU, s/M` is the time of the JVM, its
+Python workers and the driver, for a million entries; the server's is not in it.
 """
 
 from __future__ import annotations
