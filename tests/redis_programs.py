@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.commands.server_interface import ServerInterface
+from headrace.engine.engine import Engine
+from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb.versions import RdbVersion, by_name
 
 Version = tuple[int, ...]
@@ -80,6 +83,23 @@ def rdb_version_of(version: Version) -> RdbVersion:
     since = {(7, 0): "compatible", (7, 2): "redis-7.2", (8, 0): "redis-8.0"}
     since |= {(8, 6): "redis-8.6", (8, 8): "redis-8.8"}
     return by_name(next(name for first, name in reversed(since.items()) if version >= first))
+
+
+class FormatOfRedis(ServerInterface):
+    """Makes DUMP write values in the version of RDB of a redis-server."""
+
+    def __init__(self, settings: Settings, version: Version) -> None:
+        super().__init__(settings)
+        self.version = version
+
+    def rdb_version(self) -> RdbVersion:
+        return rdb_version_of(self.version)
+
+
+def engine_with_format_of(version: Version) -> Engine:
+    """Return an engine whose DUMP writes the version of RDB of a redis-server of this version."""
+    settings = Settings()
+    return Engine(settings, FormatOfRedis(settings, version))
 
 
 def installed_version() -> Version:

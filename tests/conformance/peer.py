@@ -18,10 +18,8 @@ import re
 import socket
 import time
 
-from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
-from headrace.keyspace.settings import Settings
-from redis_programs import rdb_version_of
+from redis_programs import engine_with_format_of
 
 WORD = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 QUIET_S = 0.02  # how long a blocked client must stay silent to be called blocked
@@ -117,25 +115,13 @@ class Connection:
         self.socket.close()
 
 
-class FormatOfPeer(ServerInterface):
-    """Makes DUMP write values in the RDB version of the real server."""
-
-    def __init__(self, settings, version):
-        super().__init__(settings)
-        self.version = version
-
-    def rdb_version(self):
-        return rdb_version_of(self.version)
-
-
 class Both:
     """One conversation, held with a new engine and an emptied server."""
 
     def __init__(self, peer, protocol):
         self.port = peer.port
         self.protocol = protocol
-        settings = Settings()
-        self.engine = Engine(settings, FormatOfPeer(settings, peer.version))
+        self.engine = engine_with_format_of(peer.version)
         self.clients = {}
 
     def client(self, name):

@@ -103,7 +103,7 @@ def test_a_file_of_a_real_server_is_loaded_without_its_foreign_keys(tmp_path):
     ):
         fill_server(client)
         kinds, counts = foreign_keys(client)
-        assert kinds == {2, 4, 5, 11, 16, 17, 18}
+        assert kinds - {20} == {2, 4, 5, 11, 16, 17, 18}  # 20: a set as a listpack, since 7.2
         client.save()
         mixed = (tmp_path / "dump.rdb").read_bytes()
         for key in client.keys("*"):
