@@ -171,7 +171,7 @@ def test_a_command_runs_the_python_of_the_program_and_announces_spark(
     client: redis.Redis, server_url: str, tmp_path: pathlib.Path
 ) -> None:
     client.xadd("s", {"n": 7})
-    words = ("headrace", "query", "SELECT n FROM s", "--csv", "--url", server_url)
+    words = ("headrace", "query", "SELECT n FROM s", "--engine", "spark", "--csv", "--url", server_url)
     done = run_beside_another_python("-m", tmp_path, *words, PYSPARK_DRIVER_PYTHON="jupyter")
     assert (done.returncode, done.stdout) == (0, "n\n7\n"), done.stderr
     assert done.stderr.startswith("Starting Spark…\n")
@@ -182,7 +182,7 @@ def test_a_command_runs_the_python_of_the_program_and_announces_spark(
 def test_a_command_rejects_a_chosen_python_without_headrace_in_one_line(
     server_url: str, tmp_path: pathlib.Path
 ) -> None:
-    words = ("headrace", "query", "SELECT n FROM s", "--csv", "--url", server_url)
+    words = ("headrace", "query", "SELECT n FROM s", "--engine", "spark", "--csv", "--url", server_url)
     chosen = str(tmp_path / "bin" / "python3")
     done = run_beside_another_python("-m", tmp_path, *words, PYSPARK_PYTHON=chosen)
     assert done.returncode == 2
