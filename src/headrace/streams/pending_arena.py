@@ -84,7 +84,10 @@ class ArenaChunk:
 
     @cython.cfunc
     def unshare(self) -> cython.void:
-        """Copy the bytes if a frozen copy has them, too. Must be called before they change."""
+        """Copy the bytes if a frozen copy has them, too. Must be called before they change.
+
+        Callers of hot paths test shared themselves, which saves a call and its test for an exception.
+        """
         if self.shared:
             self.buf = bytearray(self.buf)
             self.p = self.buf
@@ -101,7 +104,8 @@ class ArenaChunk:
     def allocate(self) -> cython.Py_ssize_t:
         """Allocate a record and return its index; the chunk must not be full."""
         index: cython.Py_ssize_t = self.free - 1
-        self.unshare()
+        if self.shared:
+            self.unshare()
         if index >= 0:
             self.free = mem.u32le(self.p, index * self.width)
         else:
@@ -164,7 +168,8 @@ class ArenaChunk:
         """Write owner, time and count into the record at offset at; they must fit."""
         whose: cython.uint = owner
         times: cython.uint
-        self.unshare()
+        if self.shared:
+            self.unshare()
         if self.width == NARROW:
             times = count
             _put_u48(self.p, at + 18, mem.as_unsigned(time_ms))
@@ -378,11 +383,13 @@ class PendingArena:
         chunk: ArenaChunk
         if slot >= 0:
             chunk = self._chunk(slot)
-            chunk.unshare()
+            if chunk.shared:
+                chunk.unshare()
             mem.put_u32le(chunk.p, (slot & INDEX_MASK) * chunk.width + NEXT, follower + 1)
         if follower >= 0:
             chunk = self._chunk(follower)
-            chunk.unshare()
+            if chunk.shared:
+                chunk.unshare()
             mem.put_u32le(chunk.p, (follower & INDEX_MASK) * chunk.width + PREVIOUS, slot + 1)
 
     # ---- all records
@@ -445,6 +452,7 @@ class PendingArena:
     # ---- inside
 
     @cython.cfunc
+    @cython.inline
     def _chunk(self, slot: cython.Py_ssize_t) -> ArenaChunk:
         """Return the chunk of slot. Raises IndexError if the slot was never allocated."""
         chunk: ArenaChunk = self.chunks[slot >> CHUNK_BITS]

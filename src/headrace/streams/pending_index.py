@@ -97,7 +97,10 @@ class IndexBlock:
 
     @cython.cfunc
     def unshare(self) -> cython.void:
-        """Copy the bytes if a frozen copy has them, too. Must be called before they change."""
+        """Copy the bytes if a frozen copy has them, too. Must be called before they change.
+
+        Callers of hot paths test shared themselves, which saves a call and its test for an exception.
+        """
         if self.shared:
             self.buf = bytearray(self.buf)
             self.p = self.buf
@@ -206,7 +209,8 @@ class PendingIndex:
             if block.count == block.cap:
                 self._append(slot, ms, seq)
                 return
-            block.unshare()
+            if block.shared:
+                block.unshare()
             mem.put_u32le(block.p, block.count * SLOT, slot)
             block.count += 1
             self.count += 1
