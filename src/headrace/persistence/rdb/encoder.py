@@ -70,23 +70,29 @@ class RdbEncoder:
         crc: cython.ulonglong = self.crc
         done: cython.Py_ssize_t = 0  # bytes of source
         used: cython.Py_ssize_t = 0  # bytes of out
-        yield_at: cython.Py_ssize_t = YIELD_BYTES
+        summed: cython.Py_ssize_t = 0  # of these, in the CRC
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         with cython.nogil:
             if whole:
                 used = _put_string(source, 0, end, out, 0, packed, table)
                 done = end
-            while mark > marks_at:
-                if used >= yield_at:
+            while True:
+                if used - summed >= YIELD_BYTES:
+                    crc = crc64.update_from(tables, crc, out, summed, used - summed)
+                    summed = used
                     system.yield_core()
-                    yield_at = used + YIELD_BYTES
+                at = mem.u32le(source, mark - output.MARK_BYTES) if mark > marks_at else end
+                n = min(at - done, YIELD_BYTES)
+                mem.copy(out, used, source, done, n)
+                used += n
+                done += n
+                if done < at:
+                    continue
+                if mark == marks_at:
+                    break
                 mark -= output.MARK_BYTES
-                at = mem.u32le(source, mark)
                 n = mem.u32le(source, mark + 4)
-                mem.copy(out, used, source, done, at - done)
-                used += at - done
-                done = at
                 if n & output.SHARED:
                     n -= output.SHARED
                     used = _put_string(mem.pointer_at(shared, shared_at), 0, n, out, used, packed, table)
@@ -94,9 +100,7 @@ class RdbEncoder:
                 else:
                     used = _put_string(source, at, n, out, used, packed, table)
                     done += n
-            mem.copy(out, used, source, done, end - done)
-            used += end - done
-            crc = crc64.update_from(tables, crc, out, 0, used)
+            crc = crc64.update_from(tables, crc, out, summed, used - summed)
             if trailer != output.NO_TRAILER:
                 mem.put_u64le(out, used, crc if trailer == output.CHECKSUM else 0)
                 used += TRAILER_BYTES
