@@ -113,8 +113,18 @@ def test_a_truncated_log_yields_its_complete_records(most):
         assert done.size == cut
 
 
+@pytest.mark.parametrize("most", [1, 1 << 20])
+def test_only_a_comment_at_the_end_is_the_ending(most):
+    line = b"#REPL:0,abc,17\r\n"
+    assert read(LOG[0] + line, most)[1].ending == line
+    assert read(LOG[0] + line[:-1], most)[1].ending == b""
+    assert read(LOG[0] + line + LOG[0], most)[1].ending == b""
+    assert read(LOG[0] + line + LOG[0][:-1], most)[1].ending == line, "what follows is cut off"
+    assert read(record("MULTI") + line, most)[1].ending == b""
+
+
 def test_an_empty_log_is_fine():
-    assert read(b"") == ([], (0, 0, 0, -1, b"", 0, 0, ""))
+    assert read(b"") == ([], (0, 0, 0, -1, b"", 0, 0, "", b""))
 
 
 def test_records_longer_than_a_piece_come_whole():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,89 @@ def test_a_key_kept_by_the_primary_while_a_replica_is_down_is_kept_there_too(tmp
         replica.wait_for(primary)
         assert primary.syncs() == (1, 1)
         assert replica.state() == primary.state() != {}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_replica_continues_from_its_log_unless_it_was_killed(tmp_path: Path, killed: bool) -> None:
+    with nodes(tmp_path, "headrace", "headrace") as (primary, replica):
+        replica.options += ["--replicaof", f"127.0.0.1 {primary.port}"]
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        for number in range(1, 20):
+            primary.client.xadd("s", {"n": number}, id=f"{number}-0")
+        primary.client.xgroup_create("s", "g", "0")
+        primary.client.xreadgroup("g", "ann", {"s": ">"}, count=7)
+        replica.wait_for(primary)
+        replica.stop()
+        primary.client.xack("s", "g", "1-0")
+        replica.start()
+        replica.wait_for(primary)
+        assert primary.syncs() == (1, 1)
+        primary.client.xadd("s", {"n": 20}, id="20-0")
+        replica.wait_for(primary)
+        replica.kill() if killed else replica.stop()
+        primary.client.xadd("s", {"n": 21}, id="21-0")
+        replica.start()
+        replica.wait_for(primary)
+        assert primary.syncs() == ((2, 1) if killed else (1, 2))
+        assert replica.state() == primary.state() != {}
+
+
+def test_a_primary_that_was_killed_after_a_restart_does_not_continue(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace", "headrace", options=("--appendfsync", "always")) as (primary, replica):
+        replica.follow(primary.port)
+        primary.client.xadd("s", {"n": 1})
+        replica.wait_for(primary)
+        primary.stop()
+        primary.start()
+        replica.wait_for(primary)
+        assert primary.syncs() == (0, 1)
+        primary.client.xadd("s", {"n": 2})
+        replica.wait_for(primary)
+        primary.kill()
+        primary.start()
+        primary.client.xadd("s", {"n": 3})
+        replica.wait_for(primary)
+        assert primary.syncs() == (1, 0)
+        assert replica.state() == primary.state()
+
+
+def test_a_transaction_that_is_cut_off_by_the_shutdown_is_applied_after_it(tmp_path: Path) -> None:
+    """The position in the log of a replica is that of whole transactions."""
+    with nodes(tmp_path, "headrace", "headrace") as (primary, replica):
+        replica.options += ["--replicaof", f"127.0.0.1 {primary.port}"]
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        for round_ in range(5):
+            pipeline = primary.client.pipeline(transaction=True)
+            for number in range(20_000):
+                pipeline.xadd("s", {"n": number}, id=f"{round_ + 1}-{number}")
+            pipeline.execute()
+            replica.stop()
+            assert primary.client.xlen("s") == 20_000 * (round_ + 1)
+            replica.start()
+        replica.wait_for(primary)
+        assert primary.syncs() == (1, 5)
+        assert replica.state() == primary.state()
+
+
+def test_redis_reads_a_log_that_ends_in_a_position(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace", "headrace") as (primary, replica):
+        replica.follow(primary.port)
+        primary.client.xadd("s", {"n": 1})
+        replica.wait_for(primary)
+        state = primary.state()
+        primary.stop()
+        log = max(primary.directory.glob("appendonlydir/*.incr.aof"))
+        assert log.read_bytes().splitlines()[-1].startswith(b"#REPL:0,")
+        manifest = next(primary.directory.glob("appendonlydir/*.manifest"))
+        subprocess.run(["redis-check-aof", str(manifest)], check=True, capture_output=True)
+        with nodes(tmp_path / "other", "redis") as (server,):
+            server.stop()
+            shutil.copytree(log.parent, server.directory / "appendonlydir")
+            server.options += ["--appendonly", "yes"]
+            server.start()
+            assert server.state() == state
 
 
 def test_a_redis_that_returns_after_a_promotion_gets_only_what_it_knows(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import redis
 from nodes import PAIRS, Node, nodes
 from writing import fill, write
 
@@ -90,6 +91,44 @@ def test_a_copy_survives_restarts_and_is_promoted(tmp_path: Path) -> None:
             assert copy.stream("s").last()["n"] == b"own"  # type: ignore[index]
 
 
+def test_a_copy_that_was_closed_continues_where_it_was(tmp_path: Path) -> None:
+    with nodes(tmp_path, *PAIRS[0]) as (primary, other):
+        other.follow(primary.port)
+        other.wait_for(primary)
+        with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
+            wait_for(copy, primary)
+        write(primary.port, 8, 300)
+        for round_ in range(4):
+            with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
+                wait_for(copy, primary)
+                primary.client.xadd("s", {"round": round_})
+                wait_for(copy, primary)
+            with redis.Redis(port=primary.port, db=round_ % 2) as client:
+                client.xadd("later", {"round": round_})
+        assert primary.syncs() == (2, 4)
+        with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
+            wait_for(copy, primary)
+            check_equal(copy, primary, other)
+
+
+def test_a_copy_with_changes_of_its_own_is_copied_again(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace") as (primary,):
+        primary.client.xadd("s", {"n": 0})
+        for own in (False, True):
+            with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
+                wait_for(copy, primary)
+                if own:
+                    assert copy.replica is not None
+                    copy.replica.promote()
+                    copy.stream("s").add({"own": 1})
+        with headrace.open(tmp_path / "copy") as plain:
+            plain.stream("mine").add({"own": 1})
+        with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
+            wait_for(copy, primary)
+            assert len(copy.stream("s")) == 1 and len(copy.stream("mine")) == 0
+        assert primary.syncs() == (2, 1)
+
+
 def test_a_copy_adds_nothing_to_the_log_of_older_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +141,8 @@ def test_a_copy_adds_nothing_to_the_log_of_older_data(
             wait_for(copy, primary)
         primary.client.delete("old")
         primary.client.xadd("s", {"n": 0})
+        primary.kill()  # so the copy cannot continue
+        primary.start()
         monkeypatch.setattr(LogRewriter, "rewrite", fail)
         with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
             wait_for(copy, primary)

@@ -243,8 +243,8 @@ def test_a_killed_replica_comes_back(tmp_path: Path, kind: str) -> None:
         check_equal(primary, replica)
 
 
-def test_replicas_continue_after_a_restart_of_their_primary(tmp_path: Path) -> None:
-    options = ("--appendonly", "no", "--save", "3600 1")
+@pytest.mark.parametrize("options", [("--appendonly", "no", "--save", "3600 1"), ()], ids=["snapshot", "log"])
+def test_replicas_continue_after_a_restart_of_their_primary(tmp_path: Path, options: tuple[str, ...]) -> None:
     with nodes(tmp_path, "headrace", "headrace", options=options) as (primary, replica):
         fill(primary)
         replica.follow(primary.port)

@@ -12,7 +12,7 @@ from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.stream_extras import AUX_NAME, MAGIC
 from headrace.persistence.rdb.versions import COMPATIBLE
 from headrace.persistence.rdb.writer import write_rdb
-from headrace.replication.snapshot_fields import encode_position
+from headrace.replication.stored_position import encode_position
 from headrace.resp.request import request
 from portrait import portrait
 from random_streams import random_stream

@@ -322,7 +322,8 @@ def open(
         clock: the clock of IDs, expiry and waits; for tests, see `headrace.testing`.
         replica_of: the URL of a server (`redis://`, `rediss://`, `unix://`, `sentinel://`) whose data this
             database copies and follows. It is read-only, and has all data once `db.replica.wait()` returns;
-            `db.replica.status()` tells how far it is. Opened again, it copies all data again.
+            `db.replica.status()` tells how far it is. Opened again after close(), it continues where it was
+            if the server still has what followed; otherwise it copies all data again.
         skip_foreign_types: of a server whose keys have other types than streams and strings, too: skip those
             keys. Otherwise such a server is not copied.
         settings: `stream_node_max_bytes`, `stream_node_max_entries`, `stream_idmp_duration` (seconds) and

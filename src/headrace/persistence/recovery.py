@@ -42,6 +42,7 @@ class Recovered(NamedTuple):
     commands: int  # replayed from the log
     notes: list[str]  # sentences for the operator
     aux: dict[bytes, bytes]  # the auxiliary fields of a snapshot that is the only source
+    ending: bytes  # the comment at the end of a log; empty if there is none
 
 
 def recover(
@@ -84,7 +85,9 @@ def recover(
             source = "nothing"
     keys = sum(len(database.values) for database in keyspace.databases)
     aux = recovery.loaded.aux if source == "snapshot" and recovery.loaded is not None else {}
-    return Recovered(manifest, source, recovery.read, keys, recovery.commands, recovery.notes, aux)
+    return Recovered(
+        manifest, source, recovery.read, keys, recovery.commands, recovery.notes, aux, recovery.ending
+    )
 
 
 class Recovery:
@@ -106,6 +109,7 @@ class Recovery:
         self.read: list[str] = []
         self.commands = 0
         self.notes: list[str] = []
+        self.ending = b""  # the comment at the end of the last file of a log that is not empty
         self.loaded: LoadedSnapshot | None = None  # the snapshot in the last file
         self.reader: LogReader | None = None  # of the last log file
 
@@ -150,6 +154,8 @@ class Recovery:
             done = self.reader.run(lambda head: self._snapshot(name, head, keep_expired=True).end)
         self.read.append(name)
         self.commands += done.commands
+        if done.size > 0:
+            self.ending = done.ending
         if done.failed:
             self.notes.append(f"{name}: {describe_failures(done)}")
         return done

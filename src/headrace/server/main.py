@@ -220,7 +220,7 @@ class Server:
             if self.log_enabled:
                 self.saving.open_log(found.manifest, self.clock.now_ms())
             self.loop.commit = self.durability.commit
-            self.replication.begin(found.aux)
+            self.replication.begin(found.aux, found.ending)
             self.apply()  # apply what CONFIG SET changed during the load
 
     def run(self) -> None:
@@ -289,9 +289,10 @@ class Server:
 
     def close(self) -> None:
         """Cancel snapshots, sync the log, close the sockets and remove the files."""
+        position = self.replication.log_comment()
         self.replication.close()
         self.saving.kill()
-        self.durability.close()
+        self.durability.close(position)
         self.listeners.close()
         self.loop.close()
         self.metrics.close()

@@ -6,7 +6,8 @@
 
 One thread does all of it. It holds the engine's lock only while it applies a piece of the stream, and while a
 loaded snapshot replaces the old data, which are served until then. The database's own log is rewritten after
-that, before the first change of the stream: so it always describes one state of the primary.
+that, before the first change of the stream: so it always describes one state of the primary. When the
+database is closed, the log gets the position of the data. When it is opened again, the copy continues there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from headrace.errors import DatabaseClosed, HeadraceError, NotOnDisk, UsageError
 from headrace.replication.origin import set_origin
 from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
 from headrace.replication.snapshot_loading import load_snapshot, selected_database
+from headrace.replication.stored_position import decode_comment, encode_comment, encode_position
 from headrace.replication.stream_applier import StreamApplier
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class Replica:
         self._skipped_keys: dict[str, int] = {}
         self._file: IO[bytes] | None = None
         self._coming: tuple[str, int] = ("", 0)  # history and offset of the snapshot that is received
+        self._promoted = False
         self._stopped = threading.Event()
         self._online = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-replica", daemon=True)
@@ -96,8 +99,13 @@ class Replica:
     def start(self) -> None:
         """Reject writes from now on, and follow the server."""
         engine = self.local_engine.engine
+        storage = self.local_engine.storage
+        position = None if storage is None else decode_comment(storage.found_comment)
 
         def prepare() -> None:
+            if position is not None:
+                self._history, self._offset = position.history, position.offset
+                self._applier.select(position.database)
             engine.write_gate.set_read_only(True)
             engine.keyspace.hide_expired = True
 
@@ -109,9 +117,18 @@ class Replica:
         self._stopped.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
+        if self.local_engine.storage is not None:
+            self.local_engine.storage.last_comment = b"" if self._promoted else self._log_comment()
+
+    def _log_comment(self) -> bytes:
+        """Return the position of the data, as the last line of the log; empty if there is none."""
+        if self._history is None or self._applier.is_torn:
+            return b""
+        return encode_comment(encode_position(self._applier.database, self._history, self._offset))
 
     def promote(self) -> None:
         """Stop following, and accept writes: the database goes on with the data that it has."""
+        self._promoted = True
         self.stop()
         engine = self.local_engine.engine
 

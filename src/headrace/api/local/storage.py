@@ -83,6 +83,8 @@ class Storage:
         self.timer_scheduled = False  # the timer thread knows that there is work
         self.closed = False
         self.closing = False
+        self.found_comment = b""  # the last line of the log that was loaded, if it is a comment
+        self.last_comment = b""  # the last line of the log when it is closed
         self.rewriter = LogRewriter(self)
         self._sync: BackgroundSync | None = None
         self._sync_offset = 0
@@ -101,6 +103,7 @@ class Storage:
         except BaseException:
             self.abandon()
             raise
+        self.found_comment = found.ending
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
         self.set_rewrite_threshold()
@@ -137,7 +140,7 @@ class Storage:
                 if self.log.needs_rewrite:
                     self._rewrite_at_once()
                 self._write()
-                failure = "" if self.log.close(True) else self.log.failure
+                failure = "" if self.log.close(True, self.last_comment) else self.log.failure
                 if not failure:
                     self.local_engine.durable_before = self.synced = self.batch_count
             finally:

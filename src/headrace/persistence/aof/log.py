@@ -319,10 +319,17 @@ class Log:
             log_files.remove(self.files, rewrite.temporary)
         return done
 
-    def close(self, clean: bool) -> bool:
-        """Close the log, after a sync if clean. Return whether all records are durable."""
+    def close(self, clean: bool, comment: bytes = b"") -> bool:
+        """Close the log, after a sync if clean. Return whether all records are durable.
+
+        comment: the last line of a log that is complete; it begins with # and ends with \\r\\n.
+        """
         if self.rewrite is not None:
             self.finish_rewrite(self.rewrite, False)
+        if clean and comment and not self.failure:
+            self._recorder.cut(self._recorded)
+            self._recorder.comment(comment)
+            self.written, self._recorded = self.written + len(comment), self._recorder.used
         durable = clean and self._flush(sync=True)
         self._collect(wait=True)
         self.abandon()

@@ -80,6 +80,11 @@ class LogBuffer:
             self._raw(b"#TS:%d\r\n" % timestamp_s)
 
     @cython.ccall
+    def comment(self, line: bytes) -> cython.void:
+        """Append a line that begins with # and ends with \\r\\n; readers skip it."""
+        self._raw(line)
+
+    @cython.ccall
     def forget_database(self) -> cython.void:
         """Write a SELECT, and the time if enabled, before the next record: it begins a file."""
         self.database = -1

@@ -57,6 +57,7 @@ class Replayed(NamedTuple):
     valid: int  # the offset after the last complete record: the rest may be cut off
     size: int  # of the file, in bytes
     cut: str  # "record" or "transaction" if the file ends in the middle of one, else ""
+    ending: bytes  # the line that ends at `valid` if it is a comment, else b""
 
 
 class RewindableSource:
@@ -116,6 +117,8 @@ class LogReader(ReadBuffer):
     past_end: cython.bint  # its next word is longer than the rest of the file
     multi_at: cython.longlong  # the offset of the transaction being read; NONE: there is none
     held: list[tuple[int, list[bytes]]]  # its records, with their offsets
+    comment: bytes  # the last comment, and the offset of its end
+    comment_end: cython.longlong
     records: cython.longlong
     commands: cython.longlong
     failed: cython.longlong
@@ -139,6 +142,8 @@ class LogReader(ReadBuffer):
         self.past_end = False
         self.multi_at = NONE
         self.held = []
+        self.comment = b""
+        self.comment_end = NONE
         self.records = 0
         self.commands = 0
         self.failed = 0
@@ -169,6 +174,7 @@ class LogReader(ReadBuffer):
             self.valid,
             self.size,
             cut,
+            self.comment if self.comment_end == self.valid else b"",
         )
 
     def _load_head(self, snapshot: Snapshot | None) -> None:
@@ -231,7 +237,9 @@ class LogReader(ReadBuffer):
                     raise self._damaged("a line that begins with # and does not end")
                 if end < 0:
                     return False
+                self.comment = mem.to_bytes(p, self.at, end + 1 - self.at)
                 self.at = end + 1
+                self.comment_end = self._offset()
                 if self.multi_at == NONE:
                     self.valid = self._offset()
             elif p[self.at] == ARRAY:

@@ -151,16 +151,20 @@ class Durability:
         self.engine.effects.offset = self.start_offset + log.written
         self.announced_offset = self.synced_offset()
 
-    def close(self) -> None:
+    def close(self, comment: bytes = b"") -> None:
         """Write what is left, sync and close.
 
         Changes that cannot be written are lost and logged as an error.
+
+        Args:
+            comment: the last line of the log, if it is complete.
         """
         log, self.log = self.log, None
         if log is not None:
             log.commit(self._take_effects(), self.engine.keyspace.now)
             self.engine.record_effects(self.replicating)
-            if not log.close(True) and not self.first_base_pending:
+            durable = log.close(True, b"" if self.first_base_pending else comment)
+            if not durable and not self.first_base_pending:
                 text = "the log was closed without its last changes: %s"
                 logging.getLogger("headrace").error(text, log.failure)
             self.first_base_pending = False

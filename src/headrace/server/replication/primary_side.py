@@ -19,7 +19,7 @@ from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.writer import rdb_steps
 from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, Primary, Replica
-from headrace.replication.snapshot_fields import encode_position
+from headrace.replication.stored_position import encode_position
 from headrace.replication.translation import WholeDatabase
 from headrace.server.config.config import Config
 from headrace.server.disk.group_commit import Durability

@@ -18,7 +18,12 @@ from headrace.replication.history import NO_ID
 from headrace.replication.origin import FROM_HEADRACE, origin_of
 from headrace.replication.primary import HEADRACE, ONLINE, Replica
 from headrace.replication.replica_link import ORIGIN
-from headrace.replication.snapshot_fields import decode_position, encode_position
+from headrace.replication.stored_position import (
+    decode_comment,
+    decode_position,
+    encode_comment,
+    encode_position,
+)
 from headrace.server.config.config import Config
 from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.observe.logs import NOTICE
@@ -120,14 +125,17 @@ class ServerReplication(ReplicationInterface):
         """Close the link to the primary; it is made again."""
         self.replica_side.close_link()
 
-    def begin(self, fields: dict[bytes, bytes]) -> None:
+    def begin(self, fields: dict[bytes, bytes], log_comment: bytes) -> None:
         """Take up the role that is configured, after the data were loaded.
 
+        If the files name the position of the data in a history, replicas that are exactly there can
+        continue, and this server can as a replica.
+
         Args:
-            fields: the auxiliary fields of the snapshot that was loaded. If they name its position in a
-                history, replicas that are exactly there can continue, and this server can as a replica.
+            fields: the auxiliary fields of the snapshot that was loaded, if there is no log.
+            log_comment: the last line of the log that was loaded, if it is a comment.
         """
-        position = decode_position(fields)
+        position = decode_position(fields) or decode_comment(log_comment)
         if position is not None:
             self.primary.history.id = position.history
             self.primary.set_position(position.offset)
@@ -144,9 +152,14 @@ class ServerReplication(ReplicationInterface):
 
     def snapshot_fields(self) -> dict[bytes, bytes]:
         """Return the fields by which a snapshot names its position in the history."""
-        if self.primary.backlog is None or self.replicas.feed_now():
+        if self.primary.backlog is None or self.replicas.feed_now() or self.replica_side.applier.is_torn:
             return {}
         return encode_position(self.stream_database(), self.primary.history.id, self.primary.end)
+
+    def log_comment(self) -> bytes:
+        """Return the last line of a log that ends here: its position in the history; empty without one."""
+        fields = self.snapshot_fields()
+        return encode_comment(fields) if fields else b""
 
     def stream_database(self) -> int:
         """Return the database that the stream has selected; a primary selects one again after a snapshot."""
