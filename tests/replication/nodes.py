@@ -19,7 +19,8 @@ from redis_server import free_port
 from waiting import answers, wait_until
 
 # Kinds of a primary and its replica: "redis" is the installed one, "redis 8" that of a Python package.
-PAIRS = [("headrace", "headrace"), ("redis", "headrace"), ("headrace", "redis")]
+PAIRS_OF_VALKEY = [("valkey", "headrace"), ("headrace", "valkey")]
+PAIRS = [("headrace", "headrace"), ("redis", "headrace"), ("headrace", "redis"), *PAIRS_OF_VALKEY]
 PAIRS_OF_REDIS_8 = [("redis 8", "headrace"), ("headrace", "redis 8")]
 UNOWNED = b"headrace-unowned"  # in Redis 7.0 the consumer of entries without an owner
 
@@ -41,7 +42,7 @@ class Node:
         """Start the server on its directory, and wait until it answers."""
         words = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory), *self.options]
         program = [sys.executable, "-m", "headrace", "serve"]
-        if self.kind in redis_programs.KINDS:
+        if self.kind != "headrace":
             program = [redis_programs.redis_program(self.kind), "--save", ""]
         here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
         with (self.directory / "log.txt").open("ab") as log:

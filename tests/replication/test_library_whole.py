@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from nodes import PAIRS, Node, nodes
+from nodes import PAIRS, PAIRS_OF_VALKEY, Node, nodes
 
 import headrace
 from headrace.errors import NotReplicated, UsageError
@@ -17,7 +17,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.whole
 
 
-@pytest.fixture(params=PAIRS[:2], ids=" to ".join)
+@pytest.fixture(params=[*PAIRS[:2], PAIRS_OF_VALKEY[0]], ids=" to ".join)
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Node, Node]]:
     with nodes(tmp_path, *request.param) as (primary, replica):
         replica.follow(primary.port)
