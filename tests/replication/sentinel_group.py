@@ -46,6 +46,18 @@ def sentinels(directory: Path, primary: int, down_after_ms: int = 3000) -> Itera
             process.wait()
 
 
+def wait_for_discovery(ports: list[int], replicas: int) -> None:
+    """Wait until each Sentinel knows the replicas and the other Sentinels."""
+    for port in ports:
+        with redis.Redis(port=port) as client:
+
+            def knows_all(client: redis.Redis = client) -> bool:
+                state = client.sentinel_master("orders")
+                return state["num-slaves"] == replicas and state["num-other-sentinels"] == len(ports) - 1
+
+            wait_until(knows_all)
+
+
 def url_of_sentinels(ports: list[int]) -> str:
     """Return the URL of the primary that they name."""
     return "sentinel://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/orders"

@@ -14,7 +14,7 @@ from documented_commands import OPTIONS, PASSWORD, Recipe, blocks
 from flaky_proxy import FlakyProxy
 from nodes import Node, nodes
 from pyspark.sql.types import LongType, StructField, StructType
-from sentinel_group import sentinels, url_of_sentinels
+from sentinel_group import sentinels, url_of_sentinels, wait_for_discovery
 from server_fixtures import spark  # noqa: F401
 
 import headrace
@@ -108,13 +108,7 @@ def test_a_query_survives_failovers_and_reports_lost_entries(tmp_path: Path, spa
             other.follow(first.port)
             other.wait_for(first)
         with sentinels(tmp_path, first.port, down_after_ms=1000) as ports:
-            for port in ports:
-                knows = redis.Redis(port=port).sentinel_master
-                wait_until(
-                    lambda knows=knows: (  # type: ignore[misc]
-                        knows("orders")["num-slaves"] == 2 and knows("orders")["num-other-sentinels"] == 2
-                    )
-                )
+            wait_for_discovery(ports, replicas=2)
             url = url_of_sentinels(ports)
             database = stack.enter_context(headrace.connect(url))
             added = add_to_two(database, range(100))

@@ -98,6 +98,13 @@ def parse_positive(text: str) -> int:
     return int(text)
 
 
+def parse_count(text: str) -> int:
+    """Parse a whole number, 0 or more."""
+    if not text.strip().isdecimal():
+        raise ValueError("must be a whole number, 0 or more")
+    return int(text)
+
+
 def parse_byte_count(text: str) -> int:
     """Parse a number of bytes: 1000000, or 16m."""
     found = SIZE.fullmatch(text)

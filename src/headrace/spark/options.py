@@ -404,6 +404,15 @@ OPTIONS = (
         option_values.parse_name,
     ),
     Option(
+        "waitReplicas",
+        "number",
+        "0",
+        ("sink",),
+        "A task ends when so many replicas have its rows, too (WAIT). Without it a failover can lose rows of "
+        "a batch that Spark counts as done. Fewer replicas are waited for, and then the task fails.",
+        option_values.parse_count,
+    ),
+    Option(
         "keepIds",
         "true or false",
         "false",
@@ -453,6 +462,7 @@ class Options:
     trim_policy: str | None = None
     delivery: str | None = None
     query_id: str | None = None
+    wait_replicas: int = 0
     keep_ids: bool = False
 
     @property

@@ -16,12 +16,18 @@ from headrace.client.retry import ReconnectDelay
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.spark.sink.replica_wait import TooFewReplicas, check_confirmed, wait_request, write_request
 from headrace.spark.sink.reply_counter import ReplyCounter
 from headrace.spark.sink.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
 
 RECEIVE_BYTES = 1 << 16
 BUFFERED_ROWS = 1000  # small chunks, for many streams, are sent together when they reach this
 BUFFERED_BYTES = 1 << 20
+REPLICAS_UNKNOWN = (
+    "The connection was lost before the replicas had confirmed the rows (option waitReplicas): some may be "
+    "missing after a failover. A new attempt of this task adds all its rows again. With the option delivery "
+    "set to exactly-once only the missing rows are added."
+)
 
 
 class ConcurrentAttempt(HeadraceError):
@@ -92,6 +98,22 @@ class SinkConnection:
                 answers.append(answer)
         return answers
 
+    def check_replicas(self, replicas: int) -> None:
+        """Check the reply to wait_request(), which is the next one. Raises ServerUnavailable."""
+        if replicas:
+            counter = self.count_replies(1)
+            reply = CommandError(counter.errors[0][2]) if counter.errors else counter.value
+            check_confirmed(reply, replicas, self._stream)
+
+    def wait_for_replicas(self, replicas: int) -> None:
+        """Wait until so many replicas have all that the server has now. Raises ServerUnavailable."""
+        if replicas:
+            key = self._stream.encode(errors="surrogateescape")
+            written, reply = self.request(write_request(key) + wait_request(replicas), 2)
+            if isinstance(written, CommandError):
+                self.raise_error(str(written))
+            check_confirmed(reply, replicas, self._stream)
+
     def _receive(self) -> bytes:
         wait_for_reply(self._connection, self._servers, self._stream)
         n = self._connection.receive(self._buffer)
@@ -116,8 +138,10 @@ class ChunkWriter:
     confirmed_rows  how many rows were confirmed since the task began
     """
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, replicas: int = 0) -> None:
+        """replicas: how many replicas must have the rows when flush() returns."""
         self._servers = servers
+        self._replicas = replicas
         self._connection: SinkConnection | None = None
         self._reconnect_delay = ReconnectDelay(servers.reconnect_timeout)
         self.unconfirmed: deque[RowChunk] = deque()
@@ -161,9 +185,10 @@ class ChunkWriter:
 class AtLeastOnceWriter(ChunkWriter):
     """A pipeline of XADDs. Small chunks are buffered and sent as one."""
 
-    def __init__(self, servers: Servers) -> None:
-        super().__init__(servers)
+    def __init__(self, servers: Servers, replicas: int = 0) -> None:
+        super().__init__(servers, replicas)
         self._buffered: RowChunk | None = None
+        self._last_stream: bytes | None = None
 
     def prepare(self, streams: Iterable[bytes]) -> None:
         """Do nothing: no state of the streams is needed."""
@@ -187,10 +212,27 @@ class AtLeastOnceWriter(ChunkWriter):
         """Send the buffer, and wait until all rows are confirmed."""
         self._send_buffered()
         self.with_retries(self._await_all, self._resend_all)
+        if self._replicas and self._last_stream is not None:
+            self._await_replicas(self._last_stream)
+
+    def _await_replicas(self, stream: bytes) -> None:
+        """Wait until the replicas have all rows: on the same connection, because rows cannot be looked up."""
+        connection = self.connection_for(stream)
+        while True:
+            try:
+                connection.wait_for_replicas(self._replicas)
+                self.reset_delay()
+                return
+            except TooFewReplicas as failure:
+                self._reconnect_delay.wait(failure)
+            except (ProtocolError, *CONNECTION_ERRORS) as failure:
+                self.close()
+                raise HeadraceError(REPLICAS_UNKNOWN) from failure
 
     def _send_buffered(self) -> None:
         chunk, self._buffered = self._buffered, None
         if chunk is not None:
+            self._last_stream = chunk.stream
             self.unconfirmed.append(chunk)
             self.with_retries(lambda: self._send(chunk), self._resend_all)
 
@@ -200,6 +242,8 @@ class AtLeastOnceWriter(ChunkWriter):
             self._await_first()
 
     def _resend_all(self) -> None:
+        if self._replicas and self.confirmed_rows:  # by a server that may be replaced by one without them
+            raise HeadraceError(REPLICAS_UNKNOWN)
         while self.unconfirmed:
             chunk = self.unconfirmed[0]
             if chunk.requested_ids is not None:

@@ -10,6 +10,9 @@ changed since. So the server receives the rows early, but adds them only if they
 next chunk are sent together, so the server is never idle for long. After an unexpected event (a lost
 connection, another attempt of this task, a restarting server) the connection is closed, which discards
 queued chunks. Then each unconfirmed chunk is looked up by its marker, and its missing rows are written.
+
+With the option waitReplicas, WAIT follows each EXEC. A chunk is confirmed when the replicas have it, so a
+failover to one of them loses no confirmed rows, and rows that it does lose are written again.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.resp.request import request
 from headrace.spark.sink.delivery import ChunkWriter, ConcurrentAttempt, RowChunk, SinkConnection
 from headrace.spark.sink.marker import Marker
+from headrace.spark.sink.replica_wait import wait_request
 from headrace.spark.source.offsets import parse_id
 
 MULTI = request(b"MULTI")
@@ -40,8 +44,10 @@ class ConfirmedRowsLost(HeadraceError):
 class ExactlyOnceWriter(ChunkWriter):
     """A pipeline of transactions, each with a chunk and its marker."""
 
-    def __init__(self, servers: Servers, marker: Marker, trim: Sequence[bytes] = ()) -> None:
-        super().__init__(servers)
+    def __init__(
+        self, servers: Servers, marker: Marker, trim: Sequence[bytes] = (), replicas: int = 0
+    ) -> None:
+        super().__init__(servers, replicas)
         self._marker = marker
         self._trim = tuple(trim)
         self._executing: RowChunk | None = None  # its EXEC was sent, and the reply is outstanding
@@ -68,11 +74,16 @@ class ExactlyOnceWriter(ChunkWriter):
         connection = self.connection_for(streams[0])
         replies = connection.request(requests, 2 * len(streams))
         _raise_first_error(connection, replies)
+        values: dict[bytes, bytes | None] = {}
         for stream, kind, value in zip(streams, replies[::2], replies[1::2], strict=True):
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {stream.decode()!r} holds a {kind}, not a stream.")
-            self._rows_done[stream] = self._marker.rows_done(value, stream)
-            self._marker_values[stream] = value
+            values[stream] = value
+        done = {stream: self._marker.rows_done(value, stream) for stream, value in values.items()}
+        if any(done.values()):  # an earlier attempt may have been killed before its replicas had the rows
+            connection.wait_for_replicas(self._replicas)
+        self._rows_done |= done
+        self._marker_values |= values
         if self._trim:
             self._check_trimming(connection, streams[0])
         self.reset_delay()
@@ -127,7 +138,7 @@ class ExactlyOnceWriter(ChunkWriter):
                 connection.raise_error(text)
             if replies.value != self._queued.marker_before:
                 raise ConcurrentAttempt("the marker was changed by another attempt")
-            requests += EXEC
+            requests += EXEC + wait_request(self._replicas)
         if chunk is not None:
             key = self._marker.key(chunk.stream)
             requests += request(b"WATCH", key) + request(b"GET", key) + self._transaction(chunk)
@@ -154,6 +165,7 @@ class ExactlyOnceWriter(ChunkWriter):
             self._handle_rejected_rows(chunk, [text for _, _, text in replies.errors])
         if replies.null:
             raise ConcurrentAttempt("the marker was changed by another attempt")
+        connection.check_replicas(self._replicas)
         self._executing = None
         self.confirm_first()
 
@@ -179,6 +191,7 @@ class ExactlyOnceWriter(ChunkWriter):
         if done >= chunk.end_row:
             self._marker_values[chunk.stream] = value
             connection.request(request(b"UNWATCH"), 1)
+            connection.wait_for_replicas(self._replicas)
             return
         at = chunk.start + done - chunk.first_row
         if chunk.requested_ids is not None:
@@ -196,6 +209,7 @@ class ExactlyOnceWriter(ChunkWriter):
         errors = [str(reply) for reply in replies[-1] if isinstance(reply, CommandError)]
         if errors:
             self._handle_rejected_rows(chunk, errors)
+        connection.wait_for_replicas(self._replicas)
 
     def _handle_rejected_rows(self, chunk: RowChunk, errors: list[str]) -> None:
         """Correct the marker of a transaction some of whose XADDs failed, and raise the first error."""

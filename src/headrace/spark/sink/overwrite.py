@@ -27,6 +27,7 @@ class StreamReplacement:
     url: str
     stream: str
     suffix: str
+    replicas: int = 0  # how many of them must have the new stream when commit() returns
 
     @property
     def temporary_stream(self) -> str:
@@ -64,8 +65,16 @@ class StreamReplacement:
                 raise CommandError(
                     f"The temporary stream {self.temporary_stream!r} no longer exists: write again."
                 )
+            self._wait_for_replicas()
 
         Servers(self.url).with_retries(work)
+
+    def _wait_for_replicas(self) -> None:
+        connection = SinkConnection(Servers(self.url), stream_key(self.stream))
+        try:
+            connection.wait_for_replicas(self.replicas)
+        finally:
+            connection.close()
 
     def abort(self) -> None:
         """Delete the new stream."""

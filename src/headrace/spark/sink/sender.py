@@ -170,9 +170,10 @@ class RowSender:
         return owner
 
     def _new_writer(self) -> AtLeastOnceWriter | ExactlyOnceWriter:
+        replicas = self._options.wait_replicas
         if self._marker is None:
-            return AtLeastOnceWriter(self._servers)
-        return ExactlyOnceWriter(self._servers, self._marker, self._trim_arguments)
+            return AtLeastOnceWriter(self._servers, replicas)
+        return ExactlyOnceWriter(self._servers, self._marker, self._trim_arguments, replicas)
 
     def flush(self) -> int:
         """Wait until every row is confirmed; return how many rows the task added."""

@@ -63,7 +63,9 @@ class HeadraceWriter(DataSourceArrowWriter):
                 raise UsageError(
                     "The mode overwrite replaces one stream: name it by the option stream, without a _stream."
                 )
-            self._replacement = StreamReplacement(options.url, options.stream, uuid.uuid4().hex)
+            self._replacement = StreamReplacement(
+                options.url, options.stream, uuid.uuid4().hex, options.wait_replicas
+            )
             self._options = replace(options, stream=self._replacement.temporary_stream)
         self._marker = Marker(options.query_id or "")
         if overwrite or options.query_id is None:  # needed only for the attempts of this job

@@ -1,0 +1,52 @@
+"""Wait until replicas have what a task has written, so that a failover loses none of it.
+
+    EXEC                 WAIT 2 1000    how many replicas have everything that this connection has written
+    SET … "" PX 1000     WAIT 2 1000    the same for what other connections wrote before
+
+If fewer replicas confirm in time, the server may be a former primary that no replica follows any more. So it
+counts as lost: the next connection asks the Sentinels again.
+"""
+
+from __future__ import annotations
+
+from headrace.client.connection_errors import ServerUnavailable
+from headrace.companion_keys import hash_tagged
+from headrace.errors import CommandError
+from headrace.resp.request import request
+
+WAIT_MS = 1000  # shorter than write_timeouts.REPLY_PROBE_S
+ROLE_CHANGES = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
+
+
+class TooFewReplicas(ServerUnavailable):
+    """The rows are stored, but too few replicas have confirmed them yet."""
+
+
+def wait_request(replicas: int) -> bytes:
+    """Return the request that waits for replicas; none if there are none to wait for."""
+    return request(b"WAIT", b"%d" % replicas, b"%d" % WAIT_MS) if replicas else b""
+
+
+def write_request(stream: bytes) -> bytes:
+    """Return a request whose effect comes after all earlier ones, for WAIT to wait for."""
+    return request(b"SET", hash_tagged(stream) + b":headrace:wait", b"", b"PX", b"%d" % WAIT_MS)
+
+
+def check_confirmed(reply: object, replicas: int, stream: str) -> None:
+    """Check the reply to WAIT.
+
+    Raises:
+        TooFewReplicas: if fewer replicas than that have confirmed in time.
+        ServerUnavailable: if the server became a replica.
+        CommandError: if it rejects WAIT.
+    """
+    if isinstance(reply, CommandError):
+        if str(reply).startswith(ROLE_CHANGES):
+            raise ServerUnavailable(str(reply))
+        raise CommandError(f"{reply} (waiting for replicas of the stream {stream!r})")
+    confirmed = int(reply) if isinstance(reply, int | bytes) else 0
+    if confirmed < replicas:
+        raise TooFewReplicas(
+            f"the rows for the stream {stream!r} are stored, but {confirmed} of {replicas} replicas have "
+            "confirmed them (option waitReplicas)"
+        )
