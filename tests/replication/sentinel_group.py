@@ -10,14 +10,16 @@ from pathlib import Path
 import redis
 from documented_commands import blocks
 
-from redis_programs import installed_redis
+from redis_programs import INSTALLED, redis_program
 from redis_server import free_port
 from waiting import answers, wait_until
 
 
 @contextlib.contextmanager
-def sentinels(directory: Path, primary: int, down_after_ms: int = 3000) -> Iterator[list[int]]:
-    """Three processes of redis-server as Sentinels of the primary: their ports."""
+def sentinels(
+    directory: Path, primary: int, down_after_ms: int = 3000, kind: str = INSTALLED
+) -> Iterator[list[int]]:
+    """Three processes of a redis-server of this kind as Sentinels of the primary: their ports."""
     (documented,) = blocks("Sentinel", language="")
     ports, processes = [], []
     try:
@@ -34,7 +36,7 @@ def sentinels(directory: Path, primary: int, down_after_ms: int = 3000) -> Itera
             )
             file.write_text(f"{text}dir {place}\n")
             with (place / "log").open("wb") as log:
-                command = [installed_redis(), str(file), "--sentinel"]
+                command = [redis_program(kind), str(file), "--sentinel"]
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log))
             client = redis.Redis(port=port)
             wait_until(lambda client=client: answers(client))  # type: ignore[misc]

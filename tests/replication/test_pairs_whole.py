@@ -233,7 +233,7 @@ def test_a_rejected_failover_leaves_the_primary_in_place(tmp_path: Path) -> None
         assert first.replication()["role"] == "master"
 
 
-@pytest.mark.parametrize("kind", ["headrace", "redis"])
+@pytest.mark.parametrize("kind", ["headrace", "redis", "valkey"])
 def test_a_killed_replica_comes_back(tmp_path: Path, kind: str) -> None:
     with nodes(tmp_path, "headrace", kind) as (primary, replica):
         fill(primary)
@@ -286,8 +286,9 @@ def test_failover_hands_the_role_to_a_replica(tmp_path: Path) -> None:
         check_equal(second, first)
 
 
-def test_only_streams_and_strings_are_mirrored(tmp_path: Path) -> None:
-    with nodes(tmp_path, "redis", "headrace") as (primary, replica):
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+def test_only_streams_and_strings_are_mirrored(tmp_path: Path, kind: str) -> None:
+    with nodes(tmp_path, kind, "headrace") as (primary, replica):
         fill(primary)
         client = primary.client
         client.rpush("list", *range(2000))

@@ -226,8 +226,9 @@ class Writer:
         self._thread.join()
 
 
-def test_a_migration_and_its_way_back_lose_nothing(tmp_path: Path) -> None:
-    with nodes(tmp_path, "redis", options=OPTIONS) as (old,):
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+def test_a_migration_and_its_way_back_lose_nothing(tmp_path: Path, kind: str) -> None:
+    with nodes(tmp_path, kind, options=OPTIONS) as (old,):
         recipe = Recipe("Migrate without stopping.", {"old": old})
         old.client.xgroup_create("orders", "billing", mkstream=True)
         old.client.hset("a hash", "a", 1)

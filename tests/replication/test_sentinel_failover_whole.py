@@ -1,4 +1,4 @@
-"""Redis's own Sentinel over Headrace servers: a killed primary is replaced, and comes back as a replica."""
+"""Redis's and Valkey's own Sentinels over Headrace servers: a killed primary comes back as a replica."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def add_until_accepted(sentinel: Sentinel, number: int) -> bool:
             time.sleep(0.1)
 
 
-def test_a_killed_primary_is_replaced_and_comes_back_as_a_replica(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+def test_a_killed_primary_is_replaced_and_comes_back_as_a_replica(tmp_path: Path, kind: str) -> None:
     with nodes(tmp_path, "headrace", "headrace", "headrace") as found:
         first, *others = found
         for other in others:
             other.follow(first.port)
             other.wait_for(first)
-        with sentinels(tmp_path, first.port) as ports:
+        with sentinels(tmp_path, first.port, kind=kind) as ports:
             sentinel = Sentinel([("127.0.0.1", port) for port in ports], socket_timeout=2)
             knows = sentinel.sentinels[0].sentinel_master
             wait_until(
