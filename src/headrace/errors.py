@@ -201,7 +201,8 @@ class NotReplicated(HeadraceError):
         what = f"the entry {ids[0].decode()} is" if len(ids) == 1 else f"{len(ids)} entries are"
         super().__init__(
             f"{what} stored, but not yet copied: {confirmed} of {wanted} replicas have confirmed it. "
-            "Do not add it again: the primary still sends it to its replicas"
+            "The primary still sends it: adding it again can store it twice, unless idempotency= is given. "
+            "A failover before that loses it"
         )
         self.ids = ids
         self.confirmed = confirmed

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import redis
 from nodes import PAIRS, PAIRS_OF_VALKEY, Node, nodes
+from sentinel_group import sentinels, url_of_sentinels, wait_for_discovery
 
 import headrace
 from headrace.errors import NotReplicated, UsageError
@@ -75,6 +77,44 @@ def test_a_lost_server_is_waited_for_if_each_call_says_how_many_replicas(tmp_pat
         primary.start()
         adding.result()
         assert replica.client.xlen("s") == 2
+
+
+def test_a_server_that_becomes_a_replica_meanwhile_has_not_replicated(pair: tuple[Node, Node]) -> None:
+    primary, replica = pair
+    with headrace.connect(url_of(primary)) as db, ThreadPoolExecutor() as threads:
+        replica.process.send_signal(signal.SIGSTOP)
+        try:
+            adding = threads.submit(db.stream("s").add, {"n": 1}, wait_replicas=1, timeout=20)
+            wait_until(lambda: primary.client.info("clients")["blocked_clients"] == 1)
+            primary.follow(replica.port)
+            with pytest.raises(NotReplicated, match="0 of 1"):
+                adding.result()
+        finally:
+            replica.process.send_signal(signal.SIGCONT)
+
+
+def test_entries_go_to_the_new_primary_once_a_replica_is_missing(tmp_path: Path) -> None:
+    # After SENTINEL FAILOVER the former primary accepts writes for some seconds, and connections stay open.
+    with nodes(tmp_path, "headrace", "headrace") as (first, second):
+        second.follow(first.port)
+        second.wait_for(first)
+        with (
+            sentinels(tmp_path, first.port) as ports,
+            headrace.connect(url_of_sentinels(ports)) as db,
+        ):
+            wait_for_discovery(ports, replicas=1)
+            orders = db.stream("orders")
+            orders.add({"n": 0}, wait_replicas=1, timeout=20)
+            for port in ports:
+                with redis.Redis(port=port) as sentinel:
+                    if port == ports[0]:
+                        sentinel.execute_command("SENTINEL", "FAILOVER", "orders")
+                    wait_until(lambda: sentinel.sentinel_master("orders")["port"] == second.port)
+            with pytest.raises(NotReplicated, match="A failover before that loses it"):
+                orders.add({"n": 1}, wait_replicas=1, timeout=0.1)
+            orders.add({"n": 2})
+            assert [entry.text["n"] for entry in orders] == ["0", "2"]
+            assert second.client.xlen("orders") == 2
 
 
 def test_wrong_numbers_of_replicas(tmp_path: Path) -> None:

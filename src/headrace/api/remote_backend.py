@@ -65,6 +65,10 @@ class ReplicaWait(NamedTuple):
     seconds: float
 
 
+# What WAIT returns if the server became a replica meanwhile.
+BECAME_REPLICA = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
+
+
 class RemoteBackend:
     """A backend on the servers of a URL (see headrace.client.url) or of a redis-py client.
 
@@ -202,12 +206,20 @@ class RemoteBackend:
         return [(b"PUBLISH", b"headrace:wait", b""), words] if b"IDMP" in options else [words]
 
     def _check_replicas(self, ids: list[bytes], replies: list[Any]) -> None:
-        """Raise NotReplicated unless the replies of _wait_requests() say that enough replicas have it."""
+        """Raise NotReplicated unless the replies of _wait_requests() say that enough replicas have it.
+
+        Then the server may be a former primary, so the next request looks for the primary again.
+        """
         wait = self.replica_wait
-        if wait is not None:
-            confirmed = [raise_error_reply(reply) for reply in replies][-1]
-            if confirmed < wait.replicas:
-                raise NotReplicated(ids, confirmed, wait.replicas)
+        if wait is None:
+            return
+        became_replica = [
+            isinstance(reply, CommandError) and str(reply).startswith(BECAME_REPLICA) for reply in replies
+        ]
+        confirmed = 0 if any(became_replica) else [raise_error_reply(reply) for reply in replies][-1]
+        if confirmed < wait.replicas:
+            self.topology.refresh()
+            raise NotReplicated(ids, confirmed, wait.replicas)
 
     def now_ms(self) -> int:
         """The clock of this machine, in milliseconds since 1970."""
