@@ -7,6 +7,7 @@ whatever fails: what the query has written is on the server that is promoted.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -25,7 +26,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 
-MANY = 120_000
+MANY = 80_000
 
 
 class ConfirmedWriter:
@@ -101,60 +102,49 @@ def check_copies(node: Node, confirmed: list[str]) -> None:
     assert set(copies) <= {id.decode() for id, _ in node.client.xrange("orders")}
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
-    with nodes(tmp_path, "headrace", "headrace") as (first, second):
+@contextlib.contextmanager
+def watched_pair(directory: Path, down_after_ms: int) -> Iterator[tuple[Node, Node, list[int]]]:
+    """A primary, its replica, and the ports of three Sentinels."""
+    with nodes(directory, "headrace", "headrace") as (first, second):
         second.follow(first.port)
         second.wait_for(first)
-        yield first, second
+        with sentinels(directory, first.port, down_after_ms) as ports:
+            wait_for_discovery(ports, replicas=1)
+            yield first, second, ports
 
 
-@pytest.fixture
-def ports(pair: tuple[Node, Node], tmp_path: Path) -> Iterator[list[int]]:
-    """The ports of three Sentinels of the pair."""
-    with sentinels(tmp_path, pair[0].port, down_after_ms=1000) as found:
-        wait_for_discovery(found, replicas=1)
-        yield found
-
-
-def test_rows_on_a_primary_that_was_replaced_are_written_again(
-    pair: tuple[Node, Node],
-    ports: list[int],
-    tmp_path: Path,
-    spark: Any,  # noqa: F811
-) -> None:
+def test_rows_on_a_primary_that_was_replaced_are_written_again(tmp_path: Path, spark: Any) -> None:  # noqa: F811
     # For some seconds after SENTINEL FAILOVER the former primary accepts writes, and nothing replicates them.
     # A task of the query is writing then.
-    first, second = pair
-    added = add_many(first)
-    query = start_query(spark, url_of_sentinels(ports), tmp_path / "state", "primary", availableNow=True)
-    wait_until(lambda: first.client.xlen("copies") or query.exception())
-    with redis.Redis(port=ports[0]) as sentinel:
-        sentinel.execute_command("SENTINEL", "FAILOVER", "orders")
-        query.awaitTermination()
-        assert primary_of(list(pair), sentinel) is second
-    check_copies(second, added)
-
-
-def test_a_query_under_load_copies_confirmed_entries_once_after_a_kill(
-    pair: tuple[Node, Node],
-    ports: list[int],
-    tmp_path: Path,
-    spark: Any,  # noqa: F811
-) -> None:
-    first, second = pair
-    writer = ConfirmedWriter(ports)
-    query = start_query(spark, url_of_sentinels(ports), tmp_path / "state", "replica")
-    try:
-        wait_until(lambda: first.client.xlen("copies") > 100 or query.exception())
-        first.kill()
+    with watched_pair(tmp_path, down_after_ms=60_000) as (first, second, ports):
+        added = add_many(first)
+        query = start_query(spark, url_of_sentinels(ports), tmp_path / "state", "primary", availableNow=True)
+        wait_until(lambda: first.client.xlen("copies") or query.exception())
         with redis.Redis(port=ports[0]) as sentinel:
-            wait_until(lambda: primary_of(list(pair), sentinel) is second)
-        first.options += ["--replicaof", f"127.0.0.1 {second.port}"]
-        first.start()
-        writer.wait_for_more()
-    finally:
-        writer.close()
-    query.processAllAvailable()
-    query.stop()
-    check_copies(second, writer.confirmed)
+            sentinel.execute_command("SENTINEL", "FAILOVER", "orders")
+            query.awaitTermination()
+            assert primary_of([first, second], sentinel) is second
+        check_copies(second, added)
+
+
+def test_a_query_under_load_copies_confirmed_entries_once_after_a_kill(tmp_path: Path, spark: Any) -> None:  # noqa: F811
+    with (
+        watched_pair(tmp_path, down_after_ms=2000) as (*found, ports),
+        redis.Redis(port=ports[0]) as sentinel,
+    ):
+        writer = ConfirmedWriter(ports)
+        query = start_query(spark, url_of_sentinels(ports), tmp_path / "state", "replica")
+        try:
+            wait_until(lambda: found[0].client.xlen("copies") > 100 or query.exception())
+            old = primary_of(found, sentinel)  # not the first one if that was silent for too long
+            (new,) = {*found} - {old}
+            old.kill()
+            wait_until(lambda: primary_of(found, sentinel) is new)
+            old.options += ["--replicaof", f"127.0.0.1 {new.port}"]
+            old.start()
+            writer.wait_for_more()
+        finally:
+            writer.close()
+        query.processAllAvailable()
+        query.stop()
+        check_copies(new, writer.confirmed)

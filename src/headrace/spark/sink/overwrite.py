@@ -70,6 +70,8 @@ class StreamReplacement:
         Servers(self.url).with_retries(work)
 
     def _wait_for_replicas(self) -> None:
+        if not self.replicas:
+            return
         connection = SinkConnection(Servers(self.url), stream_key(self.stream))
         try:
             connection.wait_for_replicas(self.replicas)
