@@ -107,7 +107,7 @@ def test_a_query_survives_failovers_and_reports_lost_entries(tmp_path: Path, spa
         for other in others:
             other.follow(first.port)
             other.wait_for(first)
-        with sentinels(tmp_path, first.port, down_after_ms=1000) as ports:
+        with sentinels(tmp_path, first.port, down_after_ms=2000) as ports:
             wait_for_discovery(ports, replicas=2)
             url = url_of_sentinels(ports)
             database = stack.enter_context(headrace.connect(url))
