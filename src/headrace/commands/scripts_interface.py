@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from headrace.commands.call import Call
 
 
+KILLED = b"Script killed by user with SCRIPT KILL..."
+
+
 class RunningScript:
     """The script or function that runs."""
 
@@ -29,7 +32,7 @@ class RunningScript:
         self.replicates = True  # effects are recorded
         self.is_loading = False  # a library is being loaded
         self.is_busy = False
-        self.is_killed = False
+        self.end_reason: bytes | None = None  # the text of the error that ends it
 
 
 class Function(NamedTuple):
@@ -77,8 +80,11 @@ class ScriptsInterface(Protocol):
     def function_count(self) -> int:
         """Return how many functions are known: those of libraries that were not used yet may be missing."""
 
-    def abandon(self, no_save: bool) -> None:
-        """End the running script without its effects, before a shutdown; else raise its BUSY error."""
+    def check_no_save(self, no_save: bool) -> None:
+        """Raise the running script's BUSY error unless a shutdown with NOSAVE is requested."""
+
+    def abandon(self) -> None:
+        """End the running script without its effects; the server must be shutting down."""
 
     def elapsed_ms(self) -> int:
         """Return how long the script has been running."""

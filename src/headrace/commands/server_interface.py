@@ -191,6 +191,10 @@ class ServerInterface:
     def serve_while_busy(self, session: Session) -> None:
         """Execute what other clients have sent; `session` runs a slow script."""
 
+    def is_stopping(self) -> bool:
+        """Return whether a shutdown was requested that has not been executed yet."""
+        return False
+
     def purge_memory(self) -> None:
         """Return free memory to the system."""
 

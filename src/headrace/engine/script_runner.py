@@ -32,8 +32,16 @@ CHECK_S = 0.05  # CPU time between two checks of a slow script
 MS = 1_000_000  # nanoseconds
 LOAD_MS_MAX = 500  # of a library
 ENDED = "the script was ended after %d ms (busy-reply-threshold); its changes so far remain"
-KILLED = b"Script killed by user with SCRIPT KILL..."
+ABANDONED = b"the script was ended without its changes: the server shuts down"
+LIMIT_AT_SHUTDOWN_MS = 5000  # from when a script is slow although busy-reply-threshold is 0
 BUSY = "BUSY Redis is busy running a script. You can only call %s KILL or SHUTDOWN NOSAVE."
+
+
+class ScriptAbandoned(BaseException):
+    """The running script was ended without its effects: memory is not to be used any more.
+
+    No request may see what the script has changed, so this leaves the event loop at once.
+    """
 
 
 class ScriptRunner:
@@ -215,13 +223,21 @@ class ScriptRunner:
         except CommandError:
             return 0
 
-    def abandon(self, no_save: bool) -> None:
-        """End the running script without its effects, before a shutdown; else raise its BUSY error."""
-        assert self.running is not None
+    def check_no_save(self, no_save: bool) -> None:
+        """Raise the running script's BUSY error unless a shutdown with NOSAVE is requested."""
         if not no_save:
             raise CommandError(self._busy_text())
-        self.running.is_killed = True
+
+    def abandon(self) -> None:
+        """End the running script without its effects; the server must be shutting down.
+
+        The request that runs it then raises ScriptAbandoned.
+        """
+        assert self.running is not None
+        self.running.end_reason = ABANDONED
+        self.running.replicates = False
         self.effects.drop_transaction()
+        self._interrupt = ScriptAbandoned()
 
     def _busy_text(self) -> str:
         assert self.running is not None
@@ -367,6 +383,8 @@ class ScriptRunner:
         elapsed_ms = self.elapsed_ms()
         if running.is_loading:
             return (b"FUNCTION LOAD timeout" if elapsed_ms > LOAD_MS_MAX else None), CHECK_S
+        if limit_ms <= 0 and self.server.is_stopping():
+            limit_ms = LIMIT_AT_SHUTDOWN_MS
         if limit_ms <= 0 or elapsed_ms < limit_ms:
             return None, CHECK_S
         if not running.is_busy and self.server.serves_while_busy():
@@ -380,9 +398,7 @@ class ScriptRunner:
         assert running.session is not None
         session = running.session
         self._run_aside(lambda: self.server.serve_while_busy(session))
-        if running.is_killed:
-            return KILLED, CHECK_S
-        return None, CHECK_S
+        return running.end_reason, CHECK_S
 
     def may_run(self, argv: list[bytes]) -> bool | None:
         """Return whether the user may run the command; None if it does not exist."""
@@ -400,7 +416,7 @@ class ScriptRunner:
     def set_replication(self, flags: int) -> None:
         """Set whether effects are recorded. Log and replicas get the same effects."""
         if self.running is not None:
-            self.running.replicates = flags != 0
+            self.running.replicates = flags != 0 and self.running.end_reason is None
 
     def register(self, name: bytes, flags: int, description: bytes | None) -> None:
         """Register a function of the library being loaded."""

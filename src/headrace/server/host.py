@@ -32,6 +32,7 @@ from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe import heap, memory_limit
 from headrace.server.observe.client_buffers import ClientBuffers
 from headrace.server.observe.logs import NOTICE
+from headrace.server.script_shutdown import ScriptShutdown
 
 SAMPLES_KEPT = 16  # of the counters: rates are between the first and the last sample
 SAMPLE_STALE_MS = 2000  # if the last sample is older, the rates are zero
@@ -49,6 +50,7 @@ class ServerHost(ServerInterface):
     durability: Durability
     saving: SaveManager
     snapshot_for_replicas: Callable[[], SnapshotJob | None]
+    script_shutdown: ScriptShutdown
 
     def __init__(self, config: Config, stop: Callable[[], None]) -> None:
         super().__init__(Settings())
@@ -130,6 +132,11 @@ class ServerHost(ServerInterface):
     def serve_while_busy(self, session: Session) -> None:
         """Execute what other clients have sent; `session` runs a slow script."""
         self.loop.serve_while_busy(session)
+        self.script_shutdown.step()
+
+    def is_stopping(self) -> bool:
+        """Return whether a shutdown was requested by a signal and has not been executed yet."""
+        return self.script_shutdown.signals > 0
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
         """Stop after this turn, with the log synced and, if requested or configured by `save`, a snapshot.

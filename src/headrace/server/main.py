@@ -23,6 +23,7 @@ from types import FrameType
 import headrace
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
+from headrace.engine.script_runner import ScriptAbandoned
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.config import user_file
@@ -44,6 +45,7 @@ from headrace.server.observe.notify import notify
 from headrace.server.replication.primary_side import PrimarySide
 from headrace.server.replication.replica_side import ReplicaSide, settings_of, tls_of
 from headrace.server.replication.server_replication import ServerReplication
+from headrace.server.script_shutdown import ScriptShutdown
 
 DESCRIPTORS_KEPT = 64  # for other uses than clients: listeners, files, libraries
 TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"
@@ -130,6 +132,12 @@ class Server:
         self.replication = self._make_replication()
         self.host.replication = self.replication
         self.host.snapshot_for_replicas = self.replication.snapshot_job
+        self.host.script_shutdown = self.script_shutdown = ScriptShutdown(
+            config,
+            self.engine.scripts,
+            self.durability,
+            lambda: self.host.shutdown(False, now=True, force=True),
+        )
         self.timers = Timers(config, self.host, self.loop, self.durability, self.saving, self.replication)
         self.saving.run_timer_now = self.loop.run_timer_now
         self.wake_sender, self.wake_receiver = socket.socketpair()
@@ -230,7 +238,8 @@ class Server:
         gc.set_threshold(*GC_THRESHOLDS)
         try:
             while not self.stopping:
-                self.loop.run(self.timers.run)
+                with suppress(ScriptAbandoned):  # stopping is set, and nothing may run any more
+                    self.loop.run(self.timers.run)
                 if self.reopen_requested:
                     self.reopen_requested = False
                     reopen_log()
@@ -243,6 +252,7 @@ class Server:
     def request_shutdown(self) -> None:
         """Shut down, as SHUTDOWN does, after the current turn. Callable by threads and signal handlers."""
         self.shutdown_requested = True
+        self.script_shutdown.signals += 1
         self.loop.interrupt()
         self.wake()
 
@@ -259,6 +269,7 @@ class Server:
     def _shut_down(self) -> None:
         """Shut down as SHUTDOWN does; a second request does not wait, and is forced if the first failed."""
         self.shutdown_requested = False
+        self.script_shutdown.signals = 0
         notify("STOPPING=1")
         again = self.shutdown_failed or self.replication.shutdown.is_waiting
         with suppress(CommandError):  # logged

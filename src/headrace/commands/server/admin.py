@@ -120,8 +120,9 @@ def run_shutdown(call: Call) -> None:
             raise InvalidSyntax()
     server = call.server
     if call.engine.scripts.running is not None:
-        call.engine.scripts.abandon(save is False)
-        now = True
+        call.engine.scripts.check_no_save(save is False)
+        call.engine.scripts.abandon()
+        now = force = True  # memory holds a part of the script's changes: there is no way back
     if not (now or force) and server.replication.delay_shutdown(lambda: server.shutdown(save), call.session):
         call.wait([], 0, never_serve, "null")
         return

@@ -13,7 +13,7 @@ import cython
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.rows import help_row
-from headrace.commands.scripts_interface import RunningScript
+from headrace.commands.scripts_interface import KILLED, RunningScript
 from headrace.commands.server import known_scripts
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
@@ -182,7 +182,7 @@ def kill(call: Call, is_function: bool) -> None:
         raise CommandError(
             f"BUSY Redis is busy running a script. You can only call {other} KILL or SHUTDOWN NOSAVE."
         )
-    running.is_killed = True
+    running.end_reason = KILLED
     call.reply.ok()
 
 

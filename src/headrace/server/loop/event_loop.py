@@ -331,12 +331,13 @@ class EventLoop:
         """Run a turn in the middle of a request of the session `busy`, which stays as it is.
 
         Only listeners and other clients are served, and nothing is committed: their requests are rejected,
-        unless they can end the running one.
+        unless they can end the running one. Replies to changes of this turn wait for its commit.
         """
         events: bytearray = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
         connection: Connection | None
         i: cython.Py_ssize_t
         now: cython.longlong = self.clock.now_ms()
+        uncommitted: list[Connection] = self._take_uncommitted()
         kept: list[Connection] = self.ready  # those of this turn are in a batch of _execute()
         batch: list[Connection] = []
         self.ready = []
@@ -360,6 +361,22 @@ class EventLoop:
         if self.engine.woken or self.engine.killed_sessions:
             self._serve_woken()
         self._send_replies()
+        self.to_flush += uncommitted
+
+    @cython.cfunc
+    def _take_uncommitted(self) -> list[Connection]:
+        """Remove the connections from `to_flush` whose changes are not in the log yet; return them."""
+        engine: Engine = self.engine
+        batch: list[Connection] = self.to_flush
+        connection: Connection
+        taken: list[Connection] = []
+        self.to_flush = []
+        for connection in batch:
+            if connection.session.last_write_offset >= engine.effects.offset:
+                taken.append(connection)
+            else:
+                self.to_flush.append(connection)
+        return taken
 
     @cython.cfunc
     def _execute_requests_of(

@@ -1,0 +1,79 @@
+"""A shutdown that a slow script delays: SIGTERM while the server only serves those that can end the script.
+
+the script has                     the server
+not written                        ends it, as SCRIPT KILL does, and shuts down
+written, and the log is on         waits shutdown-timeout, then drops its changes and ends
+written, nothing is ever stored    the same
+written, snapshots only            waits: memory holds a part of the changes, so no snapshot can be taken
+written, after a second signal     drops its changes and ends, without a snapshot
+
+The changes of a script reach log and replicas when it has ended. So dropping them loses nothing that a client
+knows of; what was acknowledged before is in the log, which is synced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headrace import system
+from headrace.commands.scripts_interface import RunningScript, ScriptsInterface
+from headrace.server.config.config import Config
+from headrace.server.disk.group_commit import Durability
+
+LOG = logging.getLogger("headrace")
+KILLED_BY_SHUTDOWN = b"Script killed: the server shuts down"
+S = 1_000_000_000  # nanoseconds
+
+
+class ScriptShutdown:
+    """Ends the running script if a signal has requested a shutdown."""
+
+    def __init__(
+        self, config: Config, scripts: ScriptsInterface, durability: Durability, shut_down: Callable[[], None]
+    ) -> None:
+        """Create it.
+
+        Args:
+            config: has shutdown-timeout and save.
+            scripts: those of the engine.
+            durability: has the log.
+            shut_down: ends the server without a snapshot, with the log synced as far as possible.
+        """
+        self.config = config
+        self.scripts = scripts
+        self.durability = durability
+        self.shut_down = shut_down
+        self.signals = 0  # that have requested the shutdown
+        self._awaited: RunningScript | None = None
+        self._deadline_ns = 0
+
+    def step(self) -> None:
+        """End the slow script that runs if a shutdown is requested and may not, or need not, wait for it."""
+        running = self.scripts.running
+        if not self.signals or running is None or running.end_reason is not None:
+            return
+        if not running.wrote:
+            LOG.warning("the shutdown ends a script that still runs after %d ms", self.scripts.elapsed_ms())
+            running.end_reason = KILLED_BY_SHUTDOWN
+            return
+        if running is not self._awaited:
+            self._wait_for(running)
+        if self.signals > 1 or (self._loses_nothing() and system.monotonic_ns() >= self._deadline_ns):
+            LOG.error("the shutdown drops the changes of a script that has not ended")
+            self.scripts.abandon()
+            self.shut_down()
+
+    def _wait_for(self, running: RunningScript) -> None:
+        self._awaited = running
+        seconds = self.config.number("shutdown-timeout")
+        self._deadline_ns = system.monotonic_ns() + seconds * S
+        text = "the shutdown waits for a script that has written%s; the next signal drops its changes"
+        LOG.warning(text, f", for {seconds} s" if self._loses_nothing() else "")
+
+    def _loses_nothing(self) -> bool:
+        """Return whether what clients know of survives an end without a snapshot."""
+        durability = self.durability
+        if durability.log is None:
+            return not self.config.save_rules()
+        return not durability.first_base_pending and not durability.failure
