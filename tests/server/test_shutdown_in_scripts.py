@@ -1,4 +1,4 @@
-"""SIGTERM while a script runs that does not end: the server ends, and no part of the script's changes stays."""
+"""SIGTERM while a script does not end: the server ends, and no part of its changes stays."""
 
 from __future__ import annotations
 
