@@ -75,3 +75,7 @@ SCRIPT_REPLY_BYTES_MAX = 64 * 1024 * 1024
 # The texts of loaded scripts together; and how many of those that only EVAL has brought are kept.
 SCRIPT_TEXT_BYTES_MAX = 32 * 1024 * 1024
 EVAL_SCRIPTS_MAX = 500
+
+# The lengths of the two strings of LCS, each plus one, multiplied: as in Redis with the default
+# proto-max-bulk-len. LCS takes an eighth of this in bytes.
+LCS_CELLS_MAX = 512 * 1024 * 1024 // 4

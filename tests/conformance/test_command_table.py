@@ -36,7 +36,18 @@ OTHERWISE_IN_7 = {
     "sunsubscribe": {"keys"},
 }
 # Commands of this server only, or newer than 8.2.3.
-NOT_IN_8_2 = ["xarrow", "xcfgset", "xcount", "xgroup|cfgset", "xidmprecord", "xlag", "xnack"]
+NOT_IN_8_2 = [
+    "delex",
+    "digest",
+    "msetex",
+    "xarrow",
+    "xcfgset",
+    "xcount",
+    "xgroup|cfgset",
+    "xidmprecord",
+    "xlag",
+    "xnack",
+]
 
 
 def value(reply):

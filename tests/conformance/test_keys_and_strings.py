@@ -6,6 +6,7 @@ Moments are given as such (EXAT, PEXPIREAT) and far away, so that no answer depe
 from __future__ import annotations
 
 import pathlib
+import random
 import shlex
 
 import pytest
@@ -96,6 +97,18 @@ def test_sums_with_fractions_have_the_same_digits(ask, number):
         ask(["SET", "x", other])
         ask(["INCRBYFLOAT", "x", number])
         ask(["GET", "x"])
+
+
+@pytest.mark.parametrize("letters", ["a", "ab", "abcd", "abcdefghijklmnop"])
+def test_subsequences_of_random_strings_are_the_same(ask, letters):
+    """Several have the same length: both servers choose the same one."""
+    pick = random.Random(letters)
+    for _ in range(25):
+        for key in "ab":
+            ask(["SET", key, "".join(pick.choices(letters, k=pick.randint(0, 40)))])
+        ask(["LCS", "a", "b"])
+        ask(["LCS", "a", "b", "LEN"])
+        ask(["LCS", "a", "b", "IDX", "WITHMATCHLEN", "MINMATCHLEN", str(pick.randint(0, 4))])
 
 
 ARRIVALS = {

@@ -36,6 +36,8 @@ def words(row: Command, key: str = "ok:1") -> list[bytes | str]:
         return ["XREADGROUP", "GROUP", "g", "c", "STREAMS", key, "ok:2", ">", ">"]
     if row.name in (b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro"):
         return [row.name, "return 1", "1", key]
+    if row.name == b"msetex":
+        return ["MSETEX", "1", key, "v"]
     named = row.name.split(b"|")
     return [*named, *[key] * (max(abs(row.arity) - len(named), 1 if row.arity < 0 else 0))]
 

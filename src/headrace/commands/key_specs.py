@@ -19,17 +19,18 @@ from headrace.commands.spec import Command
 _FLAGS = """
     RO: exists memory|usage object|encoding object|freq object|idletime object|refcount strlen touch type
         watch xcount xlag xlen
-    RO access: dump eval_ro evalsha_ro expiretime fcall_ro get getrange mget pexpiretime pttl substr ttl
-        xarrow xinfo|consumers xinfo|groups xinfo|stream xpending xrange xread xreadgroup xrevrange
+    RO access: digest dump eval_ro evalsha_ro expiretime fcall_ro get getrange lcs mget pexpiretime pttl
+        substr ttl xarrow xinfo|consumers xinfo|groups xinfo|stream xpending xrange xread xreadgroup xrevrange
     RO access | OW update: copy
     OW insert: msetnx setnx
-    OW update: mset psetex restore setex
+    OW update: mset msetex psetex restore setex
     RM delete: del unlink
     RW access delete: getdel
     RW access delete | OW insert: renamenx
     RW access delete | OW update: rename
     RW access update: decr decrby eval evalsha fcall getex getset incr incrby incrbyfloat move
     RW access update variable_flags: set
+    RW delete variable_flags: delex
     RW delete: xautoclaim xdel xdelex xgroup|delconsumer xgroup|destroy xtrim
     RW insert: append xgroup|create xgroup|createconsumer
     RW update: expire expireat persist pexpire pexpireat setrange xack xadd xcfgset xclaim xgroup|cfgset
@@ -42,14 +43,20 @@ _FLAGS = """
 _AFTER_WORD = {b"xread": (b"STREAMS", 1), b"xreadgroup": (b"STREAMS", 4)}
 # Commands whose keys follow their number, and the index of that number.
 _COUNTED = dict.fromkeys((b"eval", b"eval_ro", b"evalsha", b"evalsha_ro", b"fcall", b"fcall_ro"), 2)
+_COUNTED[b"msetex"] = 1
+# Those of them whose keys alternate with values.
+_IN_PAIRS = frozenset({b"msetex"})
 
 # Channels, which COMMAND shows as keys with the flag not_key, so that a cluster can find their slot.
 _CHANNELS = {b"spublish": (1, 1, 1), b"ssubscribe": (1, -1, 1), b"sunsubscribe": (1, -1, 1)}
 
 Flags = tuple[str, ...]
-# SET reads the old value only with GET.
+# SET reads the old value only with GET or a comparison, DELEX only with a comparison.
+_READING_OPTIONS = frozenset({b"GET", b"IFEQ", b"IFNE", b"IFDEQ", b"IFDNE"})
 _SET: Flags = ("OW", "update")
 _SET_AND_GET: Flags = ("RW", "access", "update")
+_DELETE: Flags = ("RM", "delete")
+_COMPARE_AND_DELETE: Flags = ("RW", "access", "delete")
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,12 @@ FLAGS_BY_NAME = _read_flags()
 
 def is_read_by_set(argv: list[bytes]) -> bool:
     """Return whether this SET reads the old value."""
-    return any(word.upper() == b"GET" for word in argv[3:])
+    return any(word.upper() in _READING_OPTIONS for word in argv[3:])
+
+
+def is_read_by_delex(argv: list[bytes]) -> bool:
+    """Return whether this DELEX reads the value."""
+    return len(argv) > 2
 
 
 def key_flags(command: Command) -> tuple[Flags, ...]:
@@ -92,9 +104,11 @@ def key_flags(command: Command) -> tuple[Flags, ...]:
 
 
 def key_flags_of(command: Command, argv: list[bytes]) -> tuple[Flags, ...]:
-    """Return the flags of the keys of one request, of which SET's depend on its options."""
+    """Return the flags of the keys of one request; those of SET and DELEX depend on their options."""
     if command.name == b"set":
         return (_SET_AND_GET if is_read_by_set(argv) else _SET,)
+    if command.name == b"delex":
+        return (_COMPARE_AND_DELETE if is_read_by_delex(argv) else _DELETE,)
     return key_flags(command)
 
 
@@ -112,7 +126,7 @@ def key_specs(command: Command) -> list[KeySpec]:
         begin = {b"type": b"keyword", b"spec": {b"keyword": word, b"startfrom": start}}
         return [KeySpec(flags[0], begin, _range(-1, 1, 2))]
     if name in _COUNTED:
-        numbers = {b"keynumidx": 0, b"firstkey": 1, b"keystep": 1}
+        numbers = {b"keynumidx": 0, b"firstkey": 1, b"keystep": 2 if name in _IN_PAIRS else 1}
         return [KeySpec(flags[0], _index(_COUNTED[name]), {b"type": b"keynum", b"spec": numbers})]
     first, last, step = shown_positions(command)
     if not first:

@@ -25,7 +25,7 @@ from headrace.commands.server import (
 )
 from headrace.commands.spec import Command
 from headrace.commands.stream import add, arrow, configure, count, delete, idempotency, info, read, trim
-from headrace.commands.string import counters, strings, substrings
+from headrace.commands.string import conditional, counters, lcs, strings, substrings
 
 FAMILIES = (
     connection,
@@ -40,7 +40,9 @@ FAMILIES = (
     dump,
     object,
     strings,
+    conditional,
     substrings,
+    lcs,
     counters,
     add,
     read,

@@ -33,7 +33,7 @@ _TIPS = """
     request_policy:all_shards response_policy:special nondeterministic_output: randomkey
     request_policy:multi_shard: mget
     request_policy:multi_shard response_policy:agg_sum: del exists touch unlink
-    request_policy:multi_shard response_policy:all_succeeded: mset
+    request_policy:multi_shard response_policy:all_succeeded: mset msetex
 """
 
 

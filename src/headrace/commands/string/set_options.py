@@ -1,12 +1,14 @@
 """The options of SET and GETEX, and the expiry times that they, SETEX and PSETEX set.
 
-SET    [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
+SET    [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]
+       [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
 GETEX  [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | PERSIST]
 """
 
 from __future__ import annotations
 
 import cython
+from xxhash import xxh3_64_hexdigest
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
@@ -17,6 +19,11 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 ALWAYS = cython.declare(cython.int, 0)
 IF_ABSENT = cython.declare(cython.int, 1)
 IF_PRESENT = cython.declare(cython.int, 2)
+IF_EQUAL = cython.declare(cython.int, 3)  # from here on the condition compares with an operand
+IF_NOT_EQUAL = cython.declare(cython.int, 4)
+IF_DIGEST = cython.declare(cython.int, 5)
+IF_NOT_DIGEST = cython.declare(cython.int, 6)
+DIGEST_LENGTH = cython.declare(cython.Py_ssize_t, 16)
 
 NO_TIME = cython.declare(cython.int, 0)
 EX = cython.declare(cython.int, 1)
@@ -32,12 +39,17 @@ class InvalidExpireTime(CommandError):
         super().__init__(f"ERR invalid expire time in '{command}' command")
 
 
+class BadDigest(CommandError):
+    text = "ERR must be exactly 16 hexadecimal characters"
+
+
 @cython.final
 @cython.cclass
 class SetOptions:
     """The options after the value (SET) or the key (GETEX)."""
 
     condition: cython.int
+    operand: bytes  # of IFEQ, IFNE, IFDEQ and IFDNE
     get: cython.bint
     keep: cython.bint  # KEEPTTL
     persist: cython.bint
@@ -46,6 +58,7 @@ class SetOptions:
 
     def __init__(self) -> None:
         self.condition = ALWAYS
+        self.operand = b""
         self.get = False
         self.keep = False
         self.persist = False
@@ -59,17 +72,42 @@ class SetOptions:
         word: bytes
         while at < len(argv):
             word = argv[at]
-            if self.condition != IF_PRESENT and arguments.is_keyword(word, b"NX"):
-                self.condition = IF_ABSENT
-            elif self.condition != IF_ABSENT and arguments.is_keyword(word, b"XX"):
-                self.condition = IF_PRESENT
+            if self._read_presence(word):
+                pass
             elif arguments.is_keyword(word, b"GET"):
                 self.get = True
             elif self.unit == NO_TIME and arguments.is_keyword(word, b"KEEPTTL"):
                 self.keep = True
+            elif self.condition == ALWAYS and at + 1 < len(argv) and comparison_of(word) != ALWAYS:
+                self.condition = comparison_of(word)
+                at += 1
+                self.operand = argv[at]
             else:
                 at = self._read_time(argv, at)
             at += 1
+
+    @cython.cfunc
+    def read_msetex(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.void:
+        """Read the options of MSETEX, the first at index `at`. Raises InvalidSyntax, as read_set()."""
+        while at < len(argv):
+            if self._read_presence(argv[at]):
+                pass
+            elif self.unit == NO_TIME and arguments.is_keyword(argv[at], b"KEEPTTL"):
+                self.keep = True
+            else:
+                at = self._read_time(argv, at)
+            at += 1
+
+    @cython.cfunc
+    def _read_presence(self, word: bytes) -> cython.bint:
+        """Read NX or XX; return whether the argument is one of them, and no other condition is set."""
+        if self.condition in (ALWAYS, IF_ABSENT) and arguments.is_keyword(word, b"NX"):
+            self.condition = IF_ABSENT
+            return True
+        if self.condition in (ALWAYS, IF_PRESENT) and arguments.is_keyword(word, b"XX"):
+            self.condition = IF_PRESENT
+            return True
+        return False
 
     @cython.cfunc
     def read_getex(self, argv: list[bytes]) -> cython.void:
@@ -93,6 +131,38 @@ class SetOptions:
         self.unit = unit
         self.amount = argv[at + 1]
         return at + 1
+
+
+@cython.cfunc
+def comparison_of(word: bytes) -> cython.int:
+    """Return the condition with an operand that the argument names; ALWAYS if it names none."""
+    if arguments.is_keyword(word, b"IFEQ"):
+        return IF_EQUAL
+    if arguments.is_keyword(word, b"IFNE"):
+        return IF_NOT_EQUAL
+    if arguments.is_keyword(word, b"IFDEQ"):
+        return IF_DIGEST
+    if arguments.is_keyword(word, b"IFDNE"):
+        return IF_NOT_DIGEST
+    return ALWAYS
+
+
+@cython.cfunc
+def digest_of(value: bytes | bytearray) -> bytes:
+    """Return the hash of a string: XXH3 with 64 bits, in hexadecimal."""
+    return xxh3_64_hexdigest(value).encode()
+
+
+@cython.cfunc
+def compares(condition: cython.int, value: bytes | bytearray, operand: bytes) -> cython.bint:
+    """Return whether the condition holds for an existing string. Raises BadDigest."""
+    if condition == IF_EQUAL:
+        return value == operand
+    if condition == IF_NOT_EQUAL:
+        return value != operand
+    if len(operand) != DIGEST_LENGTH:
+        raise BadDigest()
+    return (digest_of(value) == operand.lower()) == (condition == IF_DIGEST)
 
 
 @cython.cfunc

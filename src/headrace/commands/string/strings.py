@@ -53,6 +53,33 @@ def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -
     call.notify("g", b"expire", key)
 
 
+@cython.cfunc
+def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
+    """As store, but an expiry of the key stays; recorded."""
+    database: Database = call.database
+    if not database.contains(key):
+        store(call, key, value, [b"SET", key, value] if call.recording else None)
+        return
+    if call.keyspace.settings.notify_keyspace_events:
+        database.notify_put(key, value)
+    database.replace(key, value)
+    effect = [b"SET", key, value, b"KEEPTTL"] if call.recording else None
+    call.changed_and_ready(key, "$", b"set", effect)
+
+
+@cython.cfunc
+def is_permitted(call: Call, options: SetOptions, key: bytes) -> cython.bint:
+    """Return whether the condition of SET holds. Raises WrongType if it compares another type."""
+    if options.condition == set_options.ALWAYS:
+        return True
+    if options.condition >= set_options.IF_EQUAL:
+        value = call.database.string(key) if options.get else replaceable(call, key)
+        if value is None:
+            return options.condition in (set_options.IF_NOT_EQUAL, set_options.IF_NOT_DIGEST)
+        return set_options.compares(options.condition, value, options.operand)
+    return call.database.contains(key) == (options.condition == set_options.IF_PRESENT)
+
+
 def run_get(call: Call) -> None:
     """GET: reply with the string, or null."""
     write_string(call.reply, call.database.string(call.argv[1]))
@@ -70,7 +97,6 @@ def run_set(call: Call) -> None:
 
 @cython.cfunc
 def set_with_options(call: Call) -> cython.void:
-    database: Database = call.database
     key: bytes = call.argv[1]
     value: bytes = call.argv[2]
     options: SetOptions = SetOptions()
@@ -80,19 +106,14 @@ def set_with_options(call: Call) -> cython.void:
         moment = set_options.moment_of(call, options.unit, options.amount)
     if options.get:
         write_string(call.reply, replaceable(call, key))
-    found: cython.bint = database.contains(key)
-    if options.condition == (set_options.IF_ABSENT if found else set_options.IF_PRESENT):
+    if not is_permitted(call, options, key):
         if not options.get:
             call.reply.null()
         return
     if options.unit != set_options.NO_TIME:
         store_until(call, key, value, moment)
-    elif options.keep and found:
-        if call.keyspace.settings.notify_keyspace_events:
-            database.notify_put(key, value)
-        database.replace(key, value)
-        effect = [b"SET", key, value, b"KEEPTTL"] if call.recording else None
-        call.changed_and_ready(key, "$", b"set", effect)
+    elif options.keep:
+        store_and_keep(call, key, value)
     else:
         store(call, key, value, [b"SET", key, value] if call.recording else None)
     if not options.get:
@@ -219,8 +240,8 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="string",
         summary="Stores a string, optionally with a condition and an expiry; replaces any value.",
-        syntax="key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds"
-        " | PXAT unix-time-milliseconds | KEEPTTL]",
+        syntax="key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]"
+        " [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
     ),
     Command(
         "setnx",

@@ -1,0 +1,161 @@
+"""Strings compared and changed in one step: DIGEST, DELEX, MSETEX.
+
+DIGEST  key
+DELEX   key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]
+MSETEX  numkeys key value [key value ...] [NX | XX]
+        [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
+
+Effects are SET, MSET and DEL, which every version of Redis knows.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.keys import expire
+from headrace.commands.spec import Command
+from headrace.commands.string import set_options, strings
+from headrace.commands.string.set_options import SetOptions
+from headrace.errors import CommandError, NotAnInteger, WrongArgumentCount, WrongType
+from headrace.keyspace.keyspace import Database
+
+NUMKEYS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+FIRST_PAIR = cython.declare(cython.Py_ssize_t, 2)  # of MSETEX
+
+
+class BadKeyCount(CommandError):
+    text = "ERR invalid numkeys value"
+
+
+class BadPairCount(CommandError):
+    text = "ERR wrong number of key-value pairs"
+
+
+class NotAString(CommandError):
+    text = "ERR Key should be of string type if conditions are specified"
+
+
+class BadCondition(CommandError):
+    text = "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"
+
+
+def run_digest(call: Call) -> None:
+    """DIGEST: reply with the hash of the string, 16 hexadecimal digits, or null."""
+    value = call.database.string(call.argv[1])
+    if value is None:
+        call.reply.null()
+    else:
+        call.reply.bulk(set_options.digest_of(value))
+
+
+def run_delex(call: Call) -> None:
+    """DELEX: remove the key if the condition holds, or if there is none; reply how many were removed."""
+    argv: list[bytes] = call.argv
+    key: bytes = argv[1]
+    if len(argv) != 2 and len(argv) != 4:
+        raise WrongArgumentCount("delex")
+    if len(argv) == 4 and not condition_holds(call, key):
+        call.reply.integer(0)
+        return
+    call.reply.integer(1 if expire.remove_key(call, key) else 0)
+
+
+@cython.cfunc
+def condition_holds(call: Call, key: bytes) -> cython.bint:
+    """Return whether the key exists and the condition of the request holds."""
+    try:
+        value = strings.replaceable(call, key)
+    except WrongType:
+        raise NotAString() from None
+    if value is None:
+        return False
+    condition: cython.int = set_options.comparison_of(call.argv[2])
+    if condition == set_options.ALWAYS:
+        raise BadCondition()
+    return set_options.compares(condition, value, call.argv[3])
+
+
+def msetex_keys(argv: list[bytes]) -> list[int]:
+    """Return the positions of MSETEX's keys; argv[1] is their number."""
+    try:
+        count = arguments.parse_i64(argv[1])
+    except NotAnInteger:
+        raise BadKeyCount() from None
+    if not 0 < count <= NUMKEYS_MAX:
+        raise BadKeyCount()
+    if FIRST_PAIR + 2 * count > len(argv):
+        raise BadPairCount()
+    return list(range(FIRST_PAIR, FIRST_PAIR + 2 * count, 2))
+
+
+def run_msetex(call: Call) -> None:
+    """MSETEX: store several values with one expiry if the condition holds for all keys; reply whether."""
+    argv: list[bytes] = call.argv
+    database: Database = call.database
+    positions = msetex_keys(argv)
+    options: SetOptions = SetOptions()
+    options.read_msetex(argv, FIRST_PAIR + 2 * len(positions))
+    moment: cython.longlong = 0
+    if options.unit != set_options.NO_TIME:
+        moment = set_options.moment_of(call, options.unit, options.amount)
+    if options.condition != set_options.ALWAYS:
+        wanted: cython.bint = options.condition == set_options.IF_PRESENT
+        for at in positions:
+            if database.contains(argv[at]) != wanted:
+                call.reply.integer(0)
+                return
+    start = call.effects.position()
+    for at in positions:
+        if options.unit != set_options.NO_TIME:
+            strings.store_until(call, argv[at], argv[at + 1], moment)
+        elif options.keep:
+            strings.store_and_keep(call, argv[at], argv[at + 1])
+        else:
+            strings.store(call, argv[at], argv[at + 1], None)
+    if options.unit == set_options.NO_TIME and not options.keep:
+        call.record([b"MSET", *argv[FIRST_PAIR : FIRST_PAIR + 2 * len(positions)]])
+    call.effects.make_atomic(start)
+    call.reply.integer(1)
+
+
+COMMANDS = [
+    Command(
+        "digest",
+        2,
+        run_digest,
+        "readonly fast",
+        keys=(1, 1, 1),
+        group="string",
+        since="8.4.0",
+        summary="Returns the XXH3 hash of the string at a key, in hexadecimal.",
+        syntax="key",
+        complexity="O(N), N being the length of the string",
+    ),
+    Command(
+        "delex",
+        -2,
+        run_delex,
+        "write fast",
+        keys=(1, 1, 1),
+        group="string",
+        since="8.4.0",
+        summary="Removes a key, if its string or the hash of it compares as requested.",
+        syntax="key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]",
+        complexity="O(N), N being the length of the string",
+    ),
+    Command(
+        "msetex",
+        -4,
+        run_msetex,
+        "write denyoom",
+        keys=msetex_keys,
+        group="string",
+        since="8.4.0",
+        summary="Stores several strings at once, optionally with a condition and an expiry.",
+        syntax="numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds"
+        " | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        complexity="O(N), N being the number of keys",
+    ),
+]
