@@ -177,10 +177,10 @@ def test_each_call_has_the_permissions_of_the_user(talk):
     script = "return redis.call('set', KEYS[1], 'v')"
     assert talk.words("EVAL", script, "1", "a1", client="bob") == "OK"
     hidden = "return redis.call('set', 'b', 'v')"
-    assert talk.words("EVAL", hidden, "0", client="bob").startswith("-NOPERM ACL failure in script: ")
+    assert talk.words("EVAL", hidden, "0", client="bob").startswith("-ERR ACL failure in script: ")
     assert talk.words("EVAL", "return redis.acl_check_cmd('set','b','v')", "0", client="bob") is None
     assert talk.words("EVAL", "return redis.call('del', 'a1')", "0", client="bob").startswith(
-        "-NOPERM ACL failure"
+        "-ERR ACL failure"
     )
     assert talk("EXISTS a1 b") == 1
 

@@ -69,13 +69,13 @@ def release_lock(engine: Engine, session) -> bytes:
     return bytes(session.reply.take())
 
 
-def test_a_script_queued_before_is_refused_as_a_write(engine: Engine):
+def test_a_script_queued_before_is_rejected_where_it_writes(engine: Engine):
     session = engine.session()
     ask(engine, session, "SET k token")
     ask(engine, session, "MULTI")
     assert release_lock(engine, session) == b"+QUEUED\r\n"
     engine.write_gate.reject_writes(TROUBLE)
-    assert ask(engine, session, "EXEC").startswith(b"-EXECABORT Transaction discarded because of: MISCONF")
+    assert ask(engine, session, "EXEC").startswith(b"*1\r\n-MISCONF the disk is full script: ")
     assert ask(engine, session, "EXISTS k") == b":1\r\n"
 
 

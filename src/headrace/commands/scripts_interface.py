@@ -27,7 +27,6 @@ class RunningScript:
         self.session: Session | None = None  # of the client
         self.started_ns = 0
         self.wrote = False  # it has called a command that writes
-        self.wrote_before = False  # that was not the present one
         self.out_of_memory = False  # memory was full when it began
         self.replicates = True  # effects are recorded
         self.is_loading = False  # a library is being loaded

@@ -206,7 +206,7 @@ class Authorization:
         error = self._check_request(session, build_access_request(command, argv), log.LUA, now_ms)
         if error is None:
             return None
-        return CommandError(f"NOPERM ACL failure in script: {str(error).removeprefix('NOPERM ')}")
+        return CommandError(f"ERR ACL failure in script: {str(error).removeprefix('NOPERM ')}")
 
     def may_run(self, session: Session, command: Command, argv: list[bytes]) -> bool:
         """Return whether the session's user may run the command; do not log a denial."""

@@ -32,6 +32,7 @@ CHECK_S = 0.05  # CPU time between two checks of a slow script
 MS = 1_000_000  # nanoseconds
 LOAD_MS_MAX = 500  # of a library
 ENDED = "the script was ended after %d ms (busy-reply-threshold); its changes so far remain"
+REPLICATED = frozenset({b"publish", b"spublish"})  # not written, but sent to replicas
 ABANDONED = b"the script was ended without its changes: the server shuts down"
 LIMIT_AT_SHUTDOWN_MS = 5000  # from when a script is slow although busy-reply-threshold is 0
 BUSY = "BUSY Redis is busy running a script. You can only call %s KILL or SHUTDOWN NOSAVE."
@@ -315,7 +316,7 @@ class ScriptRunner:
         session, call = self.session, self.call_object
         if session.restricted_user is not None:
             self._check_permission(row, argv)
-        if self.write_gate.shut or command.write or running.out_of_memory:
+        if self.write_gate.shut or command.write or running.out_of_memory or running.flags & NO_WRITES:
             self._check_state(running, row)
         reply = session.reply
         reply.protocol = protocol
@@ -338,7 +339,9 @@ class ScriptRunner:
         return None if sub is None else self._by_name[sub.name]
 
     def _check_permission(self, row: CommandRow, argv: list[bytes]) -> None:
-        error = self.auth.script_permission_error(self.session, row.command, argv, self.call_object.now)
+        running = self.running
+        session = running.session if running is not None and running.session is not None else self.session
+        error = self.auth.script_permission_error(session, row.command, argv, self.call_object.now)
         if error is not None:
             raise error
 
@@ -349,22 +352,21 @@ class ScriptRunner:
             return
         if gate.stale and "stale" not in command.flags:
             raise CommandError("ERR Can not execute the command on a stale replica")
-        if command.write:
-            if running.flags & NO_WRITES:
-                raise CommandError("ERR Write commands are not allowed from read-only scripts.")
-            error = gate.waiter_error()
-            if error is not None:
-                raise error
-            running.wrote_before = running.wrote
-            running.wrote = True
+        if running.flags & NO_WRITES and (command.write or command.name in REPLICATED):
+            raise CommandError("ERR Write commands are not allowed from read-only scripts.")
+        error = gate.waiter_error() if command.write else None
+        if error is not None:
+            raise error
         if (
             running.out_of_memory
             and command.denyoom
             and not running.flags & ALLOW_OOM
-            and not running.wrote_before
+            and not running.wrote
             and not gate.eviction.make_room(0)
         ):
             raise ServerOutOfMemory()
+        if command.write:
+            running.wrote = True
 
     def check(self) -> tuple[bytes | None, float]:
         """Serve other clients if the script is slow; return the error that ends it, if any."""

@@ -30,12 +30,6 @@ from headrace.streams.memory_account import MemoryAccount
 SCRIPTS = frozenset({b"eval", b"evalsha", b"fcall"})
 
 
-class ScriptOutOfMemory(ServerOutOfMemory):
-    """A script that declares that it may write cannot run while memory is full."""
-
-    text = "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
-
-
 def never_serve(call: Call) -> bool:
     """The `serve` function of a paused request: only the end of the pause serves it."""
     return False
@@ -212,7 +206,7 @@ class WriteGate:
             return None
         if self.busy_error is not None:
             return None if "allow_busy" in row.command.flags else CommandError(self.busy_error.decode())
-        if self.write_error is not None and (self.is_write(session, row) or row.command.name == b"ping"):
+        if self.write_error is not None and (has_write_command(session, row) or row.command.name == b"ping"):
             return CommandError(self.write_error.decode())
         if self.memory.total > self.memory.limit and not self.loading and self.paused_until == 0:
             error: CommandError | None = self._memory_error(session, row, argv)
@@ -244,24 +238,24 @@ class WriteGate:
         """Raise CommandError if a script that declares that it may write may not run now."""
         if session.replayed:
             return
-        if self.shut:
-            error = self.waiter_error()
-            if error is not None:
-                raise error
+        if self.write_error is not None:
+            raise CommandError(self.write_error.decode())
         if (
             self.memory.total > self.memory.limit
             and not allow_oom
             and not self.ignores_memory
             and not self.eviction.make_room(0)
         ):
-            raise ScriptOutOfMemory()
+            raise ServerOutOfMemory()
+        error = self.waiter_error()
+        if error is not None:
+            raise error
 
     def check_script_write(self, session: Session, origin: str) -> None:
         """Raise CommandError if a script may not write now. origin: the script and the line that writes."""
-        if session.replayed or not (self.too_few_replicas or self.read_only):
-            return
-        error = TooFewReplicas() if self.too_few_replicas else ReadOnlyReplica()
-        raise CommandError(f"{error} {origin}")
+        error = None if session.replayed else self.waiter_error()
+        if error is not None:
+            raise CommandError(f"{error} {origin}")
 
     @cython.cfunc
     def _memory_error(self, session: Session, row: CommandRow, argv: list[bytes]) -> CommandError | None:

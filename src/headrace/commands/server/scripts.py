@@ -82,13 +82,13 @@ def load_script(call: Call, text: bytes, keeps: bool) -> Script:
 
 def check_flags(call: Call, flags: int, read_only: bool) -> None:
     """Raise CommandError if a script or function with these flags may not run now."""
-    if read_only and not flags & NO_WRITES:
-        raise NotReadOnly()
     gate = call.engine.write_gate
-    if gate.stale and not flags & ALLOW_STALE and not call.session.replayed:
-        gate.check_script(call.session)
     if not flags & NO_WRITES:
         gate.check_script_may_write(call.session, bool(flags & ALLOW_OOM))
+    if not flags & ALLOW_STALE:
+        gate.check_script(call.session)
+    if read_only and not flags & NO_WRITES:
+        raise NotReadOnly()
 
 
 def run_script(call: Call, script: Script, read_only: bool) -> None:
