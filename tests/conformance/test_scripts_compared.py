@@ -26,6 +26,8 @@ STATE = [
     "XINFO CONSUMERS s none",
     "GET k",
     "XRANGE t - +",
+    "DUMP k",  # but not of s, whose consumers have times
+    "DUMP t",
 ]  # lags differ from 7.0
 
 

@@ -16,6 +16,7 @@ from writing import fill, write
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
+ECHO = "#!lua name=l\nredis.register_function('echo', function(keys, args) return args[1] end)"
 
 
 @pytest.fixture(params=PAIRS, ids=" to ".join)
@@ -341,4 +342,23 @@ def test_redis_cli_takes_a_snapshot(tmp_path: Path) -> None:
         expected = primary.state()
         copy = Node("redis", file.parent)
         assert copy.state() == expected
+        copy.stop()
+
+
+@pytest.mark.parametrize("kind", ["headrace", "redis", "redis 8"])
+def test_redis_cli_takes_the_functions_alone(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("lupa.lua51")
+    file = tmp_path / "copy" / "dump.rdb"
+    file.parent.mkdir()
+    with nodes(tmp_path, "headrace") as (primary,):
+        fill(primary)
+        primary.client.function_load(ECHO)
+        words = ["redis-cli", "-p", str(primary.port), "--functions-rdb", str(file)]
+        run = subprocess.run(words, capture_output=True, timeout=60)
+        assert run.returncode == 0, run
+    copy = Node(kind, file.parent)
+    try:
+        assert copy.client.fcall("echo", 0, "heard") == b"heard"
+        assert copy.client.dbsize() == 0
+    finally:
         copy.stop()

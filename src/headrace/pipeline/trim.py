@@ -49,8 +49,8 @@ SLOT_MOVE_WAIT_SECONDS = 0.1
 # Where a dry run has to read entries to count them, it stops at this count.
 COUNT_MAX = 100_000
 
-# Parts of the errors of servers that run no scripts.
-NO_SCRIPT_ERRORS = ("unknown command", "scripts need Lua", "Lua is not run here")
+# Parts of the errors of servers that run no scripts, or not this one for this user.
+NO_SCRIPT_ERRORS = ("unknown command", "scripts need Lua", "Lua is not run here", "ACL failure in script")
 
 # KEYS: the stream. ARGV: the first ID to keep, the last archived ID, `=` or `~`, and the LIMIT of `~`.
 # Returns the number of removed entries, or -1 if the groups have changed: find the horizon again.

@@ -99,6 +99,9 @@ def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
 def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Trim entries that no group needs; return how many were removed, or -1 if the anchor is missing.
 
+    In Lua the script returns -1, too, if a group needs an entry before that ID, because a server that runs it
+    may have no ACKED. Here such entries stay and the others go, so that a busy group does not stop the trim.
+
     words: the ID to trim up to, the anchor's ID, `=` or `~`, and for `~` the maximum number of entries.
     """
     stream: Stream | None = call.database.stream(keys[0])
