@@ -77,5 +77,5 @@ SCRIPT_TEXT_BYTES_MAX = 32 * 1024 * 1024
 EVAL_SCRIPTS_MAX = 500
 
 # The lengths of the two strings of LCS, each plus one, multiplied: as in Redis with the default
-# proto-max-bulk-len. LCS takes an eighth of this in bytes.
+# proto-max-bulk-len. LCS takes a bit for each, and four bytes for each byte of the second string.
 LCS_CELLS_MAX = 512 * 1024 * 1024 // 4

@@ -5,7 +5,7 @@
       o    0  0  0  0        up       one bit a cell: above is larger than left. From the last cell back, a
       y    0  0  1  1                 match is taken; else the way leads up if the bit is set, else left.
 
-Only two rows of lengths exist at a time, so the bits are what takes memory: LCS_CELLS_MAX / 8 bytes.
+Only one row of lengths exists at a time; limits.LCS_CELLS_MAX bounds the bits, and the time.
 """
 
 from __future__ import annotations
