@@ -79,7 +79,6 @@ class Subsequence:
                 cell += 1
         self.length = mem.u32le(lengths, 4 * m)
 
-    @cython.cfunc
     def matches(self) -> list[tuple[int, int, int]]:
         """Return the runs of matches, last first: the start in a, the start in b, the length."""
         p: cython.p_const_uchar = self.a
