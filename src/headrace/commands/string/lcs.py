@@ -44,7 +44,7 @@ class Subsequence:
     def __init__(self, a: bytes, b: bytes, with_matches: cython.bint) -> None:
         self.a = a
         self.b = b
-        self.up = mem.alloc((len(a) * len(b) + 7) // 8) if with_matches else None
+        self.up = bytearray((len(a) * len(b) + 7) // 8) if with_matches else None
         self._compute()
 
     @cython.cfunc
