@@ -375,6 +375,31 @@ def test_the_entries_of_an_inactive_consumer_become_due_first(grouped: Any) -> N
     assert [one[1] for one in grouped("XINFO CONSUMERS s g")] == ["bob"]
 
 
+def test_all_entries_of_inactive_consumers_become_due_in_steps(grouped: Any) -> None:
+    grouped("XGROUP CFGSET s g CONSUMER-TTL 500 LEASE 100000")
+    for n in range(4, 1204):
+        grouped(f"XADD s {n}-0 f v")
+    assert len(read(grouped, "ann", "COUNT 1100")) == 1100
+    assert len(read(grouped, "bob", "COUNT 103")) == 103
+    for _ in range(10):
+        grouped.tick(1500)
+    due = read(grouped, "cid", "COUNT 2000")
+    assert len(due) == 1203
+    assert {row[1] for row in pending(grouped)} == {"cid"}
+
+
+def test_a_consumer_that_returns_keeps_its_other_entries(grouped: Any) -> None:
+    grouped("XGROUP CFGSET s g CONSUMER-TTL 500 LEASE 100000")
+    for n in range(4, 1204):
+        grouped(f"XADD s {n}-0 f v")
+    read(grouped, "ann", "COUNT 2000")
+    grouped.tick(1500)
+    grouped("XCLAIM s g ann 0 1203-0 JUSTID")
+    for _ in range(10):
+        grouped.tick(1500)
+    assert len(read(grouped, "bob", "COUNT 2000")) < 1203
+
+
 # suspension
 
 

@@ -11,6 +11,7 @@ from headrace.engine.replaying import Replayer
 from headrace.persistence import rule_records
 from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.versions import by_name
+from headrace.streams import retention
 from portrait import portrait_of
 
 
@@ -83,6 +84,22 @@ def test_max_bytes_keeps_at_most_so_many_bytes(talk: Any) -> None:
     talk.tick(talk.now)
     assert 0.3 * size < talk("MEMORY USAGE s") < 0.6 * size
     assert 50 < talk("XLEN s") < 110 and ids(talk)[-1] == "200-0"
+
+
+def test_max_bytes_does_not_count_pending_entries_that_are_gone(talk: Any) -> None:
+    talk.node_entries(10)
+    fill(talk, 200)
+    talk("XGROUP CREATE s g 0")
+    talk("XREADGROUP GROUP g ann STREAMS s >")
+    stream = talk.engine.keyspace.databases[0].stream(b"s")
+    size = retention.node_bytes(stream)
+    talk(f"XCFGSET s MAX-BYTES {size}")
+    talk("XADD s 201-0 f v")
+    for n in range(1, 201):
+        talk(f"XACK s g {n}-0")
+    for n in range(202, 302):
+        talk(f"XADD s {n}-0 f v")
+        assert retention.node_bytes(stream) <= size
 
 
 def test_max_age_removes_entries_without_any_xadd(talk: Any) -> None:

@@ -26,6 +26,7 @@ from headrace.keyspace import watermark
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.rules import RuledStream
 from headrace.streams import references, retention
+from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.schedule import due_of
@@ -197,6 +198,9 @@ class RuleRunner:
                 is_complete &= is_read
         if 0 <= ruled.members_due_ms <= now:
             ruled.members_due_ms = self._remove_consumers(ruled, now)
+        if ruled.inactive:
+            self._make_entries_due(ruled, now)
+            is_complete &= not ruled.inactive
         due = earlier(due, ruled.members_due_ms)
         if ruled.schedule is not None:
             schedule_due, delivered = self._deliver_scheduled(ruled, now)
@@ -215,7 +219,7 @@ class RuleRunner:
             slack = 1 if rules.exact or head is None else max(head.live, 1)
             ruled.quiet_length = min(rules.max_len + slack, I64_MAX)
         if rules.max_bytes and not rules.discard_new:
-            ruled.quiet_bytes = max(stream.memory.total + rules.max_bytes - retention.node_bytes(stream), 1)
+            ruled.quiet_bytes = rules.max_bytes
         if rules.max_age_ms and ruled.due_ms < 0:
             ruled.quiet_length = 0  # the next entry needs a timer
         is_over = retention.is_over_limit(stream, rules) or 0 <= retention.next_age_due(stream, rules) <= now
@@ -354,7 +358,10 @@ class RuleRunner:
         ruled.acked.append(word)
 
     def _remove_consumers(self, ruled: RuledStream, now: int) -> int:
-        """Apply CONSUMER-TTL; return when to do so next, -1 for never."""
+        """Remove inactive consumers without entries, and record the others. Return when to do so next.
+
+        -1 for never.
+        """
         database = self.keyspace.databases[ruled.database]
         due = NEVER
         for group in ruled.stream.groups():
@@ -369,26 +376,41 @@ class RuleRunner:
                 elif consumer.pending_count == 0:
                     self._run(database, [b"XGROUP", b"DELCONSUMER", ruled.key, group.name, consumer.name])
                 elif group.lease is not None:
-                    self._make_due(ruled, database, group, consumer.name)
-                    consumer.seen_ms = expires - rules.consumer_ttl_ms
+                    ruled.inactive.setdefault((group.name, consumer.name), (0, 0))
         return due
 
-    def _make_due(self, ruled: RuledStream, database: Database, group: Group, name: bytes) -> None:
-        """Make entries of a consumer due: as if they were delivered long ago."""
-        consumer, pending = group.consumer(name), group.pending
-        assert consumer is not None
-        slot = pending.of_consumer_from(consumer, 0, 0)
-        words: list[bytes] = []
-        while slot >= 0 and len(words) < ENTRIES_PER_STEP:
-            if group.due_of(slot) > self.keyspace.now:
+    def _make_entries_due(self, ruled: RuledStream, now: int) -> None:
+        """Make entries of an inactive consumer due, some at a time: as if they were delivered long ago."""
+        (group_name, name), (ms, seq) = next(iter(ruled.inactive.items()))
+        group = ruled.stream.group(group_name)
+        consumer = None if group is None else group.consumer(name)
+        del ruled.inactive[group_name, name]
+        if group is None or consumer is None or group.rules is None or group.lease is None:
+            return
+        ttl_ms = group.rules.consumer_ttl_ms
+        if ttl_ms == 0 or consumer.seen_ms + ttl_ms > now:
+            return  # it is active again
+        pending, words, visited = group.pending, [], 0
+        slot = pending.of_consumer_from(consumer, ms, seq)
+        while slot >= 0 and visited < ENTRIES_PER_STEP:
+            if group.due_of(slot) > now:
                 words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
+            visited += 1
             slot = pending.of_consumer_after(consumer, slot)
+        if slot >= 0:
+            ruled.inactive[group_name, name] = pending.ms_of(slot), pending.seq_of(slot)
         if words:
-            claim = [b"XCLAIM", ruled.key, group.name, name, b"0", *words, b"TIME", b"0", b"JUSTID"]
-            self._run(database, claim)
-            if group.redeliveries is not None:
-                group.redeliveries.mark_stale()
-            database.signal_ready(ruled.key)
+            self._claim_as_due(ruled, group, consumer, words)
+
+    def _claim_as_due(self, ruled: RuledStream, group: Group, consumer: Consumer, words: list[bytes]) -> None:
+        """Set the delivery time of a consumer's entries to 0. This does not make the consumer active."""
+        database, seen_ms = self.keyspace.databases[ruled.database], consumer.seen_ms
+        claim = [b"XCLAIM", ruled.key, group.name, consumer.name, b"0", *words, b"TIME", b"0", b"JUSTID"]
+        self._run(database, claim)
+        consumer.seen_ms = seen_ms
+        if group.redeliveries is not None:
+            group.redeliveries.mark_stale()
+        database.signal_ready(ruled.key)
 
     # Scheduled entries.
 

@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 import cython
 
 from headrace import companion_keys, mem
+from headrace.streams import retention
 from headrace.streams.key_order import KeyOrder
 from headrace.streams.schedule import Schedule
 from headrace.streams.stream import Stream
@@ -39,12 +40,14 @@ class RuledStream:
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer_ms: cython.longlong  # of its valid timer; -1: none
     members_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
+    # Inactive consumers, by group and name: CONSUMER-TTL makes their entries from this ID on due.
+    inactive: Public[dict[tuple[bytes, bytes], tuple[int, int]]]
     acked: Public[list[bytes]]  # IDs acknowledged since the rules were last applied
     sweep_from: Public[bytes]  # DROP-ACKED: look at all entries from this ID on; empty: no need to
     exhausted: Public[list[tuple[bytes, int, int]]]  # (group, ms, seq): no more deliveries are allowed
     # An XADD needs no rules to be applied while the stream is below these; see is_quiet().
     quiet_length: Public[cython.longlong]
-    quiet_bytes: Public[cython.longlong]  # of its memory account; 0: no limit
+    quiet_bytes: Public[cython.longlong]  # of its nodes; 0: no limit
     watches_acks: Public[cython.bint]  # an acknowledgement may let entries be removed
     removed: Public[cython.longlong]  # entries that the rules have removed
     retry_ms: Public[cython.longlong]  # dead letters could not be added: no others are tried before
@@ -57,6 +60,7 @@ class RuledStream:
         self.target = None
         self.schedule = None
         self.due_ms = self.timer_ms = self.members_due_ms = NEVER
+        self.inactive = {}
         self.acked = []
         self.sweep_from = b""
         self.exhausted = []
@@ -72,7 +76,7 @@ class RuledStream:
         length: cython.longlong = mem.as_signed(self.stream.length)
         if self.schedule is not None or length >= self.quiet_length:
             return False
-        return self.quiet_bytes == 0 or self.stream.memory.total < self.quiet_bytes
+        return self.quiet_bytes == 0 or retention.node_bytes(self.stream) <= self.quiet_bytes
 
     @property
     def key(self) -> bytes:
