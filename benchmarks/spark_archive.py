@@ -23,11 +23,13 @@ from rich.table import Table
 
 from benchmarks import spark_job as job
 from benchmarks.servers import Server
-from headrace.pipeline.archive import archive, parse_schema, read_entries
+from headrace.pipeline.archive import archive
 from headrace.pipeline.archive_table import ArchiveTable, WrittenFile
+from headrace.pipeline.column_declarations import parse_schema
 from headrace.spark.source.positions import Positions
 
 FIELDS = "device STRING, temp DOUBLE, city STRING, count INT"
+METADATA = "_stream STRING, _id STRING, _timestamp TIMESTAMP, _sequence LONG"
 SINK = "Spark's Parquet sink"
 TICKS = os.sysconf("SC_CLK_TCK")
 STARTS = 3
@@ -75,7 +77,12 @@ def measure(spark: SparkSession, server: Server, entries: int, rounds: int) -> F
         check(wrote, entries)
 
     def by_sink(columns: bool) -> None:
-        rows = read_entries(spark, url, job.STREAM, typed if columns else None, with_stream=True)
+        source = spark.readStream.format("headrace").option("url", url).option("subscribe", job.STREAM)
+        source = source.option("startingOffsets", "earliest")
+        rows = source.load()  # stream, id, timestamp, sequence, and one map of all fields
+        if columns:
+            rows = source.schema(f"{METADATA}, {FIELDS}").load()
+            rows = rows.withColumnsRenamed({name: name.removeprefix("_") for name in rows.columns})
         writer = rows.withColumn("date", F.to_date("timestamp")).writeStream.format("parquet")
         writer = writer.partitionBy("stream", "date").option("checkpointLocation", str(scratch / "state"))
         writer.trigger(availableNow=True).start(str(scratch / "sink")).awaitTermination()

@@ -125,6 +125,21 @@ def test_columns_of_one_stream_keep_types_comments_and_entries_that_did_not_fit(
     assert rows[1]["_fields"] == [(b"at", b"soon"), (b"more", b"x")]
 
 
+def test_the_times_of_files_in_any_order_are_those_of_their_first_and_last_entries(tmp_path: Path) -> None:
+    old = OldArchive(tmp_path / "old")
+    (old.directory / "_headrace" / "stream.json").write_text('{"stream": "s"}')
+    fields = pa.array([[("n", "1")]] * 4, MAP)
+    ids = ("5000-0", "1000-2", "9000-0", "1000-1")
+    old.commit([old.write("date=1970-01-01", columns(*ids, fields=fields))], {})
+    new = archive_location(tmp_path / "new")
+    assert convert(old.directory, new) == 4
+    [file] = read_archive(new).files
+    assert (file.first_ms, file.last_ms) == (1000, 9000)
+    for after, upto, found in (("0-0", "1000-1", ["1000-1"]), ("5000-0", "9000-9", ["9000-0"])):
+        batches = ReplaySource("s", None, new).batches(after, upto)
+        assert [each for batch in batches for each in batch.column("id").to_pylist()] == found
+
+
 def test_what_cannot_be_converted_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not an archive of an earlier version"):
         convert(tmp_path, archive_location(tmp_path / "new"))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from deltalake import DeltaTable
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from archives import counted_entries, files_in
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import archive, count_archive, group_ranges, parse_schema
+from headrace.pipeline import archive as archive_module
+from headrace.pipeline.archive import archive, count_archive, group_ranges, run_tasks
 from headrace.pipeline.archive_table import ArchiveTable, create_or_open
+from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.pipeline.replay import replay
@@ -24,6 +29,7 @@ from headrace.pipeline.watermark import published_id
 from headrace.spark.archive.files import archived_through
 from headrace.spark.archive.location import archive_location
 from headrace.spark.source.planner import OffsetRange
+from waiting import wait_until
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -164,3 +170,43 @@ def test_after_the_table_was_set_back_no_lost_entry_is_trimmed(
     assert archive(spark, server_url, "s", directory, fail_on_loss=False) == 6
     assert published_id(client, "s") == f"{20 * HOUR}-1"
     assert counted_entries(directory).total() == 16
+
+
+def waiting_writer(begun: Path, end: Path) -> Any:
+    """Return a writer of ranges that creates a file, and waits for another one. Tasks can unpickle it."""
+
+    class Writer:
+        def write(self, part: object) -> list[object]:
+            begun.touch()
+            while not end.exists():
+                time.sleep(0.01)
+            return [part]
+
+    return Writer()
+
+
+def test_an_interrupt_cancels_the_tasks_of_the_archive_and_no_other_job(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive_begun, other_begun, end = (tmp_path / name for name in ("archive", "other", "end"))
+    other = waiting_writer(other_begun, end)
+    found: list[object] = []
+
+    def run_other() -> None:
+        found.extend(spark.sparkContext.parallelize([1], 1).flatMap(other.write).collect())
+
+    def interrupt() -> None:
+        if archive_begun.exists():
+            raise KeyboardInterrupt
+
+    thread = InheritableThread(target=run_other)
+    thread.start()
+    try:
+        wait_until(other_begun.exists)
+        monkeypatch.setattr(archive_module, "raise_if_interrupted", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_tasks(spark, waiting_writer(archive_begun, end), [OffsetRange("s", "0-0", "1-0", False)])
+    finally:
+        end.touch()
+        thread.join()
+    assert found == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 from pathlib import Path
@@ -14,10 +15,12 @@ from archives import ArchiveMaker, counted_entries, entries_at
 from headrace.cli.archive import first_day_kept
 from headrace.cli.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline import archive_table
+from headrace.pipeline.archive import publish_committed
 from headrace.pipeline.archive_table import ArchiveTable, create_or_open, known_fields
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.watermark import WatermarkPublisher, published_id
-from headrace.spark.archive.files import archived_through, read_archive
+from headrace.spark.archive.files import POSITIONS_KEY, archived_through, read_archive
 from headrace.spark.archive.location import archive_location
 from headrace.spark.source.positions import parse_positions
 
@@ -108,6 +111,57 @@ def test_the_watermark_of_an_archive_that_was_set_back_is_lowered(stream_server:
     publisher.lower(parse_positions({"s": "5-0", "t": "0-0", "u": "12-0", "v": "3-0"}))
     publisher.close()
     assert [published_id(client, stream) for stream in "stuv"] == ["5-0", None, "9-0", None]
+
+
+def test_watermarks_of_all_streams_are_lowered_by_the_first_job_after_a_restore(
+    stream_server: StreamServer, maker: ArchiveMaker
+) -> None:
+    add_days(maker, "s", 1)
+    version = DeltaTable(maker.directory).version()
+    add_days(maker, "t", 1)
+    publisher = WatermarkPublisher(stream_server.url)
+    publish_committed(publisher, reopened(maker), ["s"])
+    assert [published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1"] * 2
+    DeltaTable(maker.directory).restore(version)
+    publish_committed(publisher, reopened(maker), ["s"])
+    publisher.close()
+    assert [published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1", None]
+
+
+def test_an_archive_whose_log_has_lost_the_positions_ends_where_its_files_end(maker: ArchiveMaker) -> None:
+    add_days(maker, "s", 1)
+    for commit in (maker.directory / "_delta_log").glob("*.json"):
+        text = commit.read_text().replace(POSITIONS_KEY, "lost")
+        commit.write_text(text)
+    found = read_archive(maker.location)
+    assert (found.archived_through, found.was_set_back) == ({"s": f"{DAY // 2}-1"}, True)
+
+
+def test_a_table_that_another_job_has_created_meanwhile_is_checked(
+    maker: ArchiveMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_table, "existing_table", lambda location: None)
+    with pytest.raises(UsageError, match="was written with other fields"):
+        create_or_open(maker.location, parse_schema("n INT"), "UTC")
+
+
+def test_a_file_is_closed_at_the_end_of_a_with_block(maker: ArchiveMaker) -> None:
+    add_days(maker, "s", 1)
+    file = read_archive(maker.location).files[0]
+    path = str(maker.directory / file.path)
+    with file.open() as parquet:
+        assert path in open_files()
+    assert path not in open_files()
+    assert parquet.metadata.num_rows == 1
+
+
+def open_files() -> set[str]:
+    """Return the paths of the files that this process has open."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(str(descriptor.readlink()))
+    return found
 
 
 @pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping"])

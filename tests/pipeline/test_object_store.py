@@ -29,8 +29,9 @@ from pyspark.sql import SparkSession
 
 from archives import counted_entries, files_in
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive import archive, parse_schema
+from headrace.pipeline.archive import archive
 from headrace.pipeline.archive_table import create_or_open
+from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.trim import trim

@@ -167,6 +167,11 @@ def test_a_watermark_is_only_ever_raised(server: redis.Redis) -> None:
         published_id(server, "s")
 
 
+def test_a_position_of_an_earlier_stream_is_not_published(server: redis.Redis) -> None:
+    assert raise_watermark(server, "s", "2000-0:2000") is None
+    assert published_id(server, "s") is None
+
+
 def test_errors_name_what_cannot_be_trimmed(port: int, server: redis.Redis) -> None:
     with pytest.raises(UsageError, match="there is no stream 'nothing'"):
         trimmed(port, "nothing")

@@ -31,10 +31,10 @@ from headrace.pipeline.archive import (
     archive,
     check_field_names,
     count_archive,
-    parse_schema,
 )
 from headrace.pipeline.archive_conversion import convert
 from headrace.pipeline.archive_table import create_or_open, known_fields
+from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import (
     SAMPLE_ENTRIES,
     field_types,

@@ -33,7 +33,8 @@ from headrace.cli.spark_session import announced_spark
 from headrace.client.servers import Servers
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import ArchiveCounts, archive, count_archive, parse_schema
+from headrace.pipeline.archive import ArchiveCounts, archive, count_archive
+from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadReport

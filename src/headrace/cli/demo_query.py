@@ -10,7 +10,6 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.pipeline.archive import parse_schema, read_entries
 from headrace.pipeline.query_progress import BatchProgress, follow_batches
 
 # The types of the 19 fields, which are the columns of the archive.
@@ -21,7 +20,7 @@ FIELDS = """
 """
 
 # The query declares only the fields it needs, so that no others are decoded.
-QUERY_FIELDS = "carrier STRING, dep_delay INT"
+QUERY_COLUMNS = "_timestamp TIMESTAMP, carrier STRING, dep_delay INT"
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -99,12 +98,13 @@ def delays_by_hour(
                 row.flights, row.departed, row.late, row.minutes or 0
             )
 
-    flights = read_entries(
-        spark, url, stream, parse_schema(QUERY_FIELDS), maxOffsetsPerTrigger=entries_per_batch
-    )
+    source = spark.readStream.format("headrace").option("url", url).option("subscribe", stream)
+    source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", entries_per_batch)
     query = (
-        flights.withWatermark("timestamp", WATERMARK)
-        .groupBy(F.window("timestamp", "1 hour"), "carrier")
+        source.schema(QUERY_COLUMNS)
+        .load()
+        .withWatermark("_timestamp", WATERMARK)
+        .groupBy(F.window("_timestamp", "1 hour"), "carrier")
         .agg(
             F.count("*").alias("flights"),
             F.count("dep_delay").alias("departed"),

@@ -31,8 +31,8 @@ from headrace.cli.streams import url_option
 from headrace.client.servers import servers_at
 from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
-from headrace.pipeline.archive import parse_schema
 from headrace.pipeline.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
+from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.interrupts import defer_interrupts, raise_if_interrupted
 from headrace.pipeline.query import StreamView, follow_query, register_views, run_query

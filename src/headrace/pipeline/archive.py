@@ -22,21 +22,21 @@ import os
 import re
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.errors import UsageError
 from headrace.pipeline.archive_table import ArchiveTable, WrittenFile, create_or_open
 from headrace.pipeline.archive_writer import RangeWriter
-from headrace.pipeline.column_declarations import parse_schema as parse_schema
-from headrace.pipeline.column_inference import ARCHIVE_COLUMNS, quote_identifier
+from headrace.pipeline.column_declarations import parse_schema
+from headrace.pipeline.column_inference import ARCHIVE_COLUMNS
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.pipeline.watermark import WatermarkPublisher
@@ -59,7 +59,7 @@ UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 # The metadata columns of the Spark source, and their names in the archive.
 ARCHIVE_NAMES = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
 SOURCE_COLUMNS = (
-    "_stream STRING, _id STRING, _timestamp TIMESTAMP, _sequence LONG, _fields MAP<STRING, STRING>, "
+    "_id STRING, _timestamp TIMESTAMP, _sequence LONG, _fields MAP<STRING, STRING>, "
     f"{EXACT_COLUMN} ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 )
 
@@ -150,12 +150,14 @@ def archive(
 def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
     """Publish what the table has: a killed run may have committed a batch without publishing it.
 
-    If another program has set the table back, trimming up to the present watermarks would lose entries.
+    If another program has set the table back, trimming up to the present watermarks would lose entries. So
+    the watermarks of all streams that were ever archived are lowered, not only those of this job: the next
+    commit has positions again, so no later job would notice.
     """
     table.sync_log()
     if table.archive.was_set_back:
         through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
-        watermark.lower(dict.fromkeys(names, Position()) | through)
+        watermark.lower(dict.fromkeys([*names, *table.recorded_streams()], Position()) | through)
     watermark.publish(table.positions)
 
 
@@ -232,16 +234,18 @@ def run_tasks(spark: SparkSession, writer: RangeWriter, ranges: Sequence[OffsetR
 
     Raises:
         HeadraceError: if a task failed more often than Spark repeats it.
-        KeyboardInterrupt: after a signal; the tasks are cancelled.
+        KeyboardInterrupt: after a signal; the tasks are cancelled, and no other jobs of the session.
     """
     if not ranges:
         return []
     context = spark.sparkContext
+    group = f"headrace archive {uuid.uuid4()}"
     found: list[WrittenFile] = []
     errors: list[Exception] = []
 
     def collect() -> None:
         try:
+            context.setJobGroup(group, "headrace archive")  # of this thread
             slices = min(len(ranges), TASKS_MAX)
             found.extend(context.parallelize(ranges, slices).flatMap(writer.write).collect())
         except (PySparkException, Py4JJavaError) as error:
@@ -256,57 +260,13 @@ def run_tasks(spark: SparkSession, writer: RangeWriter, ranges: Sequence[OffsetR
             thread.join(POLL_SECONDS)
             raise_if_interrupted()
     except KeyboardInterrupt:
-        context.cancelAllJobs()
-        thread.join()
+        while thread.is_alive():
+            context.cancelJobGroup(group)  # again, because the job may not have begun before
+            thread.join(POLL_SECONDS)
         raise
     if errors:
         raise errors[0]
     return found
-
-
-def read_entries(
-    spark: SparkSession,
-    url: str,
-    streams: str | Sequence[str],
-    fields: StructType | None = None,
-    *,
-    with_stream: bool = False,
-    with_exact: bool = False,
-    **options: int | str,
-) -> DataFrame:
-    """Return streams from their first entries on as a streaming DataFrame: id, timestamp, sequence, fields.
-
-    Args:
-        spark: The session.
-        url: The server.
-        streams: The streams' names.
-        fields: A typed column for each of these fields; None for one map, `fields`.
-        with_stream: Whether to add a column `stream`, as the first one.
-        with_exact: Whether to add the column `_exact`, as the last one.
-        options: Further options of the source.
-    """
-    names = [streams] if isinstance(streams, str) else list(streams)
-    reader = spark.readStream.format("headrace").option("url", url)
-    if all(UNQUOTED_NAME.fullmatch(name) for name in names):
-        reader = reader.option("subscribe", ",".join(names))
-    else:
-        reader = reader.option("assign", json.dumps(names))
-    for name, value in options.items():
-        reader = reader.option(name, str(value))
-    reader = reader.option("startingOffsets", "earliest")
-    entry = parse_schema(SOURCE_COLUMNS)
-    columns_read = [*(["_stream"] if with_stream else []), *ARCHIVE_NAMES]
-    typed = StructType([entry["_fields"]]) if fields is None else fields
-    schema = StructType([entry[name] for name in columns_read] + typed.fields)
-    columns: list[Column] = [F.col(name).alias(ARCHIVE_NAMES.get(name, "stream")) for name in columns_read]
-    if fields is None:
-        columns.append(F.col("_fields").alias("fields"))
-    else:
-        columns += [F.col(quote_identifier(field.name)) for field in fields]
-    if with_exact:
-        schema = StructType([*schema.fields, entry[EXACT_COLUMN]])
-        columns.append(F.col(EXACT_COLUMN))
-    return reader.schema(schema).load().select(*columns)
 
 
 def check_field_names(fields: StructType | None) -> None:

@@ -80,18 +80,38 @@ def convert(
     written: list[WrittenFile] = []
     columns = to_arrow_schema(table.archive.columns, timezone="UTC")
     for done, file in enumerate(files, 1):
-        with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
-            expected = parquet.metadata.num_rows
-            if expected:
-                output = DayFile(location, file.stream, file.date)
-                for batch in parquet.iter_batches(BATCH_ROWS):
-                    output.add(without_repeated_names(new_rows(batch, columns, file.path)))
-                written.append(output.finish())
-        if expected and written[-1].rows != expected:
-            raise HeadraceError(f"{file.path}: {written[-1].rows} of {expected} entries were copied")
+        if (copy := copy_file(file, columns, location)) is not None:
+            written.append(copy)
         on_file(done, len(files))
     table.commit(written, old_positions(directory))
     return sum(file.rows for file in written)
+
+
+def copy_file(file: OldFile, columns: pa.Schema, location: ArchiveLocation) -> WrittenFile | None:
+    """Copy a file into the new archive; None if it has no entries."""
+    with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
+        expected = parquet.metadata.num_rows
+        if not expected:
+            return None
+        output = DayFile(location, file.stream, file.date)
+        try:
+            for batch in parquet.iter_batches(BATCH_ROWS):
+                rows = without_repeated_names(new_rows(batch, columns, file.path))
+                output.add(in_id_order(rows))
+            copy = output.finish()
+        except BaseException:
+            output.abandon()
+            raise
+    if copy.rows != expected:
+        raise HeadraceError(f"{file.path}: {copy.rows} of {expected} entries were copied")
+    return copy
+
+
+def in_id_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows in the order of their IDs: Spark did not always write them so."""
+    ms, seq = split_ids(rows.column("id"))
+    order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
+    return rows.take(order)
 
 
 def old_files(directory: Path) -> list[OldFile]:

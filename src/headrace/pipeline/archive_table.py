@@ -45,6 +45,7 @@ from headrace.spark.archive.files import (
     existing_table,
     open_table,
     read_archive,
+    recorded_streams,
 )
 from headrace.spark.archive.location import ArchiveLocation, store_errors
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
@@ -135,6 +136,11 @@ class ArchiveTable:
         """The state of the archive when it was opened."""
         return self._archive
 
+    def recorded_streams(self) -> set[str]:
+        """Return the streams that were ever archived to the table, as far as its log says so."""
+        with store_errors(self.location):
+            return recorded_streams(self._table)
+
     def commit(self, files: Iterable[WrittenFile], positions: Positions) -> None:
         """Add the files of one batch, and the positions that they reach; afterwards both are on disk.
 
@@ -193,8 +199,8 @@ class ArchiveTable:
 
     def _conflict(self) -> HeadraceError:
         return HeadraceError(
-            f"another job archives to {self.location} at the same time. This one ends; what it wrote and "
-            "did not commit does not count, and the other job archives it"
+            f"another job archives to {self.location} at the same time, or another program has replaced its "
+            "entries. What this job wrote and did not commit does not count; run it again to archive it"
         )
 
     def sync_log(self) -> None:
@@ -291,9 +297,9 @@ def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: s
     with store_errors(location):
         table = existing_table(location)
         if table is None:
-            opened = ArchiveTable(location, create_table(location, fields, zone))
-            opened.sync_log()
-            return opened
+            # Another job may create it at the same time, so the columns are checked also then.
+            table = create_table(location, fields, zone)
+            ArchiveTable(location, table).sync_log()
         opened = ArchiveTable(location, table)
         missing = missing_columns(location, opened.archive.columns, fields)
         if opened.archive.zone != zone:

@@ -32,6 +32,7 @@ from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.source.arrow_reader import make_range_reader
+from headrace.spark.source.offsets import U64_MAX
 from headrace.spark.source.planner import OffsetRange
 
 ROW_GROUP_BYTES = 64 << 20
@@ -150,18 +151,17 @@ class DayFile:
         self._path = f"stream={folder}/date={date or 'later'}/part-{uuid.uuid4()}.zstd.parquet"
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = self._rows = self._exact_rows = 0
-        self._first_ms: int | None = None
-        self._last_ms: int | None = None
+        self._first_ms = U64_MAX
+        self._last_ms = 0
         self._output = ArchiveOutput(location, self._path)
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add rows with higher IDs."""
+        """Add rows in the order of their IDs."""
         ids = rows.column("id")
         first, last = (split_ids(ids.slice(at, 1))[0][0].as_py() for at in (0, len(ids) - 1))
-        if self._rows == self._waiting_rows == 0:
-            self._first_ms = first if first < LAST_MS else None
-        self._last_ms = last if last < LAST_MS else None
+        self._first_ms = min(self._first_ms, first)
+        self._last_ms = max(self._last_ms, last)
         self._exact_rows += rows.num_rows - rows.column(EXACT_COLUMN).null_count
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
@@ -187,15 +187,15 @@ class DayFile:
         with store_errors(self._location):
             self._writer.close()
             size = self._output.finish()
+        first, last = (ms if ms < LAST_MS else None for ms in (self._first_ms, self._last_ms))
         return WrittenFile(
-            self._path, self._stream, self.date, self._rows, size,
-            self._first_ms, self._last_ms, self._exact_rows,
-        )  # fmt: skip
+            self._path, self._stream, self.date, self._rows, size, first, last, self._exact_rows
+        )
 
     def abandon(self) -> None:
-        """Give the file up after an error."""
+        """Close the file after an error, and delete it."""
         if self._writer is not None:
-            with contextlib.suppress(OSError, pa.ArrowException):
+            with contextlib.suppress(Exception):  # the error that is being raised says more
                 self._writer.close()
         self._output.abandon()
 

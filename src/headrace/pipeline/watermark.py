@@ -51,7 +51,7 @@ def published_position(client: Any, stream: str) -> Position | None:
     return None if value is None else parse_watermark(stream, value)
 
 
-def raise_watermark(client: Any, stream: str, position: str) -> str:
+def raise_watermark(client: Any, stream: str, position: str) -> str | None:
     """Raise the stream's watermark to a position, if it is higher.
 
     A watermark of an earlier stream of this name is replaced even by a lower one. A position that is not of
@@ -63,7 +63,7 @@ def raise_watermark(client: Any, stream: str, position: str) -> str:
         position: An ID, or an ID with the stream's identity.
 
     Returns:
-        The ID of the watermark after the call.
+        The ID of the watermark after the call; None if there is none.
     """
     watermark, name = watermark_key(stream), stream_key(stream)
     wanted = parse_position(position)
@@ -72,8 +72,8 @@ def raise_watermark(client: Any, stream: str, position: str) -> str:
             pipe.watch(watermark)
             value = pipe.get(watermark)
             current = None if value is None else parse_watermark(stream, value)
-            if current is not None and not replaces_watermark(pipe, name, current, wanted):
-                return current.id
+            if not replaces_watermark(pipe, name, current, wanted):
+                return None if current is None else current.id
             pipe.multi()
             pipe.set(watermark, str(wanted))
             try:
@@ -83,14 +83,13 @@ def raise_watermark(client: Any, stream: str, position: str) -> str:
                 continue
 
 
-def replaces_watermark(client: Any, name: bytes, current: Position, wanted: Position) -> bool:
-    """Return whether a position replaces the current watermark."""
-    if current == wanted:
+def replaces_watermark(client: Any, name: bytes, current: Position | None, wanted: Position) -> bool:
+    """Return whether a position replaces the current watermark, if there is one."""
+    if current == wanted or is_same_stream(client, name, wanted) is False:
         return False
-    current_matches, wanted_matches = (is_same_stream(client, name, each) for each in (current, wanted))
-    if wanted_matches is False:
-        return False
-    if current_matches is False or wanted.generation > current.generation:
+    if current is None or is_same_stream(client, name, current) is False:
+        return True
+    if wanted.generation > current.generation:
         return True
     higher = parse_id(wanted.id) > parse_id(current.id)
     return higher or (wanted.id == current.id and not current.has_identity)

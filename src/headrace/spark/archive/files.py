@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -96,7 +96,8 @@ class Archive:
         zone: The time zone of its days.
         vacuumed_ms: When it was last vacuumed, in milliseconds; None if no commit says.
         was_set_back: Whether another program has restored an older version, or replaced all entries, since
-            the last commit of Headrace. Then the positions are those of the files.
+            the last commit of Headrace; or no commit has positions any more. Then the archive ends where its
+            files end.
     """
 
     location: ArchiveLocation
@@ -136,7 +137,7 @@ def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     columns = StructType([column for column in schema if column.name not in PARTITIONS])
     zone = table.metadata().configuration.get(ZONE_KEY) or "UTC"
     vacuumed = int(commit[VACUUMED_KEY]) if VACUUMED_KEY in commit else None
-    was_set_back = bool(commit) and POSITIONS_KEY not in commit
+    was_set_back = POSITIONS_KEY not in commit and bool(commit or files)
     return Archive(location, tuple(files), through, positions, highest, columns, zone, vacuumed, was_set_back)
 
 
@@ -203,14 +204,24 @@ def newest_commit(table: DeltaTable) -> dict[str, Any]:
     Returns:
         The commit; an empty one if there is neither, because Delta deletes commits after a month.
     """
+    return next((each for each in commits(table) if POSITIONS_KEY in each or sets_back(each)), {})
+
+
+def recorded_streams(table: DeltaTable) -> set[str]:
+    """Return the streams that any commit has a position of, also if the table was set back since."""
+    found = (json.loads(each[POSITIONS_KEY]) for each in commits(table) if POSITIONS_KEY in each)
+    return {stream for positions in found for stream in positions}
+
+
+def commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
+    """Yield the commits of a table, the newest first; reads only as many as the caller takes, about."""
+    seen = 0
     for limit in HISTORY_STEPS:
         history: list[dict[str, Any]] = table.history(limit)
-        for commit in history:
-            if POSITIONS_KEY in commit or sets_back(commit):
-                return commit
-        if limit is None or len(history) < limit:
-            break
-    return {}
+        yield from history[seen:]
+        seen = len(history)
+        if limit is None or seen < limit:
+            return
 
 
 def sets_back(commit: Mapping[str, Any]) -> bool:

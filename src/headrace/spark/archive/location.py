@@ -107,8 +107,8 @@ class ArchiveLocation:
 
         try:
             with store_errors(self):
-                source = self.filesystem().open_input_file(path)
-                return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+                # With `filesystem` the reader opens the file itself, so it also closes it.
+                return pq.ParquetFile(path, filesystem=self.filesystem(), coerce_int96_timestamp_unit="us")
         except FileNotFoundError as gone:
             raise HeadraceError(
                 f"{self}/{path} was deleted since the query was planned, perhaps because the archive was "
