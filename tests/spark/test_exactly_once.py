@@ -236,6 +236,25 @@ def test_the_marker_is_restored_if_the_stream_was_replaced_by_another_type(
         write_batches(batches_then_another_type(), stream_server.url, "s", MARKER)
     rows_done = int(stream_server.client.get(MARKER.key(b"s")).split(b":")[1])
     assert rows_done < 10, "the marker counts rows that were rejected"
+    assert stream_server.client.pttl(MARKER.key(b"s")) > 0
+
+
+def test_a_marker_that_cannot_be_corrected_is_reported(stream_server: StreamServer) -> None:
+    """It counts rows that were rejected, so another attempt would leave them out."""
+
+    client = stream_server.client
+
+    def batch_then_another_type() -> Iterator[pa.RecordBatch]:
+        yield from batches(3)
+        client.set("s", "text")
+
+    client.acl_setuser("mild", enabled=True, passwords=["+x"], keys=["*"], commands=["+@all", "-del"])
+    try:
+        url = f"redis://mild:x@127.0.0.1:{stream_server.port}"
+        with pytest.raises(CommandError, match=r"WRONGTYPE.* not be corrected: .*'del'.* send DEL \{s\}"):
+            write_batches(batch_then_another_type(), url, "s", MARKER)
+    finally:
+        client.acl_deluser("mild")
 
 
 def test_every_attempt_fails_after_rows_were_rejected_within_a_transaction(

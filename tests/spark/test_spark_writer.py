@@ -10,9 +10,11 @@ import pytest
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
 from stream_server import StreamServer
 
+from headrace.client.servers import Servers
 from headrace.errors import CommandError, UsageError
 from headrace.spark import Marker, write_batches
 from headrace.spark.options import parse_options
+from headrace.spark.sink.overwrite import StreamReplacement
 from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter, TaskCommitMessage
 
 
@@ -129,6 +131,26 @@ def test_overwriting_replaces_the_stream_atomically(stream_server: StreamServer)
     task = writer(stream_server, kinds, overwrite=True, stream="out")
     task.commit([TaskCommitMessage(0)])
     assert not stream_server.client.exists("out")
+
+
+def test_the_new_stream_is_kept_if_the_reply_to_its_renaming_is_lost(
+    stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if this attempt added no entries, because an earlier one had."""
+    task = writer(stream_server, schema(n=LongType()), overwrite=True, stream="out")
+    task.write(iter([pa.RecordBatch.from_pydict({"n": [7]})]))
+    send, lost = StreamReplacement._request, []
+
+    def request(self: StreamReplacement, servers: Servers, *words: bytes) -> object:
+        reply = send(self, servers, *words)
+        if words[0] == b"RENAME" and not lost:
+            lost.append(words)
+            raise ConnectionResetError("lost")
+        return reply
+
+    monkeypatch.setattr(StreamReplacement, "_request", request)
+    task.commit([TaskCommitMessage(0)])
+    assert lost and stream_server.client.xlen("out") == 1
 
 
 @pytest.mark.parametrize("rows", [[1], []])

@@ -213,28 +213,43 @@ class ExactlyOnceWriter(ChunkWriter):
 
     def _handle_rejected_rows(self, chunk: RowChunk, errors: list[str]) -> None:
         """Correct the marker of a transaction some of whose XADDs failed, and raise the first error."""
-        self._servers.with_retries(lambda: self._correct_marker(chunk, errors))
         name = chunk.stream.decode(errors="surrogateescape")
         counts = f"{len(errors)} of {chunk.rows} were rejected"
-        raise CommandError(f"{errors[0]} (adding entries to the stream {name!r}; {counts})")
+        rejected = f"{errors[0]} (adding entries to the stream {name!r}; {counts})"
+        correction = self._marker_correction(chunk, errors)
+        try:
+            self._servers.with_retries(lambda: self._correct_marker(chunk, correction))
+        except CommandError as failure:
+            shown = b" ".join(correction).decode(errors="backslashreplace")
+            raise CommandError(
+                f"{rejected}. The marker counts them as written, and could not be corrected: {failure}. "
+                f"Before the batch is written again, send {shown}"
+            ) from failure
+        raise CommandError(rejected)
 
-    def _correct_marker(self, chunk: RowChunk, errors: list[str]) -> None:
-        """Restore the marker if no row was added; else record the error in it."""
+    def _marker_correction(self, chunk: RowChunk, errors: list[str]) -> list[bytes]:
+        """Return the command that restores the marker if no row was added; else that records the error."""
+        key, ttl = self._marker.key(chunk.stream), b"%d" % self._marker.ttl_ms
+        if len(errors) < chunk.rows:
+            rows = f"rows {chunk.first_row} to {chunk.end_row - 1}"
+            reason = f"{len(errors)} of {rows} were rejected, {errors[0]}"
+            return [b"SET", key, self._marker.error_value(chunk.end_row, reason), b"PX", ttl]
+        if chunk.marker_before is None:
+            return [b"DEL", key]
+        return [b"SET", key, chunk.marker_before, b"PX", ttl]
+
+    def _correct_marker(self, chunk: RowChunk, correction: list[bytes]) -> None:
+        """Correct the marker unless another attempt has changed it."""
         self.close()
         connection = self.connection_for(chunk.stream)
         key = self._marker.key(chunk.stream)
-        _, value = connection.request(request(b"WATCH", key) + request(b"GET", key), 2)
-        if value != self._marker.value(chunk.end_row):
+        replies = connection.request(request(b"WATCH", key) + request(b"GET", key), 2)
+        _raise_first_error(connection, replies)
+        if replies[1] != self._marker.value(chunk.end_row):
             return
-        if len(errors) < chunk.rows:
-            rows = f"rows {chunk.first_row} to {chunk.end_row - 1}"
-            reason = f"{len(errors)} of {rows} were refused, {errors[0]}"
-            correction = request(b"SET", key, self._marker.error_value(chunk.end_row, reason))
-        elif chunk.marker_before is None:
-            correction = request(b"DEL", key)
-        else:
-            correction = request(b"SET", key, chunk.marker_before)
-        connection.request(MULTI + correction + EXEC, 3)
+        replies = connection.request(MULTI + request(*correction) + EXEC, 3)
+        _raise_first_error(connection, replies)
+        _raise_first_error(connection, replies[-1] or [])
 
     def _check_ids(
         self, connection: SinkConnection, stream: bytes, info: object, ids: list[str | None]

@@ -38,9 +38,11 @@ class StreamReplacement:
 
     def set_expiry(self) -> None:
         """Let the server delete the new stream if it is never committed."""
-        Servers(self.url).with_retries(
-            lambda: self._request(b"PEXPIRE", stream_key(self.temporary_stream), b"%d" % TEMPORARY_TTL_MS)
-        )
+        ttl = b"%d" % TEMPORARY_TTL_MS
+        with Servers(self.url) as servers:
+            servers.with_retries(
+                lambda: self._request(servers, b"PEXPIRE", stream_key(self.temporary_stream), ttl)
+            )
 
     def commit(self, entries: int) -> None:
         """Replace the old stream by the new one. If no row was written, delete the old one.
@@ -49,25 +51,29 @@ class StreamReplacement:
             CommandError: if the old key is not a stream, or the new one no longer exists.
         """
         renaming = False
+        old, new = stream_key(self.stream), stream_key(self.temporary_stream)
 
         def work() -> None:
             nonlocal renaming
-            kind = self._request(b"TYPE", stream_key(self.stream))
+            kind = self._request(servers, b"TYPE", old)
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {self.stream!r} holds a {kind}, not a stream.")
-            if self._request(b"EXISTS", stream_key(self.temporary_stream)):
-                renaming = True  # if the reply is lost, a retry finds the temporary stream missing
-                self._request(b"PERSIST", stream_key(self.temporary_stream))
-                self._request(b"RENAME", stream_key(self.temporary_stream), stream_key(self.stream))
+            if self._request(servers, b"EXISTS", new):
+                renaming = True
+                self._request(servers, b"PERSIST", new)
+                self._request(servers, b"RENAME", new, old)
+            elif renaming:
+                pass  # it was renamed, and the reply was lost
             elif not entries:
-                self._request(b"DEL", stream_key(self.stream))
-            elif not renaming:
+                self._request(servers, b"DEL", old)
+            else:
                 raise CommandError(
                     f"The temporary stream {self.temporary_stream!r} no longer exists: write again."
                 )
             self._wait_for_replicas()
 
-        Servers(self.url).with_retries(work)
+        with Servers(self.url) as servers:
+            servers.with_retries(work)
 
     def _wait_for_replicas(self) -> None:
         if not self.replicas:
@@ -80,11 +86,12 @@ class StreamReplacement:
 
     def abort(self) -> None:
         """Delete the new stream."""
-        Servers(self.url).with_retries(lambda: self._request(b"DEL", stream_key(self.temporary_stream)))
+        with Servers(self.url) as servers:
+            servers.with_retries(lambda: self._request(servers, b"DEL", stream_key(self.temporary_stream)))
 
-    def _request(self, *arguments: bytes) -> Any:
+    def _request(self, servers: Servers, *arguments: bytes) -> Any:
         """Send one command to the server that owns the stream; return the reply."""
-        connection = SinkConnection(Servers(self.url), stream_key(self.stream))
+        connection = SinkConnection(servers, stream_key(self.stream))
         try:
             [reply] = connection.request(request(*arguments), 1)
             if isinstance(reply, CommandError):
