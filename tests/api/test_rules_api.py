@@ -59,7 +59,7 @@ def test_discard_new_raises_and_adds_nothing(db: headrace.Database) -> None:
 
 def test_scheduled_entries_come_when_they_are_due(db: headrace.Database) -> None:
     orders = db.stream("orders")
-    orders.add({"n": "second"}, delay=0.2)
+    orders.add({"n": "second"}, delay=1.0)  # long enough for a busy machine to add the others
     orders.add({"n": "first"}, at=datetime.now(UTC) + timedelta(seconds=0.05))
     cancelled = orders.add({"n": "cancelled"}, delay=timedelta(seconds=0.1))
     later = orders.add({"n": "much later"}, delay=1000)
@@ -117,6 +117,20 @@ def test_invalid_options_are_errors(db: headrace.Database, options: dict[str, An
         db.stream("s").add({"f": "v"}, **options)
     with pytest.raises(UsageError, match="discard"):
         Retention(discard="some").words()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["0", b"-"])
+def test_a_name_that_would_remove_a_rule_is_rejected(db: headrace.Database, name: str | bytes) -> None:
+    group = db.stream("s").group("g")
+    for call in (
+        lambda: group.set_rules(lease=5, ordered_by=name),
+        lambda: group.set_rules(lease=5, max_deliveries=2, dead_letters=name),
+        lambda: db.stream("s").group("h", ordered_by=name),
+        lambda: db.stream("s").group("h", ordered_by="f", dead_letters=name),
+    ):
+        with pytest.raises(UsageError, match="a rule cannot have this name"):
+            call()
+    assert group.rules() == {} and [each.name for each in db.stream("s").groups()] == ["g"]
 
 
 def test_a_redis_server_has_no_rules() -> None:

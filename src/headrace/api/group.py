@@ -29,7 +29,7 @@ from headrace.api.retry_policy import (
     Backoff,
     RetryPolicy,
 )
-from headrace.api.rules import Duration, duration_ms, explain_rules, rules_from_reply
+from headrace.api.rules import Duration, check_rule_name, duration_ms, explain_rules, rules_from_reply
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.companion_keys import dead_letter_name
 from headrace.errors import CommandError, NoSuchGroup, UsageError
@@ -120,6 +120,9 @@ class Group(Generic[T]):
             raise UsageError("dead_letters: must be the name of a stream, or False for none")
         if dead_letter_key == stream.key:
             raise UsageError("dead_letters: must be another stream than the group's own")
+        if ordered_by is not None:
+            check_rule_name(encode_name(ordered_by), "ordered_by")
+            check_rule_name(dead_letter_key, "dead_letters")
         self.stream = stream
         self.backend = stream.backend
         self.key = encode_name(name)
@@ -153,8 +156,8 @@ class Group(Generic[T]):
         """
         try:
             self.backend.request(b"XGROUP", b"CREATE", self.stream.key, self.key, self._start, b"MKSTREAM")
-        except CommandError as refused:
-            if str(refused).startswith("BUSYGROUP"):
+        except CommandError as error:
+            if str(error).startswith("BUSYGROUP"):
                 return False
             raise
         return True
@@ -194,8 +197,12 @@ class Group(Generic[T]):
         words = [b"LEASE", b"%d" % (0 if lease is None else duration_ms(lease, "lease"))]
         words += [b"BACKOFF", delays or b"-"]
         words += [b"MAX-DELIVERIES", b"%d" % (max_deliveries or 0)]
-        words += [b"DEAD-LETTER", b"-" if dead_letters is None else encode_name(dead_letters)]
-        words += [b"ORDERED-BY", b"-" if ordered_by is None else encode_name(ordered_by)]
+        target = None if dead_letters is None else encode_name(dead_letters)
+        field = None if ordered_by is None else encode_name(ordered_by)
+        check_rule_name(target, "dead_letters")
+        check_rule_name(field, "ordered_by")
+        words += [b"DEAD-LETTER", b"-" if target is None else target]
+        words += [b"ORDERED-BY", b"-" if field is None else field]
         words += [b"MAX-PENDING", b"%d" % (max_pending or 0)]
         ttl = 0 if consumer_ttl is None else duration_ms(consumer_ttl, "consumer_ttl")
         words += [b"CONSUMER-TTL", b"%d" % ttl]
@@ -205,11 +212,12 @@ class Group(Generic[T]):
     def _set_own_rules(self, ordered_by: bytes) -> None:
         """Set the rule ORDERED-BY, and those that correspond to the arguments of the group."""
         policy = self._own_policy
-        gives_up = policy.max_deliveries is not None and policy.dead_letters is not None
+        most, target = b"0", b"-"
+        if policy.max_deliveries is not None and policy.dead_letters is not None:
+            most = b"%d" % policy.max_deliveries
+            target = policy.dead_letters
         words = [b"LEASE", b"%d" % policy.lease_ms, b"ORDERED-BY", ordered_by]
-        words += [b"MAX-DELIVERIES", b"%d" % (policy.max_deliveries or 0 if gives_up else 0)]
-        words += [b"DEAD-LETTER", (policy.dead_letters or b"-") if gives_up else b"-"]
-        self._send_rules(words)
+        self._send_rules([*words, b"MAX-DELIVERIES", most, b"DEAD-LETTER", target])
 
     def _send_rules(self, words: list[bytes]) -> None:
         try:
@@ -450,8 +458,8 @@ class Group(Generic[T]):
         """Delete the group and its pending entries; the stream stays. Returns False if it did not exist."""
         try:
             return bool(self.backend.request(b"XGROUP", b"DESTROY", self.stream.key, self.key))
-        except CommandError as refused:
-            if str(refused).startswith("ERR The XGROUP subcommand requires the key to exist"):
+        except CommandError as error:
+            if str(error).startswith("ERR The XGROUP subcommand requires the key to exist"):
                 return False
             raise
 

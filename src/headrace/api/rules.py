@@ -14,6 +14,7 @@ from headrace.errors import (
     UnknownSubcommand,
     UsageError,
 )
+from headrace.streams.rules import NONE
 
 Duration: TypeAlias = float | timedelta  # seconds
 
@@ -24,6 +25,12 @@ def duration_ms(duration: Duration, name: str) -> int:
     if not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
         raise UsageError(f"{name}: must be a positive number of seconds or a timedelta, not {duration!r}")
     return max(1, round(seconds * 1000))
+
+
+def check_rule_name(name: bytes | None, argument: str) -> None:
+    """Raise UsageError if the name, as the value of a rule, would remove the rule."""
+    if name in NONE:
+        raise UsageError(f"{argument}={name!r}: a rule cannot have this name, which would remove the rule")
 
 
 def explain_rules(rejected: CommandError) -> CommandError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from headrace.streams.rules import Declaration, GroupRules, Rules, StreamRules
 TITLES = ("of", "rule", "value", "what the server does")
 MILLISECONDS = "milliseconds"
 PENDING_MAX = 10_000  # entries of a group that are looked at
+RELEASED_MS_MAX = 1000  # an entry with a delivery time of at most this was released: real times are later
 
 
 @click.command(
@@ -164,21 +166,24 @@ def explain_group(client: StreamClient, group: dict[str, Any]) -> Any:
         shown = f"of the pending entries of group {name}"
     seconds, micros = client.call("TIME")
     now = int(seconds) * 1000 + int(micros) // 1000
-    released = [row for row in rows if not row[1] or row[2] >= now - 1000]
-    waiting = [row for row in rows if row not in released and row[3] == 0]
-    if "ORDERED-BY" in rules and waiting:
+    released = [not row[1] or row[2] >= now - RELEASED_MS_MAX for row in rows]
+    waits = [row[3] == 0 and not free for row, free in zip(rows, released, strict=True)]
+    if "ORDERED-BY" in rules and any(waits):
         field = printable(rules["ORDERED-BY"])
-        yield f"{shown}, {len(waiting):,} wait for earlier ones with the same {field}"
+        yield f"{shown}, {sum(waits):,} wait for earlier ones with the same {field}"
     if "LEASE" in rules:
         lease = int(rules["LEASE"])
-        over = [row for row in rows if row in released or (row not in waiting and row[2] >= lease)]
-        if over:
-            yield f"{shown}, {len(over):,} are due for redelivery"
+        due = [
+            free or (not waiting and row[2] >= lease)
+            for row, free, waiting in zip(rows, released, waits, strict=True)
+        ]
+        if any(due):
+            yield f"{shown}, {sum(due):,} are due for redelivery"
     if "MAX-PENDING" in rules:
         limit = int(rules["MAX-PENDING"])
+        held = Counter(row[1] for row, waiting in zip(rows, waits, strict=True) if not waiting)
         for consumer in map(named, client.call("XINFO", "CONSUMERS", client.key, group["name"])):
-            held = sum(row[1] == consumer["name"] and row not in waiting for row in rows)
-            if held >= limit:
+            if held[consumer["name"]] >= limit:
                 yield f"consumer {printable(consumer['name'])} of group {name} has MAX-PENDING entries"
 
 

@@ -196,12 +196,12 @@ class RuleRunner:
                 group_due, is_read = self._apply_group_rules(ruled, group, now)
                 due = earlier(due, group_due)
                 is_complete &= is_read
-        if 0 <= ruled.members_due_ms <= now:
-            ruled.members_due_ms = self._remove_consumers(ruled, now)
+        if 0 <= ruled.consumers_due_ms <= now:
+            ruled.consumers_due_ms = self._remove_consumers(ruled, now)
         if ruled.inactive:
             self._make_entries_due(ruled, now)
             is_complete &= not ruled.inactive
-        due = earlier(due, ruled.members_due_ms)
+        due = earlier(due, ruled.consumers_due_ms)
         if ruled.schedule is not None:
             schedule_due, delivered = self._deliver_scheduled(ruled, now)
             due = earlier(due, schedule_due)

@@ -39,7 +39,7 @@ class RuledStream:
     schedule: Schedule | None  # of these entries
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer_ms: cython.longlong  # of its valid timer; -1: none
-    members_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
+    consumers_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
     # Inactive consumers, by group and name: CONSUMER-TTL makes their entries from this ID on due.
     inactive: Public[dict[tuple[bytes, bytes], tuple[int, int]]]
     acked: Public[list[bytes]]  # IDs acknowledged since the rules were last applied
@@ -59,7 +59,7 @@ class RuledStream:
         self.database = database
         self.target = None
         self.schedule = None
-        self.due_ms = self.timer_ms = self.members_due_ms = NEVER
+        self.due_ms = self.timer_ms = self.consumers_due_ms = NEVER
         self.inactive = {}
         self.acked = []
         self.sweep_from = b""
@@ -118,7 +118,7 @@ class RuleRegistry:
             ruled.target = target
             ruled.schedule = Schedule(stream)
         self.streams[stream] = ruled
-        ruled.members_due_ms = 0
+        ruled.consumers_due_ms = 0
         ruled.sweep_from = b"0-0"
         self.backlog[ruled] = None
 
@@ -139,7 +139,7 @@ class RuleRegistry:
         if ruled is None:
             self.on_stored(database, key, stream)
         else:
-            ruled.members_due_ms = 0
+            ruled.consumers_due_ms = 0
             ruled.sweep_from = b"0-0"
             ruled.quiet_length = 0
             ruled.watches_acks = True
@@ -147,7 +147,7 @@ class RuleRegistry:
 
     @cython.ccall
     def mark(self, stream: Stream) -> cython.void:
-        """Have the rules of a changed stream applied after the command."""
+        """Record that a stream has changed: its rules are applied after the command."""
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is not None:
             self.ready[ruled] = None
@@ -162,7 +162,10 @@ class RuleRegistry:
         seq: cython.ulonglong,
         now: cython.longlong,
     ) -> cython.bint:
-        """Have a pending entry moved to the dead letters after the command; return False if it must wait."""
+        """Record an entry that is moved to the dead letters after the command.
+
+        Returns False if it must stay pending for now, because the last attempt has failed.
+        """
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is None or now < ruled.retry_ms:
             return False
@@ -172,7 +175,7 @@ class RuleRegistry:
 
     @cython.ccall
     def continue_later(self, stream: Stream) -> cython.void:
-        """Have the rules of a stream applied in the next turn of the event loop."""
+        """Record that the rules of a stream are applied in the next turn of the event loop."""
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is not None:
             self.backlog[ruled] = None
@@ -190,7 +193,7 @@ class RuleRegistry:
         """Apply all rules: they were suspended."""
         ruled: RuledStream
         for ruled in self.streams.values():
-            ruled.members_due_ms = 0
+            ruled.consumers_due_ms = 0
             ruled.sweep_from = b"0-0"
             self.backlog[ruled] = None
 

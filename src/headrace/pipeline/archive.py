@@ -117,8 +117,8 @@ def archive(
     fields = None if fields is None else all_nullable(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     table = create_or_open(location, fields, zone)
-    share = max(1, entries_per_batch // spark.sparkContext.defaultParallelism)
-    options = parse_options(source_options(url, names, share, fail_on_loss), "stream")
+    entries_per_task = max(1, entries_per_batch // spark.sparkContext.defaultParallelism)
+    options = parse_options(source_options(url, names, entries_per_task, fail_on_loss), "stream")
     layout = ColumnLayout(entry_schema(fields), options.timestamp_format)
     archived = tuple(
         ARCHIVE_NAMES.get(name, "fields" if name == "_fields" else name) for name in layout.schema.names

@@ -188,7 +188,7 @@ def logged_files(directory: Path, log: Path) -> set[Path]:
             continue
         version, *lines = path.read_text().splitlines()
         if version != "v1":
-            raise UsageError(f"{path} is a log of version {version!r}; expected v1.")
+            raise UsageError(f"{path} is a log of version {version!r}; expected v1")
         for line in lines:
             record = json.loads(line)
             file = resolve_logged_path(directory, record["path"])

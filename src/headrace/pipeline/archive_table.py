@@ -183,7 +183,7 @@ class ArchiveTable:
     def _has_commit(self, mark: str) -> bool:
         """Return whether a commit with this mark is in the table.
 
-        If the answer to a commit is lost, the library repeats it, and then finds its own commit in its way.
+        If the reply to a commit is lost, the library repeats it, and then finds its own commit in its way.
         """
         with store_errors(self.location):
             self._table.update_incremental()
@@ -421,7 +421,7 @@ def add_action(location: ArchiveLocation, file: WrittenFile) -> Any:
     if location.is_local:
         path = location.path / file.path
         if not path.is_file() or path.stat().st_size != file.size:
-            raise HeadraceError(f"{path} has not the size with which it was written; archive again")
+            raise HeadraceError(f"{path} does not have the size with which it was written; archive again")
     stats: dict[str, Any] = {
         "numRecords": file.rows,
         "nullCount": {EXACT_COLUMN: file.rows - file.exact_rows},

@@ -21,7 +21,10 @@ QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # no warnings about the file, wh
 
 
 def shared_classes_file() -> Path | None:
-    """Return the path of the file for the Java and the PySpark of this process; None without Java."""
+    """Return the path of the file for the Java and the PySpark of this process.
+
+    None without Java, or if the path has a blank: Spark splits the options of the JVM at blanks.
+    """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java") if home is None else os.path.join(home, "bin", "java")
     if java is None or not os.path.exists(java):
@@ -33,7 +36,8 @@ def shared_classes_file() -> Path | None:
         directory = Path(sys.prefix) / "var"
     else:
         directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return directory / "headrace" / f"spark-{digest}.jsa"
+    found = directory / "headrace" / f"spark-{digest}.jsa"
+    return None if " " in str(found) else found
 
 
 def java_options(path: Path | None) -> str:
@@ -42,5 +46,4 @@ def java_options(path: Path | None) -> str:
         is_ours = path is not None and path.stat().st_uid == os.geteuid()
     except OSError:
         return ""
-    # Spark splits the options at blanks.
-    return f"-XX:SharedArchiveFile={path} {QUIET}" if is_ours and " " not in str(path) else ""
+    return f"-XX:SharedArchiveFile={path} {QUIET}" if is_ours else ""

@@ -191,6 +191,7 @@ def keyword_hint(views: list[StreamView]) -> str:
     import duckdb
 
     sql = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category IN ('reserved', 'type_function')"
-    keywords = {word for (word,) in duckdb.connect().execute(sql).fetchall()}
+    with duckdb.connect() as connection:
+        keywords = {word for (word,) in connection.execute(sql).fetchall()}
     found = sorted({name for view in views for name in view.fields if name.lower() in keywords})
     return f"; put names that are keywords between double quotes: {', '.join(found)}" if found else ""

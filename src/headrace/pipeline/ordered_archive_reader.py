@@ -76,12 +76,12 @@ def overlapping_row_groups(files: Iterable[ArchivedFile]) -> Iterator[list[RowGr
     """
     by_day = sorted(files, key=lambda file: file.date or datetime.date.max)
     waiting: list[RowGroupRange] = []
-    for day, theirs in groupby(by_day, key=lambda file: file.date or datetime.date.max):
-        waiting += [extent for file in theirs for extent in row_group_ranges(file)]
-        waiting.sort(key=lambda extent: (extent.first, extent.last))
+    for day, files_of_day in groupby(by_day, key=lambda file: file.date or datetime.date.max):
+        waiting += [each for file in files_of_day for each in row_group_ranges(file)]
+        waiting.sort(key=lambda each: (each.first, each.last))
         while waiting:
             size = overlap_length(waiting)
-            if any(may_precede(extent.file.date, day) for extent in waiting[:size]):
+            if any(may_precede(each.file.date, day) for each in waiting[:size]):
                 break
             yield waiting[:size]
             del waiting[:size]
@@ -96,14 +96,14 @@ def may_precede(date: datetime.date | None, day: datetime.date) -> bool:
     return date is None or (day - date).days < DAYS_APART_MAX
 
 
-def overlap_length(row_group_ranges: list[RowGroupRange]) -> int:
+def overlap_length(ranges: list[RowGroupRange]) -> int:
     """Return how many of the sorted ranges overlap the first one, directly or in a chain."""
-    last = row_group_ranges[0].last
-    for count, extent in enumerate(row_group_ranges):
-        if count and extent.first > last:
+    last = ranges[0].last
+    for count, each in enumerate(ranges):
+        if count and each.first > last:
             return count
-        last = max(last, extent.last)
-    return len(row_group_ranges)
+        last = max(last, each.last)
+    return len(ranges)
 
 
 def row_group_ranges(file: ArchivedFile) -> Iterator[RowGroupRange]:
@@ -127,16 +127,16 @@ def row_group_ranges(file: ArchivedFile) -> Iterator[RowGroupRange]:
 def read_row_groups(cluster: list[RowGroupRange], fields: dict[str, StructField]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of overlapping row groups in order."""
     if len(cluster) == 1 and cluster[0].is_sorted:
-        [alone] = cluster
-        with alone.file.open() as parquet:
-            rows = rows_per_batch(parquet, FileRowGroups(alone.file, (alone.group,)))
-            for batch in parquet.iter_batches(rows, [alone.group], entry_columns(parquet)):
+        [only] = cluster
+        with only.file.open() as parquet:
+            rows = rows_per_batch(parquet, FileRowGroups(only.file, (only.group,)))
+            for batch in parquet.iter_batches(rows, [only.group], entry_columns(parquet)):
                 yield restore_types(batch, fields)
         return
     tables = []
-    for extent in cluster:
-        with extent.file.open() as parquet:
-            table = parquet.read_row_group(extent.group, entry_columns(parquet)).combine_chunks()
+    for each in cluster:
+        with each.file.open() as parquet:
+            table = parquet.read_row_group(each.group, entry_columns(parquet)).combine_chunks()
             batches = [restore_types(batch, fields) for batch in table.to_batches()]
             tables.append(pa.Table.from_batches(batches))
     together = pa.concat_tables(tables, promote_options="default")

@@ -124,7 +124,7 @@ def replay(
         on_progress(report)
         target.start_run(keep, (earlier.run if earlier else 0) + 1, end, restart)
         batches = source.batches(begin, end, position is not None)
-        _play(unique_ids_only(batches) if keep else batches, target, pacer, report, on_progress)
+        _add_batches(unique_ids_only(batches) if keep else batches, target, pacer, report, on_progress)
         target.complete(position)
         return report
 
@@ -149,7 +149,7 @@ def unique_ids_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         yield batch
 
 
-def _play(
+def _add_batches(
     batches: Iterator[pa.RecordBatch],
     target: ReplayTarget,
     pacer: ReplayPacer,

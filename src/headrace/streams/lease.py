@@ -22,7 +22,7 @@ class Lease:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def end(self, delivered: cython.longlong, deliveries: cython.longlong) -> cython.longlong:
-        """Return when an entry is due that was delivered at that time, for the so-manieth time."""
+        """Return when an entry is due. delivered: its delivery time; deliveries: its delivery count."""
         if not self.backoff_ms:
             return delivered + self.lease_ms
         last: cython.longlong = len(self.backoff_ms) - 1

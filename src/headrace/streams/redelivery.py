@@ -59,7 +59,7 @@ class DueEntries:
 
     @cython.ccall
     def mark_stale(self) -> cython.void:
-        """Have the heap built again: an entry may be due earlier than it was."""
+        """Discard the heap, which is then built again: an entry may be due earlier than it was."""
         self.stale = True
         self.heap = []
 

@@ -149,7 +149,7 @@ def open_table(location: ArchiveLocation) -> DeltaTable:
     """
     table = existing_table(location)
     if table is None:
-        raise UsageError(f"{location}: there is no archive.")
+        raise UsageError(f"{location}: there is no archive")
     return table
 
 
