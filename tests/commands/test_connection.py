@@ -68,6 +68,7 @@ def test_a_client_is_described_by_what_it_does(talk):
     assert described["multi"] == "1" and described["watch"] == "2" and described["flags"] == "x"
     assert described["idle"] == "5" and described["cmd"] == "ping" and described["resp"] == "2"
     assert described["lib-name"] == "redis-py" and described["lib-ver"] == "8.1.0"
+    assert described["io-thread"] == "0"
 
 
 def test_a_blocked_client_is_shown_as_one(talk):

@@ -22,7 +22,7 @@ NO_BUFFERS = (0, 0)  # of a session without a connection
 LIST_LINE = (  # of CLIENT LIST
     b"id=%d addr=%b laddr=%b fd=%d name=%b age=%d idle=%d flags=%b db=%d sub=%d psub=%d ssub=%d multi=%d"
     b" watch=%d qbuf=%d qbuf-free=%d argv-mem=0 multi-mem=%d rbs=%d rbp=%d obl=%d oll=0 omem=0 tot-mem=%d"
-    b" events=r cmd=%b user=%b redir=%d resp=%d lib-name=%b lib-ver=%b"
+    b" events=r cmd=%b user=%b redir=%d resp=%d lib-name=%b lib-ver=%b io-thread=0"
 )
 
 
