@@ -35,6 +35,8 @@ OTHERWISE_IN_7 = {
     "ssubscribe": {"keys"},
     "sunsubscribe": {"keys"},
 }
+# Redis 8.2.9, and older versions with its security fixes, say that the key specs of these are incomplete.
+INCOMPLETE_SINCE_8_2_9 = {"xread", "xreadgroup"}
 # Commands of this server only, or newer than 8.2.3.
 NOT_IN_8_2 = [
     "delex",
@@ -121,7 +123,10 @@ def test_a_command_agrees_with_the_real_server(real, name):
     is_7_0 = "client|setinfo" not in real
     if name not in real:
         pytest.skip("newer than the redis-server at hand")
-    compare(name, real[name], OTHERWISE_IN_7.get(name, ()) if is_7_0 else ())
+    theirs = real[name]
+    if name in INCOMPLETE_SINCE_8_2_9:
+        theirs["specs"] = [[sorted({*flags} - {"incomplete"}), *rest] for flags, *rest in theirs["specs"]]
+    compare(name, theirs, OTHERWISE_IN_7.get(name, ()) if is_7_0 else ())
 
 
 @pytest.mark.parametrize("name", [name for name in OURS if name not in NOT_IN_8_2])
