@@ -8,7 +8,7 @@ def show(name)
   result = begin
     yield
   rescue Redis::BaseError => e
-    "error: #{e.message}"
+    "error: #{e.message.sub(%r{ \(redis://\S+\)\z}, "")}" # newer versions append the URL
   end
   puts JSON.generate([name, result])
 end

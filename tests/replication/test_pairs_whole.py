@@ -27,7 +27,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Node,
 
 def check_equal(primary: Node, replica: Node, *, exact: bool = False, busy_only: bool = False) -> None:
     replica.wait_for(primary)
-    ours, theirs = (node.state(exact=exact, busy_only=busy_only) for node in (replica, primary))
+    ours, theirs = [node.state(exact=exact, busy_only=busy_only) for node in (replica, primary)]
     assert ours == theirs
 
 
