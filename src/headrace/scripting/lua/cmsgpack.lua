@@ -2,7 +2,7 @@
 
 local H = ...
 local type, error, select, next, floor, pairs = type, error, select, next, math.floor, pairs
-local byte, char, sub, concat = string.byte, string.char, string.sub, table.concat
+local byte, char, sub, concat, format = string.byte, string.char, string.sub, table.concat, string.format
 local pack_number, unpack_number = H.pack_number, H.unpack_number
 
 local DEPTH_MAX = 16 -- of tables; deeper ones are packed as nil
@@ -177,6 +177,13 @@ function cmsgpack.unpack(s)
     return unpack(values, 1, n)
 end
 
+local function check_range(s, limit, offset)
+    if not (offset >= 0 and limit >= 0) then
+        error(format('Invalid request to unpack with offset of %d and limit of %d.', offset, #s), 3)
+    end
+    if offset > #s then error(format('Start offset %d greater than input length %d.', offset, #s), 3) end
+end
+
 local function limited(s, limit, offset)
     local values, n, at = unpack_from(s, limit, offset)
     return at, unpack(values, 1, n)
@@ -184,12 +191,16 @@ end
 
 function cmsgpack.unpack_one(s, offset)
     text(s, 'unpack_one')
-    return limited(s, 1, offset or 0)
+    offset = offset or 0
+    check_range(s, 1, offset)
+    return limited(s, 1, offset)
 end
 
 function cmsgpack.unpack_limit(s, limit, offset)
     text(s, 'unpack_limit')
-    return limited(s, limit, offset or 0)
+    offset = offset or 0
+    check_range(s, limit, offset)
+    return limited(s, limit, offset)
 end
 
 H.globals.cmsgpack = H.lock(cmsgpack)

@@ -8,21 +8,22 @@ local H = ...
 
 local find, match, gmatch, gsub, sub, byte, rep = string.find, string.match, string.gmatch, string.gsub, string.sub, string.byte, string.rep
 local format, char = string.format, string.char
-local type, error, tostring, select, unpack = type, error, tostring, select, unpack
+local type, error, tostring, tonumber, select, unpack = type, error, tostring, tonumber, select, unpack
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 local STEPS_MAX = 2e7
 local ITEMS_MAX = 100 -- repetitions and captures of one pattern: each takes space on the C stack
 local CAPTURES_MAX = 32
-local ESCAPE, DOLLAR, PERCENT_B, PERCENT_F = 37, 36, 98, 102
+local ESCAPE, DOLLAR, CARET, PERCENT_B, PERCENT_F = 37, 36, 94, 98, 102
 
--- Return whether the library's function is sure to end soon.
-local function is_cheap(s, p)
+-- Return whether the library's function is sure to end soon. anchors: a ^ at the beginning of p is no character.
+local function is_cheap(s, p, anchors)
     local n = #s
-    if n <= 16 and #p <= 64 then return true end
+    if n <= 16 and #p <= 8 then return true end
     local k = select(2, gsub(p, '[*+%-?]', '')) + 2 * select(2, gsub(p, '%%[bf]', ''))
     local items = k + select(2, gsub(p, '[(]', ''))
     if items > ITEMS_MAX then error('pattern too complex') end
-    if byte(p, 1) == 94 and k > 0 then k = k - 1 end
+    if anchors and byte(p, 1) == CARET and k > 0 then k = k - 1 end
     return (n + 1) ^ (k + 1) * #p <= STEPS_MAX or (k == 0 and n * #p <= 10 * STEPS_MAX)
 end
 
@@ -193,8 +194,8 @@ local function captures(m, s, from, to, whole)
 end
 
 -- Return the matcher state, and where the first match at or after `from` begins and ends.
-local function search(s, p, from)
-    local anchored = byte(p, 1) == 94
+local function search(s, p, from, anchors)
+    local anchored = anchors and byte(p, 1) == CARET
     local i = from
     repeat
         local m = {n = 0}
@@ -204,33 +205,32 @@ local function search(s, p, from)
     until anchored or i > #s + 1
 end
 
+-- Return the position from which to search: 1 to #s + 1.
 local function start_of(s, init)
-    init = init or 1
-    if init < 0 then init = #s + init + 1 end
-    return init < 1 and 1 or init
+    init = tonumber(init) or 1
+    if init ~= init then return 1 end
+    init = init < 0 and #s + ceil(init) + 1 or floor(init)
+    return max(1, min(init, #s + 1))
 end
 
 local function slow_find(s, p, init)
-    local from = start_of(s, init)
-    if from > #s + 1 then return nil end
-    local m, i, e = search(s, p, from)
+    local m, i, e = search(s, p, start_of(s, init), true)
     if not m then return nil end
     return i, e - 1, captures(m, s, i, e)
 end
 
 local function slow_match(s, p, init)
-    local from = start_of(s, init)
-    if from > #s + 1 then return nil end
-    local m, i, e = search(s, p, from)
+    local m, i, e = search(s, p, start_of(s, init), true)
     if not m then return nil end
     return captures(m, s, i, e, true)
 end
 
+-- In gmatch a ^ at the beginning is a character like any other.
 local function slow_gmatch(s, p)
     local from = 1
     return function()
         while from <= #s + 1 do
-            local m, i, e = search(s, p, from)
+            local m, i, e = search(s, p, from, false)
             if not m then from = #s + 2 return nil end
             from = e == i and e + 1 or e
             return captures(m, s, i, e, true)
@@ -248,7 +248,9 @@ local function replacement(m, s, i, e, by)
         return (gsub(by, '%%(.)', function(d)
             if d == '0' then return sub(s, i, e - 1) end
             if not find(d, '%d') then return d end
-            return tostring((select(tonumber(d), captures(m, s, i, e, true))))
+            local text = select(tonumber(d), captures(m, s, i, e, true))
+            if not text then error('invalid capture index') end
+            return tostring(text)
         end))
     end
     if not value then return sub(s, i, e - 1) end
@@ -260,7 +262,7 @@ end
 
 local function slow_gsub(s, p, by, most)
     local out, at, count = {}, 1, 0
-    local anchored = byte(p, 1) == 94
+    local anchored = byte(p, 1) == CARET
     most = most or #s + 1
     while count < most do
         local m = {n = 0}
@@ -292,30 +294,30 @@ function strings.find(s, p, init, plain)
     if type(s) ~= 'string' or type(p) ~= 'string' then return find(s, p, init, plain) end
     if plain or not find(p, '[%^%$%*%+%?%.%(%[%%%-]') then
         if #s * #p < STEPS_MAX then return find(s, p, init, plain) end
-        local at = H.find_plain(s, p, start_of(s, tonumber(init)))
+        local at = H.find_plain(s, p, start_of(s, init))
         if not at then return nil end
         return at, at + #p - 1
     end
-    if is_cheap(s, p) then return find(s, p, init) end
-    return slow_find(s, p, tonumber(init))
+    if is_cheap(s, p, true) then return find(s, p, init) end
+    return slow_find(s, p, init)
 end
 
 function strings.match(s, p, init)
     s, p = text_of(s), text_of(p)
-    if type(s) ~= 'string' or type(p) ~= 'string' or is_cheap(s, p) then return match(s, p, init) end
-    return slow_match(s, p, tonumber(init))
+    if type(s) ~= 'string' or type(p) ~= 'string' or is_cheap(s, p, true) then return match(s, p, init) end
+    return slow_match(s, p, init)
 end
 
 function strings.gmatch(s, p)
     s, p = text_of(s), text_of(p)
-    if type(s) ~= 'string' or type(p) ~= 'string' or is_cheap(s, p) then return gmatch(s, p) end
+    if type(s) ~= 'string' or type(p) ~= 'string' or is_cheap(s, p, false) then return gmatch(s, p) end
     return slow_gmatch(s, p)
 end
 strings.gfind = strings.gmatch
 
 function strings.gsub(s, p, by, most)
     s, p = text_of(s), text_of(p)
-    if type(s) ~= 'string' or type(p) ~= 'string' or is_cheap(s, p) then
+    if type(s) ~= 'string' or type(p) ~= 'string' or is_cheap(s, p, true) then
         if most == nil then return gsub(s, p, by) end
         return gsub(s, p, by, most)
     end

@@ -26,17 +26,15 @@ H.names = {} -- of the functions here that stand in for standard ones, for their
 
 local function refuse_write() error(READONLY, 2) end
 
+-- What scripts see as the metatable of a locked table: it is empty, and they cannot change it.
+local shown_metatable = setmetatable({}, {__newindex = refuse_write, __metatable = false})
+H.locked[shown_metatable] = true
+
 -- Return a table that reads from `t` and that no script can change.
 function H.lock(t)
     local proxy = {}
     H.locked[proxy] = true
-    local meta = {}
-    H.locked[meta] = true
-    return setmetatable(proxy, {
-        __index = t,
-        __newindex = refuse_write,
-        __metatable = meta,
-    })
+    return setmetatable(proxy, {__index = t, __newindex = refuse_write, __metatable = shown_metatable})
 end
 
 local function refuse_locked(t)
@@ -257,13 +255,14 @@ local tables = {
     maxn = table.maxn, setn = table.setn,
 }
 local LARGE = 4096
+local INT_MAX = 2147483647 -- the library's positions: others wrap around
 
 function tables.insert(t, ...)
     refuse_locked(t)
     local n = select('#', ...)
-    if type(t) == 'table' and n == 2 and #t > LARGE then
+    if type(t) == 'table' and n == 2 then
         local at, value = ...
-        if type(at) == 'number' then
+        if type(at) == 'number' and not (#t - at <= LARGE and at <= INT_MAX) then
             for i = math.max(#t, at - 1), at, -1 do t[i + 1] = t[i] end
             t[at] = value
             return
