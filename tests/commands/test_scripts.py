@@ -5,6 +5,7 @@ import hashlib
 import pytest
 
 from headrace import limits
+from headrace.engine.clock import SettableClock
 
 pytest.importorskip("lupa.lua51")
 
@@ -111,7 +112,8 @@ def test_a_monitor_sees_the_commands_of_a_script_as_those_of_lua(talk):
     assert talk("MONITOR", client="m") == "OK"
     evaluate(talk, "return redis.call('set', KEYS[1], 'v')", "1", "k")
     shown = talk.clients["m"].reply.take()
-    assert b' [0 lua] "set" "k" "v"\r\n' in shown and b'"EVAL"' in shown
+    assert shown.index(b'"EVAL"') < shown.index(b' [0 lua] "set" "k" "v"\r\n')
+    assert shown.count(b"\r\n") == 2
 
 
 def test_the_effects_of_a_script_are_one_transaction(talk):
@@ -168,6 +170,36 @@ def test_loaded_scripts_run_by_their_digest(talk):
     assert talk.words("SCRIPT", "KILL") == "-NOTBUSY No scripts in execution right now."
 
 
+FAILURES = [
+    ("return redis.call('incr','k')", 1, 1),
+    ("return redis.pcall('incr','k')", 1, 1),
+    ("redis.pcall('incr','k')", 1, 0),
+    ("error('x')", 1, 1),
+    ("return redis.error_reply('ERR x')", 1, 1),
+    ("error({err='ERR x'})", 1, 1),
+    ("return 1", 0, 0),
+]
+
+
+@pytest.mark.parametrize(("script", "errors", "failures"), FAILURES)
+def test_an_error_of_a_script_is_counted_once(talk, script, errors, failures):
+    talk("SET k v")
+    evaluate(talk, script)
+    assert talk.engine.stats.errors.get(b"ERR", 0) == talk.engine.stats.error_replies == errors
+    assert talk.engine.by_name[b"eval"].failed == failures
+
+
+def test_the_time_of_a_script_is_not_that_of_its_commands(talk, monkeypatch):
+    clock = SettableClock(1000)
+    talk.engine.timing.use_clock(clock)
+    talk.engine.keyspace.settings.latency_tracking = True
+    talk.engine.timing.refresh()
+    monkeypatch.setattr(talk.engine.scripts, "log", lambda level, text: clock.advance(5))
+    evaluate(talk, "redis.log(2, 'takes 5 ms') return redis.call('get', 'k')")
+    assert talk.engine.by_name[b"get"].ns == 0
+    assert talk.engine.by_name[b"eval"].ns == 5_000_000
+
+
 def test_each_call_has_the_permissions_of_the_user(talk):
     talk.engine.auth.begin_session(talk.engine.session())
     talk("ACL SETUSER bob on nopass ~a* +eval +get +set")
@@ -189,6 +221,16 @@ def test_a_client_tracks_the_keys_that_its_script_reads(talk):
     talk("HELLO 3", client="b")
     talk("CLIENT TRACKING ON", client="b")
     talk.words("EVAL", "return redis.call('get','k')", "1", "k", client="b")
+    talk("SET k v")
+    assert b"invalidate" in talk.clients["b"].reply.take()
+
+
+def test_a_script_that_only_reads_has_only_the_keys_of_its_commands_tracked(talk):
+    talk("HELLO 3", client="b")
+    talk("CLIENT TRACKING ON", client="b")
+    talk.words("EVAL_RO", "return redis.call('get',KEYS[1])", "2", "k", "unread", client="b")
+    talk("SET unread v")
+    assert b"invalidate" not in talk.clients["b"].reply.take()
     talk("SET k v")
     assert b"invalidate" in talk.clients["b"].reply.take()
 
@@ -220,6 +262,9 @@ ESCAPES = [
     "return pcall(function() getmetatable(_G).__index.redis = 1 end)",
     "return pcall(setmetatable, string, {})",
     "return pcall(table.sort, redis)",
+    "return pcall(function() getmetatable(_G).x = 1 end)",
+    "return pcall(function() getmetatable(redis).x = 1 end)",
+    "return pcall(rawset, getmetatable(string), 'x', 1)",
 ]
 
 
@@ -227,6 +272,19 @@ ESCAPES = [
 def test_an_attempt_to_leave_the_sandbox_fails(talk, script):
     assert evaluate(talk, script) is None
     assert evaluate(talk, "return ('x'):upper() .. type(redis.call)") == "Xfunction"
+
+
+NOT_A_NUMBER = [
+    "return {pcall(redis.log, 0/0, 'x')}",
+    "return {pcall(redis.set_repl, 0/0)}",
+    "return {pcall(string.find, ('a'):rep(20000), ('b'):rep(2000), 0/0, true)}",
+    "return {pcall(string.find, ('a'):rep(20000), ('b'):rep(2000), 1/0, true)}",
+]
+
+
+@pytest.mark.parametrize("script", NOT_A_NUMBER)
+def test_an_argument_that_is_no_number_raises_no_error_of_python(talk, script):
+    assert "cannot convert" not in str(evaluate(talk, script))
 
 
 ENDLESS = [
@@ -241,6 +299,9 @@ ENDLESS = [
     " while true do pcall(function() return t[1] end) end",
     "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 0) table.remove(t, 1) end",
     "return load(function() return ' ' end)",
+    "return string.find(('a'):rep(16), ('.-'):rep(31) .. 'x')",
+    "for _ in string.gmatch(('^'):rep(1e6), '^.*x') do end",
+    "table.insert({}, -1e15, 1)",
 ]
 
 
@@ -290,3 +351,18 @@ def test_pattern_functions_agree_with_those_of_lua_when_they_are_interruptible(t
     return out
     """
     assert evaluate(talk, script) == []
+
+
+SLOW_PATTERNS = [
+    ("select(2, pcall(string.gsub, s, '(k)(Z?Z?Z?)', '%3'))", "user_script:1: invalid capture index"),
+    ("s:find('$Z?Z?Z?Z?', 1e6)", None),
+    ("s:find('$', 1e6)", 4004),
+    ("s:match('.-.-.-$', 1e6)", ""),
+    ("s:gmatch('^.-.-.-k')()", "^k"),
+]
+
+
+@pytest.mark.parametrize(("call", "result"), SLOW_PATTERNS)
+def test_the_slow_pattern_functions_have_the_limits_of_those_of_lua(talk, call, result):
+    prepare = "local s = '^k' .. (' '):rep(4000) .. 'x' "
+    assert evaluate(talk, prepare + "return " + call) == result

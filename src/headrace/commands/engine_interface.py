@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.access.log import AccessLog
 from headrace.access.users import Users
@@ -16,6 +16,9 @@ from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow, Stats
 from headrace.errors import CommandError
 from headrace.keyspace.eviction import Eviction
+
+if TYPE_CHECKING:
+    from headrace.commands.call import Call
 
 
 class AuthorizationInterface(Protocol):
@@ -55,6 +58,9 @@ class TimingInterface(Protocol):
 
     def refresh(self) -> None:
         """Re-read the settings and the list of monitors."""
+
+    def send_to_monitors(self, call: Call) -> None:
+        """Send the request to all MONITOR clients: for commands with the flag skip_monitor, as they begin."""
 
 
 class WriteGateInterface(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.commands.session import Session
-from headrace.scripting.interpreter import Interpreter
+from headrace.scripting.interpreter import Interpreter, ScriptReply
 from headrace.scripting.script import Script
 
 if TYPE_CHECKING:
@@ -88,5 +88,5 @@ class ScriptsInterface(Protocol):
     def elapsed_ms(self) -> int:
         """Return how long the script has been running."""
 
-    def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], bytes]) -> None:
+    def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], ScriptReply]) -> None:
         """Run a script or function for a client, and write its reply. Raises CommandError."""

@@ -64,6 +64,7 @@ class Session:
     killed: Public[cython.bint]  # closed by another client: nothing more is sent
     # its requests come from a log: each was executed once before
     replayed: Public[cython.bint]
+    is_script: Public[cython.bint]  # its requests are the commands of scripts, for the clients that run these
     reply_mode: Public[cython.int]
     # replies are muted or reads are tracked: the engine has work after each request
     needs_follow_up: cython.bint
@@ -106,6 +107,7 @@ class Session:
         self.awaited_offset = 0
         self.is_replica = False
         self.replayed = False
+        self.is_script = False
         self.force_reply = False
         self.subscription_count = 0
         self.monitoring = False

@@ -24,7 +24,7 @@ from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError, ServerOutOfMemory
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.libraries import parse_library
-from headrace.scripting.interpreter import Interpreter, ScriptFailed
+from headrace.scripting.interpreter import Interpreter, ScriptFailed, ScriptReply
 from headrace.scripting.script import ALLOW_OOM, NO_WRITES, Script
 
 LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.INFO + 5, logging.WARNING)
@@ -74,6 +74,7 @@ class ScriptRunner:
         self.auth, self.write_gate = auth, write_gate
         self._rows, self._by_name, self._run_row, self._run_aside = rows, by_name, run_row, run_aside
         self.session = Session(0)
+        self.session.is_script = True
         self.session.reply.limit = limits.SCRIPT_REPLY_BYTES_MAX
         call.session, call.reply, call.may_block = self.session, self.session.reply, False
         self.scripts: dict[bytes, Script] = {}  # by digest
@@ -250,7 +251,7 @@ class ScriptRunner:
 
     # Running.
 
-    def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], bytes]) -> None:
+    def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], ScriptReply]) -> None:
         """Run a script or function for a client, and write its reply. Raises CommandError."""
         interpreter = self.interpreter()
         self._begin(call, running)
@@ -258,9 +259,10 @@ class ScriptRunner:
         if outermost:
             self.effects.begin_transaction()
         try:
-            call.reply.raw(body(interpreter))
+            reply = body(interpreter)
         except ScriptFailed as failed:
-            raise CommandError(script_error(failed, running.name)) from None
+            text = wire_text(CommandError(script_error(failed, running.name)))
+            reply = ScriptReply(b"-" + text + b"\r\n", failed.is_counted)
         finally:
             if outermost:
                 self.effects.end_transaction()
@@ -270,6 +272,15 @@ class ScriptRunner:
             if self._interrupt is not None:
                 interrupt, self._interrupt = self._interrupt, None
                 raise interrupt
+        if reply.data.startswith(b"-"):
+            self._count_error(call, reply.data[1:-2], reply.is_counted)
+        call.reply.raw(reply.data)
+
+    def _count_error(self, call: Call, text: bytes, is_counted: bool) -> None:
+        """Count an error of a script. is_counted: only as a failure of the script, the rest is counted."""
+        self._by_name[call.command.name].failed += 1
+        if not is_counted:
+            call.engine.stats.count_error(text)
 
     def _begin(self, call: Call, running: RunningScript) -> None:
         session, caller = self.session, call.session

@@ -5,7 +5,8 @@
       reading         reading         reading    ...              reading
 
 The clock is read once for each request: where one ends, the next one begins. The time between two turns of
-the event loop is not counted, because each turn begins with a reading. Nothing is read while all is off.
+the event loop is not counted, because each turn begins with a reading. So does each command of a script.
+Nothing is read while all is off.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ class Timing:
                     _count(row, taken)
                 if taken >= self.threshold_ns:
                     self._record_slow(call, taken)
-        if self.has_monitors:
-            self._send_to_monitors(call)
+        if self.has_monitors and "skip_monitor" not in call.command.flags:
+            self.send_to_monitors(call)
         return 0
 
     @cython.ccall
@@ -145,14 +146,16 @@ class Timing:
             max_requests = settings.slowlog_max_len
             self.slow_log.add(at_s, taken // 1000, argv, session.address, session.name, max_requests)
 
-    @cython.cfunc
-    def _send_to_monitors(self, call: Call) -> cython.void:
-        """Send the request to all MONITOR clients, except requests of administrators."""
-        if call.session.replayed or "admin" in call.command.flags:
+    def send_to_monitors(self, call: Call) -> None:
+        """Send the request to all MONITOR clients, except requests of administrators.
+
+        A command that runs others has the flag skip_monitor, and calls this before them.
+        """
+        if not self.has_monitors or call.session.replayed or "admin" in call.command.flags:
             return
         microseconds = call.now * 1000 + call.server.microseconds()
         argv = redaction.without_secrets(call.command, call.argv)
-        address = call.session.address if call.session.id else b"lua"  # the session of scripts has no ID
+        address = b"lua" if call.session.is_script else call.session.address
         where = b"%d %s" % (call.session.database, address)
         shown = b" ".join(redaction.quoted(word) for word in argv)
         self.pubsub.send_to_monitors(

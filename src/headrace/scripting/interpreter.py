@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headrace import limits
 from headrace.errors import CommandError
@@ -34,14 +34,22 @@ class LuaMissing(CommandError):
     text = "ERR scripts need Lua: pip install 'headrace[lua]'"
 
 
+class ScriptReply(NamedTuple):
+    """What a script has returned, as bytes of the protocol."""
+
+    data: bytes
+    is_counted: bool  # it is the error of a command that the script has called
+
+
 class ScriptFailed(Exception):
     """A script has raised an error: its text without the name of the script, and where it was raised."""
 
-    def __init__(self, text: bytes, source: bytes, line: int) -> None:
-        super().__init__(text, source, line)
+    def __init__(self, text: bytes, source: bytes, line: int, is_counted: bool = False) -> None:
+        super().__init__(text, source, line, is_counted)
         self.text = text
         self.source = source
         self.line = line
+        self.is_counted = is_counted  # it is the error of a command that the script has called
 
 
 class ScriptHost(Protocol):
@@ -187,21 +195,22 @@ class Interpreter:
         """Forget a library."""
         self._enter("drop_library", name)
 
-    def run_script(self, name: bytes, keys: bytes, args: bytes, protocol: int) -> bytes:
-        """Run a script; return the bytes of its reply. keys, args: arrays of the protocol.
+    def run_script(self, name: bytes, keys: bytes, args: bytes, protocol: int) -> ScriptReply:
+        """Run a script; return its reply. keys, args: arrays of the protocol.
 
         Raises ScriptFailed.
         """
         return self._reply(self._enter("run_script", protocol, name, keys, args))
 
-    def run_function(self, library: bytes, name: bytes, keys: bytes, args: bytes, protocol: int) -> bytes:
+    def run_function(
+        self, library: bytes, name: bytes, keys: bytes, args: bytes, protocol: int
+    ) -> ScriptReply:
         """Run a function, as run_script()."""
         return self._reply(self._enter("run_function", protocol, library, name, keys, args))
 
-    def _reply(self, result: Any) -> bytes:
+    def _reply(self, result: Any) -> ScriptReply:
         text, *more = result
         if text is None:
-            reply: bytes = more[0]
-            return reply
-        source, line = more
-        raise ScriptFailed(text, source, int(line))
+            return ScriptReply(*more)
+        source, line, is_counted = more
+        raise ScriptFailed(text, source, int(line), is_counted)

@@ -161,8 +161,11 @@ class Tracking:
 
     @cython.ccall
     def on_read(self, state: TrackingState, command: Command, argv: list[bytes]) -> cython.void:
-        """Remember the keys of a read command, which has run, for its client."""
-        if not state.remembers_reads():
+        """Remember the keys of a read command, which has run, for its client.
+
+        A script that only reads has no keys itself: each command that it calls has been passed here.
+        """
+        if not state.remembers_reads() or command.group == "scripting":
             return
         try:
             positions = command.key_positions(argv)

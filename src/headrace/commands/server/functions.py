@@ -25,7 +25,7 @@ from headrace.keyspace.libraries import parse_library
 from headrace.persistence.dump import BadPayload, WrongChecksum
 from headrace.persistence.functions_dump import dump_libraries, restore_libraries
 from headrace.resp.request import request
-from headrace.scripting.interpreter import Interpreter
+from headrace.scripting.interpreter import Interpreter, ScriptReply
 from headrace.scripting.script import FLAGS, NO_WRITES
 
 BUSY_SCRIPT = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
@@ -63,21 +63,22 @@ def keys_of(argv: list[bytes]) -> list[int]:
 
 def call_function(call: Call, read_only: bool) -> None:
     """Run a function with the keys and arguments of the request."""
+    call.engine.timing.send_to_monitors(call)
     scripts = call.engine.scripts
-    found: Function | None = scripts.function(call.argv[1])
-    if found is None:
+    function = scripts.function(call.argv[1])
+    if function is None:
         raise FunctionNotFound()
-    function = found
     count = len(keys_of(call.argv))
     check_flags(call, function.flags, read_only)
+    library, name = function.library, function.name
     keys, args = request(*call.argv[3 : 3 + count]), request(*call.argv[3 + count :])
     protocol = call.reply.protocol
 
-    def body(interpreter: Interpreter) -> bytes:
-        return interpreter.run_function(function.library, function.name, keys, args, protocol)
+    def body(interpreter: Interpreter) -> ScriptReply:
+        return interpreter.run_function(library, name, keys, args, protocol)
 
     flags = function.flags | (NO_WRITES if read_only else 0)
-    scripts.run(call, RunningScript(function.name, flags, call.argv, True), body)
+    scripts.run(call, RunningScript(name, flags, call.argv, True), body)
 
 
 def run_fcall(call: Call) -> None:

@@ -18,7 +18,7 @@ from headrace.commands.server import known_scripts
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
 from headrace.resp.request import request
-from headrace.scripting.interpreter import Interpreter
+from headrace.scripting.interpreter import Interpreter, ScriptReply
 from headrace.scripting.script import ALLOW_OOM, ALLOW_STALE, NO_WRITES, Script
 
 DIGEST_LENGTH = 40
@@ -107,7 +107,7 @@ def run_script(call: Call, script: Script, read_only: bool) -> None:
     keys, args = request(*call.argv[3 : 3 + count]), request(*call.argv[3 + count :])
     protocol = call.reply.protocol
 
-    def body(interpreter: Interpreter) -> bytes:
+    def body(interpreter: Interpreter) -> ScriptReply:
         return interpreter.run_script(script.digest, keys, args, protocol)
 
     scripts.run(call, RunningScript(script.digest, flags, call.argv), body)
@@ -115,12 +115,14 @@ def run_script(call: Call, script: Script, read_only: bool) -> None:
 
 def evaluate(call: Call, read_only: bool) -> None:
     """Run the script whose text is given."""
+    call.engine.timing.send_to_monitors(call)
     keys_of(call.argv)
     run_script(call, load_script(call, call.argv[1], False), read_only)
 
 
 def evaluate_digest(call: Call, read_only: bool) -> None:
     """Run the script whose digest is given."""
+    call.engine.timing.send_to_monitors(call)
     keys_of(call.argv)
     digest = call.argv[1]
     script = call.engine.scripts.scripts.get(digest.lower()) if len(digest) == DIGEST_LENGTH else None

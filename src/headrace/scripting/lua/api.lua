@@ -83,7 +83,7 @@ function redis.log(...)
     if n < 2 then fail('ERR redis.log() requires two arguments or more.') end
     local level = ...
     if type(level) ~= 'number' then fail('ERR First argument must be a number (log level).') end
-    if level < 0 or level > 3 then fail('ERR Invalid log level.') end
+    if not (level >= 0 and level <= 3) then fail('ERR Invalid log level.') end -- nor NaN
     local words = {}
     for i = 2, n do
         local word = (select(i, ...))
@@ -103,7 +103,7 @@ end
 function redis.set_repl(...)
     if select('#', ...) ~= 1 then fail('ERR redis.set_repl() requires one argument.') end
     local flags = ...
-    if type(flags) ~= 'number' or flags < 0 or flags > 3 then
+    if type(flags) ~= 'number' or not (flags >= 0 and flags <= 3) then
         fail('ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.')
     end
     H.set_repl(flags)
@@ -125,38 +125,44 @@ local function no_such_field(_, name)
     error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
 end
 
--- Errors of a run: {text, line}.
+-- An error of redis.call() or redis.pcall() was counted when its command failed.
+local function is_counted(e) return type(e) == 'table' and rawget(e, 'ignore_error_stats_update') == true end
+
+-- Errors of a run: {text, source, line, whether it is counted}.
 
 local function failure(e)
     H.running = false
     local _, source, line = H.position(3)
+    local text
     if type(e) == 'table' then
-        local text = rawget(e, 'err')
-        e = type(text) == 'string' and text or 'ERR unknown error'
+        text = rawget(e, 'err')
+        if type(text) ~= 'string' then text = 'ERR unknown error' end
     else
-        e = 'ERR ' .. tostring(H.translate(e))
+        text = 'ERR ' .. tostring(H.translate(e))
     end
-    return {e, source and sub(source, 2) or '', source and line or 0}
+    return {text, source and sub(source, 2) or '', source and line or 0, is_counted(e)}
 end
 
--- Run f(...); return nil and the reply's bytes, or the error's text, source and line.
+-- Run f(...); return nil, the reply's bytes and whether an error in it is counted;
+-- or the error's text, source and line and whether it is counted.
 local function guarded(protocol, f, ...)
     local n, args = select('#', ...), {...}
     resp, H.protocol = 2, 2
     H.reset_cjson()
     local function body()
-        local reply = encode(f(unpack(args, 1, n)), protocol)
+        local value = f(unpack(args, 1, n))
+        local reply = encode(value, protocol)
         H.running = false
-        return reply
+        return reply, is_counted(value)
     end
     H.start_hook()
     H.running = true
-    local ok, result = xpcall(body, failure)
+    local ok, result, counted = xpcall(body, failure)
     H.running = false
     H.stop_hook()
-    if ok then return nil, result end
-    if type(result) ~= 'table' then return 'ERR ' .. tostring(result), '', 0 end -- memory or the stack was full
-    return result[1], result[2], result[3]
+    if ok then return nil, result, counted end
+    if type(result) ~= 'table' then return 'ERR ' .. tostring(result), '', 0, false end -- memory or the stack was full
+    return unpack(result)
 end
 
 -- Scripts.
