@@ -4,6 +4,7 @@ import pytest
 import redis
 
 from headrace_server import headrace_server
+from speaking import Client
 from waiting import wait_until
 
 pytest.importorskip("lupa.lua51")
@@ -88,6 +89,18 @@ def test_a_script_that_has_written_is_not_ended_but_by_a_shutdown_without_its_ef
     with headrace_server(tmp_path, *options) as port, redis.Redis(port=port) as client:
         assert client.get("before") == b"1"
         assert client.get("k") is None
+
+
+def test_clients_that_cache_keys_are_informed_after_a_slow_script(port):
+    slow = sender(port, "EVAL", "while true do end", 0)
+    with Client.to(port) as cached, redis.Redis(port=port) as other:
+        until_busy(other)
+        other.script_kill()
+        for line in ("HELLO 3", "CLIENT TRACKING ON", "GET k"):
+            cached.ask(line)
+        other.set("k", "v")
+        assert cached.reply() == [b"invalidate", [b"k"]]
+    slow.disconnect()
 
 
 def test_blocked_clients_are_not_served_in_the_middle_of_a_script(port):

@@ -11,6 +11,7 @@ The engine reads no clock: `now` is milliseconds since 1970, passed in.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import cython
 
@@ -261,6 +262,7 @@ class Engine:
     def run_script_call(self, call: Call, row: CommandRow) -> None:
         """Run the command of a script; its client tracks the keys that it reads."""
         session: Session | None = self.scripts.running.session if self.scripts.running is not None else None
+        self.timing.begin()  # the time of the script itself is not the command's
         self._run(call, row)
         if row.readonly and session is not None and session.tracking is not None:
             self.tracking.on_read(session.tracking, row.command, call.argv)
@@ -276,16 +278,17 @@ class Engine:
         now: cython.longlong = self.keyspace.now
         counts: cython.bint = self.keyspace.counts_lookups
         blocking: Blocking = self.keyspace.blocking
-        keys, outbox, ruled = dict(blocking.ready), self.pubsub.outbox, dict(self.rule_registry.ready)
+        outbox: list[Any] = self.pubsub.outbox  # emptied, not replaced: Tracking has it, too
+        keys, messages, ruled = dict(blocking.ready), outbox.copy(), dict(self.rule_registry.ready)
         blocking.ready.clear()
         self.rule_registry.ready.clear()
-        self.pubsub.outbox = []
+        outbox.clear()
         try:
             serve()
         finally:
             blocking.ready.update(keys)
             self.rule_registry.ready.update(ruled)
-            self.pubsub.outbox = outbox + self.pubsub.outbox
+            outbox[:0] = messages
             call.session, call.reply, call.argv, call.command, call.database, call.now = kept
             self.keyspace.now = now
             self.keyspace.counts_lookups = counts
