@@ -106,3 +106,10 @@ def test_info_counts_scripts_and_libraries(talk):
     lines = talk("INFO memory").split("\r\n")
     for line in ("number_of_cached_scripts:1", "number_of_libraries:1", "number_of_functions:1"):
         assert line in lines
+
+
+def test_a_script_that_asks_for_the_number_of_functions_loads_no_library(talk):
+    talk.words("FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() return 1 end)")
+    talk("SCRIPT FLUSH")
+    assert talk.words("EVAL", "redis.call('info', 'memory') return redis.call('ping')", "0") == "PONG"
+    assert "number_of_functions:1" in talk("INFO memory")

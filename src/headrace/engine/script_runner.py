@@ -219,7 +219,12 @@ class ScriptRunner:
         return list(self._functions.values())
 
     def function_count(self) -> int:
-        """Return how many functions there are; 0 if they cannot be loaded."""
+        """Return how many functions there are; 0 if they cannot be loaded.
+
+        A running script may ask (INFO): Lua cannot load a library then, so only loaded ones count.
+        """
+        if self.running is not None:
+            return len(self._functions)
         try:
             return len(self.functions())
         except CommandError:
