@@ -92,7 +92,7 @@ def place(tmp_path):
 
 @pytest.mark.parametrize("appendonly", [True, False])
 def test_an_empty_directory_loads_nothing_and_stays_empty(place, appendonly):
-    assert place.start(appendonly) == (None, "nothing", [], 0, 0, [], {})
+    assert place.start(appendonly) == (None, "nothing", [], 0, 0, [], {}, b"")
     assert not place.bytes()
 
 
