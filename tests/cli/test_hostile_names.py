@@ -27,8 +27,8 @@ def hostile(server_url: str, client: redis.Redis) -> str:
         raw.xgroup_create(NAME, NAME, "0")
         raw.xreadgroup(NAME, NAME, {NAME: ">"}, count=3)
         raw.xgroup_createconsumer(NAME, NAME, VALUE)
-        raw.xadd("empty", {"n": 1})
-        raise_watermark(client, NAME, "10-0")
+        raise_watermark(raw, NAME, "10-0")
+    client.xadd("empty", {"n": 1})
     return server_url
 
 

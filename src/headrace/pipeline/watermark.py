@@ -58,7 +58,7 @@ def raise_watermark(client: Any, stream: str, position: str) -> str | None:
     the current stream is not published.
 
     Args:
-        client: A client of redis-py.
+        client: A client of redis-py that does not decode replies.
         stream: The stream's name.
         position: An ID, or an ID with the stream's identity.
 
