@@ -70,15 +70,15 @@ class StreamReplacement:
                 raise CommandError(
                     f"The temporary stream {self.temporary_stream!r} no longer exists: write again."
                 )
-            self._wait_for_replicas()
+            self._wait_for_replicas(servers)
 
         with Servers(self.url) as servers:
             servers.with_retries(work)
 
-    def _wait_for_replicas(self) -> None:
+    def _wait_for_replicas(self, servers: Servers) -> None:
         if not self.replicas:
             return
-        connection = SinkConnection(Servers(self.url), stream_key(self.stream))
+        connection = SinkConnection(servers, stream_key(self.stream))
         try:
             connection.wait_for_replicas(self.replicas)
         finally:
