@@ -28,6 +28,7 @@ from headrace.client.connection_errors import (
     CONNECTION_ERRORS,
     UNAVAILABLE_ERRORS,
     as_command_error,
+    is_role_change,
 )
 from headrace.client.replicas import ReadReplica
 from headrace.client.retry import ReconnectDelay
@@ -63,10 +64,6 @@ class ReplicaWait(NamedTuple):
 
     replicas: int
     seconds: float
-
-
-# What WAIT returns if the server became a replica meanwhile.
-BECAME_REPLICA = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
 
 
 class RemoteBackend:
@@ -213,10 +210,9 @@ class RemoteBackend:
         wait = self.replica_wait
         if wait is None:
             return
-        became_replica = [
-            isinstance(reply, CommandError) and str(reply).startswith(BECAME_REPLICA) for reply in replies
-        ]
-        confirmed = 0 if any(became_replica) else [raise_error_reply(reply) for reply in replies][-1]
+        confirmed = 0
+        if not any(map(is_role_change, replies)):
+            confirmed = [raise_error_reply(reply) for reply in replies][-1]
         if confirmed < wait.replicas:
             self.topology.refresh()
             raise NotReplicated(ids, confirmed, wait.replicas)

@@ -53,6 +53,10 @@ UNAVAILABLE_ERRORS = tuple(UNAVAILABLE_CODES)
 ERROR_REPLIES = (ResponseError, BusyLoadingError, *AUTH_ERRORS)  # what redis-py raises for an error reply
 
 
+# What WAIT returns if the server is, or meanwhile became, a replica.
+ROLE_CHANGES = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
+
+
 class ServerUnavailable(redis.ConnectionError):
     """The server that replied is not the one to ask, or not now. Open a new connection."""
 
@@ -61,6 +65,11 @@ def reply_text(error: Exception) -> str:
     """Return the text of a server's error reply, code first; redis-py's exceptions may lack the code."""
     code = getattr(error, "status_code", None) or UNAVAILABLE_CODES.get(type(error))
     return f"{code} {error}" if code else str(error)
+
+
+def is_role_change(reply: object) -> bool:
+    """Return whether a reply to WAIT is the error of a server that is a replica."""
+    return isinstance(reply, CommandError) and str(reply).startswith(ROLE_CHANGES)
 
 
 def as_command_error(error: Exception) -> CommandError:

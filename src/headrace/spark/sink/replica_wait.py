@@ -9,13 +9,12 @@ counts as lost: the next connection asks the Sentinels again.
 
 from __future__ import annotations
 
-from headrace.client.connection_errors import ServerUnavailable
+from headrace.client.connection_errors import ServerUnavailable, is_role_change
 from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError
 from headrace.resp.request import request
 
 WAIT_MS = 1000  # shorter than write_timeouts.REPLY_PROBE_S
-ROLE_CHANGES = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
 
 
 class TooFewReplicas(ServerUnavailable):
@@ -40,9 +39,9 @@ def check_confirmed(reply: object, replicas: int, stream: str) -> None:
         ServerUnavailable: if the server became a replica.
         CommandError: if it rejects WAIT.
     """
+    if is_role_change(reply):
+        raise ServerUnavailable(str(reply))
     if isinstance(reply, CommandError):
-        if str(reply).startswith(ROLE_CHANGES):
-            raise ServerUnavailable(str(reply))
         raise CommandError(f"{reply} (waiting for replicas of the stream {stream!r})")
     confirmed = int(reply) if isinstance(reply, int | bytes) else 0
     if confirmed < replicas:
