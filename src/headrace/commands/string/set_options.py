@@ -72,42 +72,35 @@ class SetOptions:
         word: bytes
         while at < len(argv):
             word = argv[at]
-            if self._read_presence(word):
-                pass
-            elif arguments.is_keyword(word, b"GET"):
+            if arguments.is_keyword(word, b"GET"):
                 self.get = True
-            elif self.unit == NO_TIME and arguments.is_keyword(word, b"KEEPTTL"):
-                self.keep = True
             elif self.condition == ALWAYS and at + 1 < len(argv) and comparison_of(word) != ALWAYS:
                 self.condition = comparison_of(word)
                 at += 1
                 self.operand = argv[at]
             else:
-                at = self._read_time(argv, at)
+                at = self._read_shared(argv, at)
             at += 1
 
     @cython.cfunc
     def read_msetex(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.void:
         """Read the options of MSETEX, the first at index `at`. Raises InvalidSyntax, as read_set()."""
         while at < len(argv):
-            if self._read_presence(argv[at]):
-                pass
-            elif self.unit == NO_TIME and arguments.is_keyword(argv[at], b"KEEPTTL"):
-                self.keep = True
-            else:
-                at = self._read_time(argv, at)
-            at += 1
+            at = self._read_shared(argv, at) + 1
 
     @cython.cfunc
-    def _read_presence(self, word: bytes) -> cython.bint:
-        """Read NX or XX; return whether the argument is one of them, and no other condition is set."""
+    def _read_shared(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read an option that SET and MSETEX share; return the index of its last argument."""
+        word: bytes = argv[at]
         if self.condition in (ALWAYS, IF_ABSENT) and arguments.is_keyword(word, b"NX"):
             self.condition = IF_ABSENT
-            return True
-        if self.condition in (ALWAYS, IF_PRESENT) and arguments.is_keyword(word, b"XX"):
+        elif self.condition in (ALWAYS, IF_PRESENT) and arguments.is_keyword(word, b"XX"):
             self.condition = IF_PRESENT
-            return True
-        return False
+        elif self.unit == NO_TIME and arguments.is_keyword(word, b"KEEPTTL"):
+            self.keep = True
+        else:
+            return self._read_time(argv, at)
+        return at
 
     @cython.cfunc
     def read_getex(self, argv: list[bytes]) -> cython.void:
