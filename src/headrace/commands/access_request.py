@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from headrace.access.selector import BOTH, READ, WRITE, AccessRequest
-from headrace.commands.key_specs import FLAGS_BY_NAME, Flags, is_read_by_delex, is_read_by_set
+from headrace.commands.key_specs import FLAGS_BY_NAME, VARYING, Flags, key_flags_of
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
 
@@ -36,10 +36,8 @@ KEY_USES = {name: tuple(_use(one) for one in flags) for name, flags in FLAGS_BY_
 
 def key_uses(command: Command, argv: list[bytes]) -> tuple[int, ...]:
     """Return the use of each key."""
-    if command.name == b"set" and not is_read_by_set(argv):
-        return (WRITE,)
-    if command.name == b"delex" and is_read_by_delex(argv):
-        return (BOTH,)
+    if command.name in VARYING:
+        return tuple(_use(flags) for flags in key_flags_of(command, argv))
     return KEY_USES.get(command.name, (READ,) if command.readonly else (BOTH,))
 
 

@@ -57,6 +57,8 @@ _SET: Flags = ("OW", "update")
 _SET_AND_GET: Flags = ("RW", "access", "update")
 _DELETE: Flags = ("RM", "delete")
 _COMPARE_AND_DELETE: Flags = ("RW", "access", "delete")
+# The commands whose flags depend on their options.
+VARYING = frozenset({b"set", b"delex"})
 
 
 @dataclass(frozen=True)
@@ -87,16 +89,6 @@ def _read_flags() -> dict[bytes, tuple[Flags, ...]]:
 FLAGS_BY_NAME = _read_flags()
 
 
-def is_read_by_set(argv: list[bytes]) -> bool:
-    """Return whether this SET reads the old value."""
-    return any(word.upper() in _READING_OPTIONS for word in argv[3:])
-
-
-def is_read_by_delex(argv: list[bytes]) -> bool:
-    """Return whether this DELEX reads the value."""
-    return len(argv) > 2
-
-
 def key_flags(command: Command) -> tuple[Flags, ...]:
     """Return the flags of the first key, of the second, and so on; the last ones apply to the rest."""
     default = ("RO", "access") if command.readonly else ("RW", "access", "update")
@@ -104,11 +96,12 @@ def key_flags(command: Command) -> tuple[Flags, ...]:
 
 
 def key_flags_of(command: Command, argv: list[bytes]) -> tuple[Flags, ...]:
-    """Return the flags of the keys of one request; those of SET and DELEX depend on their options."""
+    """Return the flags of the keys of one request; those of VARYING depend on its options."""
     if command.name == b"set":
-        return (_SET_AND_GET if is_read_by_set(argv) else _SET,)
+        reads = any(word.upper() in _READING_OPTIONS for word in argv[3:])
+        return (_SET_AND_GET if reads else _SET,)
     if command.name == b"delex":
-        return (_COMPARE_AND_DELETE if is_read_by_delex(argv) else _DELETE,)
+        return (_COMPARE_AND_DELETE if len(argv) > 2 else _DELETE,)
     return key_flags(command)
 
 
