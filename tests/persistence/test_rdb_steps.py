@@ -111,6 +111,25 @@ def test_nodes_that_change_before_the_walk_reaches_them() -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    "change", ["", "SET new v", "DEL k5000", "DEL k10", "RENAME k1 r", "SWAPDB 0 1", "FLUSHALL"]
+)
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_more_keys_than_are_copied_at_once(steps: int, change: str) -> None:
+    engine, run = engine_and_run()
+    for i in range(6000):
+        run(f"SET k{i} v")
+    walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1000)
+    for _ in range(steps):
+        assert not walk.step()
+    if change:
+        run(change)
+    run("SET k2 w")  # no key is added or removed
+    while not walk.step():
+        pass
+    assert walk.count > 6
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_shared_nodes_change_after_the_walk_has_passed_them(seed: int) -> None:
     """Nodes of more than SHARED_MIN bytes are encoded at the end, long after they were passed on."""

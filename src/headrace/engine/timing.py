@@ -161,8 +161,3 @@ class Timing:
         self.pubsub.send_to_monitors(
             b"%d.%06d [%s] %s" % (microseconds // 1_000_000, microseconds % 1_000_000, where, shown)
         )
-
-    def record_event(self, name: bytes, ms: int, now_ms: int) -> None:
-        """Record something other than a command that delayed the server, if it took long enough."""
-        if 0 < self.settings.latency_monitor_threshold <= ms:
-            self.latency.add(name, now_ms // 1000, ms)

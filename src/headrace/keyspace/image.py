@@ -1,6 +1,8 @@
 """The keyspace as it was at one moment, for a snapshot that is written while commands go on.
 
-    at the start     keys of each database                              list(values); the next epoch begins
+    at the start                                                        the next epoch begins
+    step by step     keys of each database, all before one is added     KeyWalk
+                     or removed
     until written    value of a key, before it is replaced or removed   _kept_values
                      stream, before its first change                    _kept_values, as a StreamImage
                      expiry time, before it changes                     _kept_times
@@ -15,10 +17,9 @@ A view shares everything with the keyspace: it is valid only until the next chan
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import cython
 
+from headrace.keyspace.key_walk import KeyWalk
 from headrace.keyspace.settings import Settings
 from headrace.streams.stream import Stream
 from headrace.streams.stream_image import StreamImage
@@ -37,9 +38,9 @@ class DatabaseImage:
     index: cython.Py_ssize_t
     epoch: cython.uint  # 0: this is a view
     step_bytes: cython.longlong
-    keys: Collection[bytes]
     key_count: cython.Py_ssize_t  # of keys that have not expired
     expiring_count: cython.Py_ssize_t  # of those that will expire
+    _keys: KeyWalk
     _values: dict[bytes, object]
     _times: dict[bytes, int]
     _kept_values: dict[bytes, object]
@@ -59,9 +60,9 @@ class DatabaseImage:
         self.index = index
         self.epoch = epoch
         self.step_bytes = step_bytes
-        self.keys = list(values) if epoch else values
         self.key_count = len(values) - expired_count
         self.expiring_count = len(times) - expired_count
+        self._keys = KeyWalk(values)
         self._values = values
         self._times = times
         self._kept_values = {}
@@ -70,6 +71,11 @@ class DatabaseImage:
         self._walked = []
 
     # ---- called before changes
+
+    @cython.ccall
+    def before_new_keys(self) -> cython.void:
+        """Keep the keys: one is about to be added or removed."""
+        self._keys.copy_all()
 
     @cython.ccall
     def before_change(self, key: bytes, value: object) -> cython.void:
@@ -101,8 +107,13 @@ class DatabaseImage:
     # ---- the walk
 
     @cython.ccall
+    def next_key(self) -> bytes | None:
+        """Return the next key, also one that has expired; None after the last one."""
+        return self._keys.next()
+
+    @cython.ccall
     def take(self, key: bytes) -> object:
-        """Return the value of one of `keys`: a string or a StreamImage; only once for each key.
+        """Return the value of a key of next_key(): a string or a StreamImage; only once for each key.
 
         The nodes of a StreamImage are valid until close(), all else of it until the next call. If it is a
         view, it is valid only until the next change, and so is a bytearray.
@@ -150,7 +161,7 @@ class DatabaseImage:
         self._kept_times = {}
         self._values = {}
         self._times = {}
-        self.keys = []
+        self._keys = KeyWalk(())
 
     @cython.cfunc
     def _end_walk(self) -> cython.void:

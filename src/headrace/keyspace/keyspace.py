@@ -534,6 +534,8 @@ class Database:
             if self.image is not None:
                 self.image.before_removal(key, before)
             self._release_memory(key, before)
+        elif self.image is not None:
+            self.image.before_new_keys()
         self.values[key] = value
         memory.total += KEY_OVERHEAD_BYTES + string_bytes(len(key))
         if isinstance(value, Stream):
@@ -552,9 +554,11 @@ class Database:
     @cython.cfunc
     def _delete(self, key: bytes) -> cython.void:
         """Delete an existing key."""
-        value = self.values.pop(key)
+        value = self.values[key]
         if self.image is not None:
+            self.image.before_new_keys()
             self.image.before_removal(key, value)
+        del self.values[key]
         self._release_memory(key, value)
 
     @cython.cfunc

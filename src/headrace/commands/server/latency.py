@@ -66,8 +66,6 @@ def run_doctor(call: Call) -> None:
     if b"command" in events or b"fast-command" in events:
         lines.append("- SLOWLOG GET shows the requests, if slowlog-log-slower-than is set.")
         lines.append("- A range of many entries, or a trim of many, is cheaper in pieces: COUNT and LIMIT.")
-    if b"snapshot" in events:
-        lines.append("- The start of a snapshot takes longer the more keys there are: save less often.")
     call.reply.verbatim("\n".join(lines).encode() + b"\n")
 
 

@@ -2,7 +2,6 @@
 
     command        a command that is expected to be slow
     fast-command   a command that is expected to be fast
-    snapshot       the start of a snapshot, which notes all keys
 
 For each event the latest 160 samples are kept, at most one for each second: the worst of that second.
 """

@@ -96,7 +96,7 @@ def command_steps(
     for text in image.libraries:
         out.put(0, [b"FUNCTION", b"LOAD", text])
     for database in image.databases:
-        for key in database.keys:
+        while (key := database.next_key()) is not None:
             value = database.take(key)
             valid = isinstance(value, StreamImage) and value.is_frozen()
             for words in key_commands(key, value, database.expiry_of(key), image):
@@ -127,7 +127,7 @@ def commands_of(keyspace: Keyspace, now_ms: int) -> Iterator[tuple[int, list[byt
     for text in image.libraries:
         yield 0, [b"FUNCTION", b"LOAD", text]
     for database in image.databases:
-        for key in database.keys:
+        while (key := database.next_key()) is not None:
             for words in key_commands(key, database.take(key), database.expiry_of(key), image):
                 yield database.index, words
 

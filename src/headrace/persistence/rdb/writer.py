@@ -109,7 +109,7 @@ def _database_steps(
     out: RdbOutput, image: KeyspaceImage, database: DatabaseImage, version: RdbVersion
 ) -> Iterator[int]:
     """Write the database unless all its keys have expired; yield the number of keys so far."""
-    key: bytes
+    key: bytes | None
     dies_at: cython.longlong
     due: cython.longlong = out.offset() + image.step_bytes
     written: cython.Py_ssize_t = 0
@@ -119,7 +119,7 @@ def _database_steps(
         out.byte(SIZE_HINT)
         out.length(database.key_count)
         out.length(database.expiring_count)
-    for key in database.keys:
+    while (key := database.next_key()) is not None:
         dies_at = database.expiry_of(key)
         value = database.take(key)
         if dies_at == IMMORTAL or dies_at > image.now_ms:

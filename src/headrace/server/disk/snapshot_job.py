@@ -63,7 +63,7 @@ class SnapshotJob:
         self.reason = ""  # of a failure, after the end
         self.keys_written = 0
         self.data_bytes = engine.keyspace.memory.total  # about what the thread gets
-        self.image = self._freeze(engine, now)
+        self.image = engine.keyspace.freeze(now)
         self.key_count = sum(database.key_count for database in self.image.databases)
         self._keyspace = engine.keyspace
         self._sync = sync
@@ -78,13 +78,6 @@ class SnapshotJob:
         self._active_until = 0
         self._slice_end = system.monotonic_ns()
         loop.background = self.run_slice
-
-    def _freeze(self, engine: Engine, now: int) -> KeyspaceImage:
-        """Return the image; it takes longer the more keys there are."""
-        before = system.monotonic_ns()
-        image = engine.keyspace.freeze(now)
-        engine.timing.record_event(b"snapshot", (system.monotonic_ns() - before) // 1_000_000, now)
-        return image
 
     def run_slice(self) -> int:
         """Write some more; return in how many ms to call this again.
