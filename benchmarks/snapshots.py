@@ -4,6 +4,7 @@ BGSAVE of ...                the time without requests, and the CPU of server an
 longest ... during BGSAVE    the longest wait for a reply: of one PING; of sixteen XADDs sent at once; of one
                              XREADGROUP for an entry. Sent repeatedly by one client, on another core. The
                              waits for BGSAVE and INFO count, too: redis-server forks within the first
+longest ... without BGSAVE   the same for a second without a snapshot: what the machine adds
 ... during BGSAVE            how many a second
 memory for BGSAVE            what the server and its child need more at the peak, while entries are added
 
@@ -31,6 +32,7 @@ from benchmarks.workloads import XADD
 
 LARGE = 5  # times as many entries: the second size of one stream
 STREAMS, STREAM_ENTRIES = 100_000, 10
+QUIET_S = 1.0  # how long the requests are sent without a BGSAVE
 CHECK_S = 0.02  # between two questions whether BGSAVE has ended
 LOADS = {
     "PING": PING,
@@ -55,8 +57,9 @@ def measure(rounds: int, entries: int) -> Rows:
         for row in (f"BGSAVE of {name}", *(f"{load} during BGSAVE of {name}" for load in LOADS)):
             rows[row] = select(taken, row.partition(" of ")[0], ("per_s", "cpu_us"))
         for load in LOADS:
-            found = select(taken, f"{load} during BGSAVE", ("worst_ms",))
-            rows[f"longest {load} during BGSAVE of {name}"] = found
+            for when in ("during", "without"):
+                found = select(taken, f"{load} {when} BGSAVE", ("worst_ms",))
+                rows[f"longest {load} {when} BGSAVE of {name}"] = found
         rows[f"memory for BGSAVE of {name}"] = select(taken, "16 XADDs during BGSAVE", ("bytes",))
     return rows
 
@@ -92,7 +95,18 @@ def sample(seed: Path, entries: int, name: str) -> dict[str, float]:
             row = f"{load} during BGSAVE" if load else "BGSAVE"
             figures = during_bgsave(server, connection, LOADS.get(load, []), entries)
             found |= {f"{row} {figure}": value for figure, value in figures.items()}
+        for load, batch in LOADS.items():
+            found[f"{load} without BGSAVE worst_ms"] = longest_wait_ms(connection, batch)
     return found
+
+
+def longest_wait_ms(connection: Connection, batch: list[bytes]) -> float:
+    """Send the batch repeatedly for QUIET_S; return the longest wait."""
+    waits = []
+    until = time.perf_counter() + QUIET_S
+    while time.perf_counter() < until:
+        waits.append(timed_s(connection, batch)[0])
+    return max(waits) * 1000
 
 
 def during_bgsave(
