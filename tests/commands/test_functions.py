@@ -113,3 +113,42 @@ def test_a_script_that_asks_for_the_number_of_functions_loads_no_library(talk):
     talk("SCRIPT FLUSH")
     assert talk.words("EVAL", "redis.call('info', 'memory') return redis.call('ping')", "0") == "PONG"
     assert "number_of_functions:1" in talk("INFO memory")
+
+
+BAD = "#!lua name=bad\nredis.register_function('h', nosuch)"
+
+
+def test_a_stored_library_that_cannot_be_loaded_leaves_the_others_usable(talk, caplog):
+    """A file of redis-server may have such a library; FUNCTION LOAD rejects it."""
+    stored = talk.engine.keyspace.libraries
+    stored.update({b"mylib": LIBRARY.encode(), b"bad": BAD.encode(), b"other": OTHER.encode()})
+    assert talk.words("FCALL", "f", "0", "x") == "x"
+    assert talk.words("FCALL", "g", "0") == "g"
+    missing = talk.words("FCALL", "h", "0")
+    assert "not found" in str(missing) and "library bad: " in str(missing)
+    assert sum("library bad cannot be loaded" in record.getMessage() for record in caplog.records) == 1
+    listed = talk.words("FUNCTION", "LIST")
+    assert [(one[1], len(one[5])) for one in listed] == [("mylib", 1), ("bad", 0), ("other", 1)]
+
+
+def test_a_library_that_could_not_be_loaded_is_replaced_or_deleted(talk):
+    stored = talk.engine.keyspace.libraries
+    stored[b"bad"] = BAD.encode()
+    assert "library bad: " in str(talk.words("FCALL", "h", "0"))
+    good = "#!lua name=bad\nredis.register_function('h', function() return 'h' end)"
+    assert talk.words("FUNCTION", "LOAD", "REPLACE", good) == "bad"
+    assert talk.words("FCALL", "h", "0") == "h"
+    stored[b"bad"] = BAD.encode()
+    assert "library bad: " in str(talk.words("FCALL", "h", "0"))
+    talk("FUNCTION DELETE bad")
+    assert str(talk.words("FCALL", "h", "0")).endswith("ERR Function not found")
+
+
+def test_a_library_that_breaks_lua_leaves_the_others_usable(talk):
+    greedy = "#!lua name=greedy\nlocal t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1e6) .. i end"
+    stored = talk.engine.keyspace.libraries
+    stored.update({b"mylib": LIBRARY.encode(), b"greedy": greedy.encode(), b"other": OTHER.encode()})
+    assert talk.words("FCALL", "f", "0", "x") == "x"
+    assert talk.words("FCALL", "g", "0") == "g"
+    assert "library greedy: " in str(talk.words("FCALL", "h", "0"))
+    assert talk.words("FCALL", "f", "0", "x") == "x"

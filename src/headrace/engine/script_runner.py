@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from headrace import limits, system
 from headrace.commands.call import Call
@@ -21,7 +22,7 @@ from headrace.commands.stats import CommandRow
 from headrace.engine.authorization import Authorization
 from headrace.engine.error_replies import command_error, wire_text
 from headrace.engine.write_gate import WriteGate
-from headrace.errors import CommandError, ServerOutOfMemory
+from headrace.errors import CommandError, ServerOutOfMemory, to_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.libraries import parse_library
 from headrace.scripting.interpreter import Interpreter, ScriptFailed, ScriptReply
@@ -36,6 +37,13 @@ REPLICATED = frozenset({b"publish", b"spublish"})  # not written, but sent to re
 ABANDONED = b"the script was ended without its changes: the server shuts down"
 LIMIT_AT_SHUTDOWN_MS = 5000  # from when a script is slow although busy-reply-threshold is 0
 BUSY = "BUSY Redis is busy running a script. You can only call %s KILL or SHUTDOWN NOSAVE."
+
+
+class RefusedLibrary(NamedTuple):
+    """A library of the keyspace that cannot be loaded, for example one of a file of redis-server."""
+
+    text: bytes
+    reason: str
 
 
 class ScriptAbandoned(BaseException):
@@ -84,6 +92,7 @@ class ScriptRunner:
         self.registered: list[tuple[bytes, int, bytes | None]] = []  # functions of the library being loaded
         self._loaded: dict[bytes, bytes] = {}  # the libraries that the interpreter has: name -> text
         self._functions: dict[bytes, Function] = {}  # theirs, by lower-case name
+        self._refused: dict[bytes, RefusedLibrary] = {}  # the others that the keyspace has, by name
         self._interpreter: Interpreter | None = None
         self._interrupt: BaseException | None = None
 
@@ -151,6 +160,7 @@ class ScriptRunner:
         """Load a library, instead of one of that name. Raises CommandError; then the old one stays."""
         self._sync_libraries()
         self._load_library(name, text)
+        self._refused.pop(name, None)
 
     def _load_library(self, name: bytes, text: bytes) -> None:
         _, body = parse_library(text)
@@ -173,7 +183,7 @@ class ScriptRunner:
             self._unload(name)
             old = self.keyspace.libraries.get(name)
             if old is not None and old is not text:
-                self._load_library(name, old)
+                self._try_library(name, old)
             raise CommandError(wrong.decode("utf-8", "surrogateescape"))
         self._loaded[name] = text
 
@@ -204,17 +214,42 @@ class ScriptRunner:
             self.interpreter()
         for name in [name for name, text in self._loaded.items() if libraries.get(name) is not text]:
             self._unload(name)
-        for name, text in libraries.items():
-            if name not in self._loaded:
-                self._load_library(name, text)
+        for name in [name for name, one in self._refused.items() if libraries.get(name) is not one.text]:
+            del self._refused[name]
+        while missing := [one for one in libraries if one not in self._loaded and one not in self._refused]:
+            for name in missing:  # one that breaks the interpreter unloads those before it
+                self._try_library(name, libraries[name])
+
+    def _try_library(self, name: bytes, text: bytes) -> None:
+        """Load a library of the keyspace, or note why it cannot be loaded: the others work nevertheless."""
+        try:
+            self._load_library(name, text)
+        except CommandError as error:
+            if name not in self._refused:
+                logging.getLogger("headrace").warning("library %s cannot be loaded: %s", to_text(name), error)
+            self._refused[name] = RefusedLibrary(text, str(error))
+        else:
+            self._refused.pop(name, None)
 
     def function(self, name: bytes) -> Function | None:
-        """Return the function of that name, ignoring case. Raises CommandError."""
+        """Return the function of that name, ignoring case.
+
+        Raises CommandError: if there is none, and a library that may have it cannot be loaded, even now.
+        """
         self._sync_libraries()
-        return self._functions.get(name.lower())
+        found = self._functions.get(name.lower())
+        if found is None and self._refused:
+            for library, refused in list(self._refused.items()):
+                self._try_library(library, refused.text)
+            self._sync_libraries()
+            found = self._functions.get(name.lower())
+            if found is None and self._refused:
+                reasons = [f"library {to_text(one)}: {self._refused[one].reason}" for one in self._refused]
+                raise CommandError(f"ERR Function not found, but not all are loaded. {'; '.join(reasons)}")
+        return found
 
     def functions(self) -> list[Function]:
-        """Return all functions. Raises CommandError."""
+        """Return all functions; none of libraries that cannot be loaded. Raises LuaMissing."""
         self._sync_libraries()
         return list(self._functions.values())
 
