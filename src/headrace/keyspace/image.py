@@ -161,7 +161,7 @@ class DatabaseImage:
         self._kept_times = {}
         self._values = {}
         self._times = {}
-        self._keys = KeyWalk(())
+        self._keys.close()
 
     @cython.cfunc
     def _end_walk(self) -> cython.void:

@@ -6,10 +6,10 @@
 
 The image is that of the moment when the job starts; it is kept until the thread has read all nodes.
 
-A slice takes at most SLICE_MAX_NS. While clients send requests, slices take at most `snapshot-effort` percent
-of the time, and the loop waits in between: a client on the same core can run meanwhile. Without requests,
-slices follow each other. The encoder thread works without the lock of the interpreter, so on a second core it
-slows requests little.
+A slice takes about SLICE_MAX_NS at most. While clients send requests, slices take about `snapshot-effort`
+percent of the time, and the loop waits in between: a client on the same core can run meanwhile. Without
+requests, slices follow each other. The encoder thread works without the lock of the interpreter, so on a
+second core it slows requests little.
 """
 
 from __future__ import annotations
