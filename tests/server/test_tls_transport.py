@@ -40,16 +40,14 @@ def wire(server, town: Town) -> Iterator[Wire]:
 
 def test_sixty_four_megabytes_there_and_back(client):
     value = bytes(range(256)) * (1 << 18)
-    sender = threading.Thread(
-        target=client.send, args=(encoded("SET", "big", value) + encoded("GET", "big"),)
-    )
-    sender.start()
+    # Not from a second thread: OpenSSL does not allow two threads in one connection, and Python 3.11 does not
+    # prevent it. The server replies only to whole requests, so sending cannot wait for reading.
+    client.send(encoded("SET", "big", value) + encoded("GET", "big"))
     assert read_exactly(client, 5) == b"+OK\r\n"
     head = b"$%d\r\n" % len(value)
     assert read_exactly(client, len(head)) == head
     assert hashlib.sha256(read_exactly(client, len(value))).digest() == hashlib.sha256(value).digest()
     assert read_exactly(client, 2) == b"\r\n"
-    sender.join()
 
 
 def read_exactly(client, n: int) -> bytes:
