@@ -152,3 +152,15 @@ def test_a_library_that_breaks_lua_leaves_the_others_usable(talk):
     assert talk.words("FCALL", "g", "0") == "g"
     assert "library greedy: " in str(talk.words("FCALL", "h", "0"))
     assert talk.words("FCALL", "f", "0", "x") == "x"
+    talk("FUNCTION FLUSH")
+    assert str(talk.words("FCALL", "h", "0")).endswith("ERR Function not found")
+
+
+def test_a_deleted_library_is_not_tried_again_when_lua_is_not_running(talk):
+    greedy = b"#!lua name=greedy\nlocal t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1e6) .. i end"
+    talk.engine.keyspace.libraries[b"greedy"] = greedy
+    assert "library greedy: " in str(talk.words("FCALL", "h", "0"))
+    talk("SCRIPT FLUSH")
+    talk("FUNCTION DELETE greedy")
+    assert str(talk.words("FCALL", "h", "0")).endswith("ERR Function not found")
+    assert talk.engine.scripts.lua_bytes == 0

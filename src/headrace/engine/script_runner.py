@@ -142,7 +142,7 @@ class ScriptRunner:
         self.scripts.clear()
         self.text_bytes = 0
         self._interpreter = None
-        self._loaded, self._functions = {}, {}
+        self._loaded, self._functions, self._refused = {}, {}, {}
 
     def compile(self, script: Script) -> None:
         """Compile the script if it is not. Raises CommandError."""
@@ -160,7 +160,6 @@ class ScriptRunner:
         """Load a library, instead of one of that name. Raises CommandError; then the old one stays."""
         self._sync_libraries()
         self._load_library(name, text)
-        self._refused.pop(name, None)
 
     def _load_library(self, name: bytes, text: bytes) -> None:
         _, body = parse_library(text)
@@ -186,6 +185,7 @@ class ScriptRunner:
                 self._try_library(name, old)
             raise CommandError(wrong.decode("utf-8", "surrogateescape"))
         self._loaded[name] = text
+        self._refused.pop(name, None)
 
     def _register(self, name: bytes) -> bytes | None:
         """Put the functions of the library into the index; return the error's text, or None."""
@@ -208,14 +208,14 @@ class ScriptRunner:
     def _sync_libraries(self) -> None:
         """Load the libraries of the keyspace that are not loaded, and forget those that it has no more."""
         libraries = self.keyspace.libraries
+        for name in [name for name, one in self._refused.items() if libraries.get(name) is not one.text]:
+            del self._refused[name]
         if self._interpreter is None or self._interpreter.broken:
             if not libraries:
                 return
             self.interpreter()
         for name in [name for name, text in self._loaded.items() if libraries.get(name) is not text]:
             self._unload(name)
-        for name in [name for name, one in self._refused.items() if libraries.get(name) is not one.text]:
-            del self._refused[name]
         while missing := [one for one in libraries if one not in self._loaded and one not in self._refused]:
             for name in missing:  # one that breaks the interpreter unloads those before it
                 self._try_library(name, libraries[name])
@@ -228,8 +228,6 @@ class ScriptRunner:
             if name not in self._refused:
                 logging.getLogger("headrace").warning("library %s cannot be loaded: %s", to_text(name), error)
             self._refused[name] = RefusedLibrary(text, str(error))
-        else:
-            self._refused.pop(name, None)
 
     def function(self, name: bytes) -> Function | None:
         """Return the function of that name, ignoring case.
