@@ -76,7 +76,7 @@ class KeyWalk:
     @cython.cfunc
     def _copy(self, keys_max: Any) -> cython.void:
         """Copy the next keys; all that are left if keys_max is None."""
-        rest: Iterator[bytes] = self._rest or iter(())
+        rest: Iterable[bytes] = self._rest or ()
         self._is_usable = False
         part: list[bytes] = list(rest if keys_max is None else islice(rest, keys_max))
         if part:
