@@ -176,8 +176,8 @@ def chart(rows: Rows, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 0.24 * len(rows) + 1.5), layout="constrained")
     names = [name for name in rows if targets(name)][::-1]
+    figure, axes = pyplot.subplots(figsize=(9, 0.24 * len(names) + 1.5), layout="constrained")
     labels = (
         HIGHER_IS_BETTER
         | LOWER_IS_BETTER

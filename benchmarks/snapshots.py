@@ -96,17 +96,21 @@ def sample(seed: Path, entries: int, name: str) -> dict[str, float]:
             figures = during_bgsave(server, connection, LOADS.get(load, []), entries)
             found |= {f"{row} {figure}": value for figure, value in figures.items()}
         for load, batch in LOADS.items():
-            found[f"{load} without BGSAVE worst_ms"] = longest_wait_ms(connection, batch)
+            longest_s = max(waits_s(connection, batch, QUIET_S))
+            found[f"{load} without BGSAVE worst_ms"] = longest_s * 1000
     return found
 
 
-def longest_wait_ms(connection: Connection, batch: list[bytes]) -> float:
-    """Send the batch repeatedly for QUIET_S; return the longest wait."""
+def waits_s(connection: Connection, batch: list[bytes], duration_s: float) -> list[float]:
+    """Send the batch repeatedly for so long; return the waits. An empty batch: only wait."""
     waits = []
-    until = time.perf_counter() + QUIET_S
+    until = time.perf_counter() + duration_s
     while time.perf_counter() < until:
-        waits.append(timed_s(connection, batch)[0])
-    return max(waits) * 1000
+        if batch:
+            waits.append(timed_s(connection, batch)[0])
+        else:
+            time.sleep(duration_s / 4)
+    return waits
 
 
 def during_bgsave(
@@ -119,12 +123,7 @@ def during_bgsave(
     cpu_s, started = cpu_with_children_s(connection), time.perf_counter()
     for wait_s in checks_until_saved(connection):
         longest_s = max(longest_s, wait_s)
-        checked = time.perf_counter()
-        while time.perf_counter() - checked < CHECK_S:
-            if batch:
-                waits.append(timed_s(connection, batch)[0])
-            else:
-                time.sleep(CHECK_S / 4)
+        waits += waits_s(connection, batch, CHECK_S)
         peak = max(peak, memory_bytes(server))
     took = time.perf_counter() - started
     cpu_s = cpu_with_children_s(connection) - cpu_s
