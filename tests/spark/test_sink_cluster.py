@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from redis_cluster import Cluster
 
+from headrace.client.servers import Servers
 from headrace.spark import Marker, write_batches
 from headrace.spark.sink import sender
 from headrace.spark.sink.exactly_once import ConfirmedRowsLost
@@ -65,7 +66,7 @@ def test_streams_of_all_shards_are_written_once_while_one_moves(cluster: Cluster
     assert write_batches([again], cluster.url, None, MARKER) == 0
     assert write_batches([again], cluster.url, None) == 600
     assert numbers(cluster, moving) == 2 * list(range(0, 600, 6))
-    replacement = StreamReplacement(cluster.url, moving, "x")
+    replacement = StreamReplacement(Servers(cluster.url), moving, "x")
     cluster.client.xadd(replacement.temporary_stream, {"n": 7})
     replacement.set_expiry()
     replacement.commit(1)

@@ -12,6 +12,7 @@ import pytest
 from nodes import Node, nodes
 
 from headrace.client.connection_errors import ServerUnavailable
+from headrace.client.servers import Servers
 from headrace.client.topology import Standalone
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.sink import replica_wait, sender
@@ -103,7 +104,7 @@ def test_a_replaced_stream_is_on_the_replica_when_the_write_ends(pair: tuple[Nod
     primary, replica = pair
     url = f"redis://127.0.0.1:{primary.port}"
     for number in range(5):
-        replacement = StreamReplacement(url, "s", f"{number}", replicas=1)
+        replacement = StreamReplacement(Servers(url), "s", f"{number}", replicas=1)
         write_batches(ROWS, url, replacement.temporary_stream, Marker(f"job-{number}"))
         replacement.commit(23)
         assert numbers(replica) == list(range(23))

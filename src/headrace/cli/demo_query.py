@@ -100,6 +100,7 @@ def delays_by_hour(
 
     source = spark.readStream.format("headrace").option("url", url).option("subscribe", stream)
     source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", entries_per_batch)
+    source = source.option("reconnectTimeout", "0s")  # the demo's server does not come back
     query = (
         source.schema(QUERY_COLUMNS)
         .load()

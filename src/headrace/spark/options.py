@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.spark import option_values
 from headrace.spark.decode.time_formats import TIME_FORMATS
@@ -246,6 +247,15 @@ OPTIONS = (
         option_values.parse_one_of("primary", "replica"),
     ),
     Option(
+        "reconnectTimeout",
+        "time",
+        None,
+        (*READ_SCOPES, "sink"),
+        "How long a task or the driver retries when the server is lost. Default: `20s` for one server, `90s` "
+        "with Sentinels or a cluster. Then the task fails, and Spark may repeat it. `0s` does not retry.",
+        option_values.parse_duration,
+    ),
+    Option(
         "failOnDataLoss",
         "true or false",
         "true",
@@ -448,6 +458,7 @@ class Options:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     read_from: str = "primary"
+    reconnect_timeout: float | None = None
     fail_on_data_loss: bool = True
     mode: str = "PERMISSIVE"
     timestamp_format: str = "epoch_ms"
@@ -469,6 +480,10 @@ class Options:
     def streams(self) -> tuple[str, ...]:
         """The streams that are read by name; empty with subscribePattern, or if no option names any."""
         return self.subscribe or self.assign or ()
+
+    def servers(self) -> Servers:
+        """Return the servers to read from or to write to, not connected yet."""
+        return Servers(self.url, self.reconnect_timeout, self.read_from)
 
 
 def parse_options(raw: Mapping[str, str], scope: str) -> Options:

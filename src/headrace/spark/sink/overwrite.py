@@ -24,7 +24,7 @@ TEMPORARY_TTL_MS = 7 * 24 * 3600 * 1000  # if the driver dies before commit() an
 class StreamReplacement:
     """The new stream, until it replaces the old one."""
 
-    url: str
+    servers: Servers
     stream: str
     suffix: str
     replicas: int = 0  # how many of them must have the new stream when commit() returns
@@ -39,7 +39,7 @@ class StreamReplacement:
     def set_expiry(self) -> None:
         """Let the server delete the new stream if it is never committed."""
         ttl = b"%d" % TEMPORARY_TTL_MS
-        with Servers(self.url) as servers:
+        with self.servers as servers:
             servers.with_retries(
                 lambda: self._request(servers, b"PEXPIRE", stream_key(self.temporary_stream), ttl)
             )
@@ -72,7 +72,7 @@ class StreamReplacement:
                 )
             self._wait_for_replicas(servers)
 
-        with Servers(self.url) as servers:
+        with self.servers as servers:
             servers.with_retries(work)
 
     def _wait_for_replicas(self, servers: Servers) -> None:
@@ -86,7 +86,7 @@ class StreamReplacement:
 
     def abort(self) -> None:
         """Delete the new stream."""
-        with Servers(self.url) as servers:
+        with self.servers as servers:
             servers.with_retries(lambda: self._request(servers, b"DEL", stream_key(self.temporary_stream)))
 
     def _request(self, servers: Servers, *arguments: bytes) -> Any:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import UsageError
 from headrace.spark.interpreter import use_this_interpreter
@@ -133,7 +132,7 @@ class RowSender:
         self._increasing_ids = increasing_ids
         self._trim_arguments = trim_arguments(options)
         self._marker = marker
-        self._servers = Servers(options.url)
+        self._servers = options.servers()
         self._writers: dict[str, AtLeastOnceWriter | ExactlyOnceWriter] = {}  # by server
         self._owners: dict[bytes, str] = {}  # the server of each stream
         self._encoder = XaddEncoder()

@@ -64,7 +64,7 @@ class HeadraceWriter(DataSourceArrowWriter):
                     "The mode overwrite replaces one stream: name it by the option stream, without a _stream."
                 )
             self._replacement = StreamReplacement(
-                options.url, options.stream, uuid.uuid4().hex, options.wait_replicas
+                options.servers(), options.stream, uuid.uuid4().hex, options.wait_replicas
             )
             self._options = replace(options, stream=self._replacement.temporary_stream)
         self._marker = Marker(options.query_id or "")

@@ -60,7 +60,8 @@ def make_range_reader(
     if options.fetch == "resp":
         return RangeReader(part, layout, options)
     arguments = column_arguments(layout)
-    if options.fetch == "auto" and (arguments is None or not supports_arrow(options.url, options.read_from)):
+    server = (options.url, options.reconnect_timeout, options.read_from)
+    if options.fetch == "auto" and (arguments is None or not supports_arrow(*server)):
         return RangeReader(part, layout, options)
     if arguments is None:
         raise UsageError(
@@ -87,9 +88,9 @@ def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
 
 
 @functools.cache
-def supports_arrow(url: str, read_from: str = "primary") -> bool:
+def supports_arrow(url: str, reconnect_timeout: float | None = None, read_from: str = "primary") -> bool:
     """Return whether the server has XARROW. Asked once in a process; nodes of clusters do not have it."""
-    servers = Servers(url, read_from=read_from)
+    servers = Servers(url, reconnect_timeout, read_from)
     if servers.is_cluster:
         return False
     try:
@@ -162,7 +163,7 @@ class ArrowRangeReader:
         self._layout = layout
         self._options = options
         self._column_arguments = column_arguments
-        self._servers = Servers(options.url, read_from=options.read_from)
+        self._servers = options.servers()
         self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
         self._connection: RawConnection | None = None
         self._losses = LossDetector(part, options, self._servers)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retry import ReconnectDelay
-from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError
 from headrace.spark.decode import arrow_decoder
@@ -50,7 +49,7 @@ class RangeReader:
     def __init__(self, part: OffsetRange, layout: ColumnLayout, options: Options) -> None:
         self._part = part
         self._options = options
-        self._servers = Servers(options.url, read_from=options.read_from)
+        self._servers = options.servers()
         self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
         self._scanner = ReplyPageTokenizer()
         self._layout = layout

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from headrace.client.servers import Servers
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
@@ -43,7 +42,7 @@ class BaseReader:
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._layout = ColumnLayout(schema, options.timestamp_format)
-        self._servers = Servers(options.url, read_from=options.read_from)
+        self._servers = options.servers()
         self._subscription = Subscription(self._servers, options)
         self._end_positions: Positions = {}  # of the streams, at the last call of _last_ids()
 
