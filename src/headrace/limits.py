@@ -72,6 +72,10 @@ SCRIPT_MEMORY_MARGIN_BYTES = 128 * 1024 * 1024
 # The reply of one command to a script.
 SCRIPT_REPLY_BYTES_MAX = 64 * 1024 * 1024
 
+# What a running script has published and is not delivered yet: messages, and their bytes.
+OUTBOX_MESSAGES_MAX = 1024
+OUTBOX_BYTES_MAX = 1024 * 1024
+
 # The texts of loaded scripts together; and how many of those that only EVAL has brought are kept.
 SCRIPT_TEXT_BYTES_MAX = 32 * 1024 * 1024
 EVAL_SCRIPTS_MAX = 500

@@ -266,6 +266,8 @@ class Engine:
         self._run(call, row)
         if row.readonly and session is not None and session.tracking is not None:
             self.tracking.on_read(session.tracking, row.command, call.argv)
+        if session is not None and self.pubsub.is_full():
+            self.pubsub.deliver_to_others(self.woken, session)
 
     def run_aside(self, serve: Callable[[], None]) -> None:
         """Run a function that executes requests of other clients, in the middle of a request.

@@ -417,6 +417,12 @@ class ReplyWriter:
             cap = max(self.limit, pending + n)
         self._resize(cap)
 
+    @cython.ccall
+    def overflow(self) -> cython.void:
+        """Drop all unsent bytes and what follows; the connection must be closed."""
+        if not self.overflowed:
+            self._drop(0)
+
     @cython.cfunc
     def _drop(self, n: cython.Py_ssize_t) -> cython.void:
         """Drop the unsent bytes, and free n bytes."""

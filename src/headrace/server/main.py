@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 import headrace
+from headrace import limits
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.engine.script_runner import ScriptAbandoned
@@ -328,6 +329,7 @@ class Server:
         unsent = config.values["client-output-buffer-limit"]
         assert isinstance(unsent, OutputBufferLimits)
         loop.output_monitor.apply(unsent)
+        self.engine.pubsub.reply_limit = unsent.pubsub.hard or limits.REPLY_BYTES_MAX
         memory_limit.apply(config, self.engine)
         loop.query_max = config.number("client-query-buffer-limit")
         loop.bulk_max = config.number("proto-max-bulk-len")

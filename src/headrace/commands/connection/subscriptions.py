@@ -7,6 +7,7 @@
 
 A message waits in the outbox until the request that caused it has its reply. So a client receives messages
 after its own reply, and never inside of it. Invalidations of cached keys (tracking_table.py) wait there, too.
+If a script causes many, those for other clients are delivered while it runs, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from typing import Any
 
 import cython
 
+from headrace import limits
 from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.session import Session
 from headrace.keyspace.events import Events
 from headrace.keyspace.glob import Glob
 from headrace.keyspace.keyspace import Keyspace
 from headrace.resp.writer import ReplyWriter
+from headrace.visibility import Public
+
+OUTBOX_MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.OUTBOX_MESSAGES_MAX)
+OUTBOX_BYTES_MAX = cython.declare(cython.Py_ssize_t, limits.OUTBOX_BYTES_MAX)
 
 
 @cython.final
@@ -35,8 +41,12 @@ class PubSub:
     monitors: dict[Session, None]
     # (recipient, words of a message; a single word is a MONITOR line), or (None, a change noted by Tracking)
     outbox: list[tuple[Any, Any]]
+    messages_max: cython.Py_ssize_t  # in the outbox; then what can be delivered is
+    bytes_max: cython.Py_ssize_t
+    reply_limit: Public[cython.Py_ssize_t]  # unread bytes from which on a recipient is disconnected
     events: Events
     tracking: Tracking
+    _bytes: cython.Py_ssize_t  # of published messages in the outbox
 
     def __init__(self, keyspace: Keyspace, clients: dict[int, Session]) -> None:
         self.events = keyspace.events
@@ -46,6 +56,8 @@ class PubSub:
         self.shards = {}
         self.monitors = {}
         self.outbox = []
+        self.messages_max, self.bytes_max, self._bytes = OUTBOX_MESSAGES_MAX, OUTBOX_BYTES_MAX, 0
+        self.reply_limit = limits.REPLY_BYTES_MAX
         self.tracking = Tracking(keyspace, clients, self.outbox)
 
     @cython.ccall
@@ -120,6 +132,7 @@ class PubSub:
     def send_to_monitors(self, line: bytes) -> cython.void:
         """Send the line to all monitors."""
         session: Session
+        self._bytes += len(line)
         for session in self.monitors:
             self.outbox.append((session, (line,)))
 
@@ -128,6 +141,7 @@ class PubSub:
         """Send the message to the channel; return how many subscriptions it reaches."""
         before: cython.longlong = len(self.outbox)
         session: Session
+        self._bytes += len(message)
         words: Any  # the same tuple for all recipients
         found = self.names.get(channel)
         if found is not None:
@@ -149,6 +163,7 @@ class PubSub:
         found = self.shards.get(channel)
         if found is None:
             return 0
+        self._bytes += len(message)
         for session in found:
             self.outbox.append((session, (b"smessage", channel, message)))
         return len(found)
@@ -166,6 +181,7 @@ class PubSub:
         own: list[Any] = []
         batch = self.outbox.copy()
         self.outbox.clear()
+        self.messages_max, self.bytes_max, self._bytes = OUTBOX_MESSAGES_MAX, OUTBOX_BYTES_MAX, 0
         for session, words in batch:
             if session is None:
                 if current is not None and current.tracking is not None and words[0] is current.tracking:
@@ -179,14 +195,54 @@ class PubSub:
         for words in own:
             self.tracking.deliver(words, current, woken)
 
+    @cython.ccall
+    def is_full(self) -> cython.bint:
+        """Return whether a script should call deliver_to_others()."""
+        return len(self.outbox) >= self.messages_max or self._bytes >= self.bytes_max
+
+    @cython.ccall
+    def deliver_to_others(self, woken: list[Session], current: Session) -> cython.void:
+        """Deliver the messages of a running script, but not those for its own client: those still wait.
+
+        If they are more than the client may leave unread, they are dropped, and it is disconnected.
+        """
+        own: list[Any] = []
+        others: list[Any] = []
+        own_bytes: cython.Py_ssize_t = 0
+        for item in self.outbox:
+            session, words = item
+            if session is current or (session is None and words[0] is current.tracking):
+                own.append(item)
+                own_bytes += 0 if session is None else len(words[len(words) - 1])
+            else:
+                others.append(item)
+        self.outbox[:] = others
+        self.deliver(woken, current)
+        if own_bytes > self.reply_limit:
+            self._drop_replies(current.reply)
+            return
+        self.outbox.extend(own)
+        # Twice as many before the next time, so that they are not looked at too often.
+        self.messages_max = OUTBOX_MESSAGES_MAX + 2 * len(own)
+        self.bytes_max = OUTBOX_BYTES_MAX + 2 * own_bytes
+        self._bytes = own_bytes
+
     @cython.cfunc
     def _write(self, reply: ReplyWriter, words: Any) -> cython.void:
+        if reply.pending() > self.reply_limit:
+            self._drop_replies(reply)
         if len(words) == 1:
             reply.simple(words[0])
             return
         reply.push(len(words))
         for word in words:
             reply.bulk(word)
+
+    @cython.cfunc
+    def _drop_replies(self, reply: ReplyWriter) -> cython.void:
+        """Drop all that a client has not read; the event loop then disconnects it."""
+        reply.limit = self.reply_limit  # for the line in the log
+        reply.overflow()
 
     @cython.cfunc
     def _count(self, session: Session) -> cython.void:
