@@ -161,18 +161,43 @@ def test_memory_stats_have_the_same_names_in_the_same_order(both):
     assert all(type(v) is kinds[n] for n, v in zip(ours[::2], ours[1::2], strict=True) if n in kinds)
 
 
+def counted(text):
+    """The lines of INFO without their times."""
+    found = set()
+    for line in text.decode().splitlines():
+        line = re.sub(r"usec=\d+,usec_per_call=\d+\.\d\d", "usec", line)
+        found.add(re.sub(r"=\d+\.\d{3}", "=", line))
+    return {line for line in found if not line.startswith(("cmdstat_info:", "cmdstat_config|resetstat:"))}
+
+
 def test_info_counts_the_same_calls(both):
     answers(both, "CONFIG RESETSTAT")
     carry_out(both)
     ours, theirs = answers(both, "INFO commandstats latencystats errorstats")
+    assert counted(ours) == counted(theirs)
 
-    def counted(text):
-        found = set()
-        for line in text.decode().splitlines():
-            line = re.sub(r"usec=\d+,usec_per_call=\d+\.\d\d", "usec", line)
-            found.add(re.sub(r"=\d+\.\d{3}", "=", line))
-        return {line for line in found if not line.startswith(("cmdstat_info:", "cmdstat_config|resetstat:"))}
 
+@pytest.mark.parametrize("function", ["call", "pcall"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "set",
+        "'set','x'",
+        "'nosuch'",
+        "'subscribe','x'",
+        "'set','x',1",
+        "'get','s'",
+        "'xadd','s','1-1','f','v'",
+    ],
+)
+def test_the_errors_of_a_script_are_counted_the_same(both, function, call):
+    pytest.importorskip("lupa.lua51")
+    answers(both, "DEL s")
+    answers(both, "XADD s 1-1 f v")
+    answers(both, "CONFIG RESETSTAT")
+    for command in ("EVAL", "EVAL_RO"):
+        answers(both, f"{command} redis.{function}({call})return(1) 0")
+    ours, theirs = answers(both, "INFO commandstats errorstats")
     assert counted(ours) == counted(theirs)
 
 

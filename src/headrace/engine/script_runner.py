@@ -344,7 +344,9 @@ class ScriptRunner:
         try:
             return self._call(argv, protocol)
         except CommandError as error:
-            return b"-" + wire_text(error) + b"\r\n"
+            text = wire_text(error)
+            self.call_object.engine.stats.count_error(text)
+            return b"-" + text + b"\r\n"
         except Exception as error:
             return b"-" + wire_text(command_error(error, self.call_object.command)) + b"\r\n"
         except BaseException as error:  # KeyboardInterrupt: ends the script at the next check
@@ -357,17 +359,12 @@ class ScriptRunner:
         row = self._find(argv)
         if row is None:
             raise CommandError("ERR Unknown Redis command called from script")
-        command = row.command
-        if not command.accepts_argument_count(len(argv)):
-            raise CommandError("ERR Wrong number of args calling Redis command from script")
-        if "noscript" in command.flags:
-            raise CommandError("ERR This Redis command is not allowed from script")
-        session, call = self.session, self.call_object
-        if session.restricted_user is not None:
-            self._check_permission(row, argv)
-        if self.write_gate.shut or command.write or running.out_of_memory or running.flags & NO_WRITES:
-            self._check_state(running, row)
-        reply = session.reply
+        try:
+            self._check_call(running, row, argv)
+        except CommandError:
+            row.rejected += 1
+            raise
+        call, reply = self.call_object, self.session.reply
         reply.protocol = protocol
         call.argv = argv
         position = self.effects.position()
@@ -379,6 +376,18 @@ class ScriptRunner:
             self.session.reply.limit = limits.SCRIPT_REPLY_BYTES_MAX
             raise CommandError("ERR the reply is too large for a script")
         return reply.take()
+
+    def _check_call(self, running: RunningScript, row: CommandRow, argv: list[bytes]) -> None:
+        """Raise CommandError if the script may not call the command."""
+        command = row.command
+        if not command.accepts_argument_count(len(argv)):
+            raise CommandError("ERR Wrong number of args calling Redis command from script")
+        if "noscript" in command.flags:
+            raise CommandError("ERR This Redis command is not allowed from script")
+        if self.session.restricted_user is not None:
+            self._check_permission(row, argv)
+        if self.write_gate.shut or command.write or running.out_of_memory or running.flags & NO_WRITES:
+            self._check_state(running, row)
 
     def _find(self, argv: list[bytes]) -> CommandRow | None:
         row = self._rows.get(argv[0]) or self._rows.get(argv[0].lower())
