@@ -5,6 +5,7 @@ The requests of a workload are encoded once and sent to both servers in every ro
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,10 @@ ADDED = {
     "XADD of 1 KiB": ["XADD", "bench", "*", "value", "v" * 1024],
     "XADD MAXLEN ~ 1000": ["XADD", "bench", "MAXLEN", "~", "1000", *XADD[2:]],
 }
+SCRIPT_OF_GET = "return redis.call('GET', KEYS[1])"
+SCRIPT_OF_XADD = (
+    "local id = redis.call('XADD', KEYS[1], '*', 'temp', ARGV[1]) redis.call('SET', KEYS[2], id) return id"
+)
 DEPTHS = {1: 0.15, 16: 1.0, 64: 1.0}  # pipeline depth: the share of the requests
 CONNECTIONS = 10  # of the load generator
 PENDING_ENTRIES = 100_000
@@ -138,6 +143,17 @@ def xautoclaim_request(i: int, total: int) -> bytes:
     return encode("XAUTOCLAIM", "s", "g", "bob", 0, spread_id(i, PENDING_ENTRIES), "COUNT", 100)
 
 
+def script_load(script: str, *words: str) -> Callable[..., Sample]:
+    """Return a workload of EVALSHA of the script; words: the number of keys, the keys and arguments."""
+    digest = hashlib.sha1(script.encode()).hexdigest()
+
+    def measure(server: Server, requests: int) -> Sample:
+        prepare(server, [encode("SCRIPT", "LOAD", script), encode("SET", "k", "v")])
+        return redis_benchmark.run(server, ["EVALSHA", digest, *words], 16, requests)
+
+    return measure
+
+
 def measure_get(server: Server, requests: int) -> Sample:
     prepare(server, [encode("SET", "bench", "v" * 16)])
     return redis_benchmark.run(server, ["GET", "bench"], 16, requests)
@@ -171,4 +187,8 @@ WORKLOADS = [
     Workload("XADD to a blocked consumer", deliveries.run, 0.15),
     Workload("PING depth 16", redis_benchmark_load(["PING"], 16), 1.5),
     Workload("GET depth 16", measure_get, 1.5),
+    Workload("EVALSHA of GET depth 16", script_load(SCRIPT_OF_GET, "1", "k"), 0.2),
+    Workload(
+        "EVALSHA of XADD and SET depth 16", script_load(SCRIPT_OF_XADD, "2", "bench", "last", "21.5"), 0.15
+    ),
 ]

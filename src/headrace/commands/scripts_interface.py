@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import cython
+
 from headrace.commands.session import Session
 from headrace.scripting.interpreter import Interpreter, ScriptReply
 from headrace.scripting.script import Script
+from headrace.visibility import Public
 
 if TYPE_CHECKING:
     from headrace.commands.call import Call
@@ -16,22 +19,30 @@ if TYPE_CHECKING:
 KILLED = b"Script killed by user with SCRIPT KILL..."
 
 
+@cython.final
+@cython.cclass
 class RunningScript:
     """The script or function that runs."""
 
+    name: Public[bytes]  # the digest, or the function's name
+    flags: Public[cython.longlong]  # see scripting/script.py
+    argv: Public[list[bytes]]
+    is_function: Public[cython.bint]
+    session: Public[Session | None]  # of the client
+    started_ns: Public[cython.longlong]
+    wrote: Public[cython.bint]  # it has called a command that writes
+    out_of_memory: Public[cython.bint]  # memory was full when it began
+    replicates: Public[cython.bint]  # effects are recorded
+    is_loading: Public[cython.bint]  # a library is being loaded
+    is_busy: Public[cython.bint]
+    end_reason: Public[bytes | None]  # the text of the error that ends it
+
     def __init__(self, name: bytes, flags: int, argv: list[bytes], is_function: bool = False) -> None:
-        self.name = name  # the digest, or the function's name
-        self.flags = flags  # see scripting/script.py
-        self.argv = argv
-        self.is_function = is_function
-        self.session: Session | None = None  # of the client
+        self.name, self.flags, self.argv, self.is_function = name, flags, argv, is_function
+        self.session = self.end_reason = None
         self.started_ns = 0
-        self.wrote = False  # it has called a command that writes
-        self.out_of_memory = False  # memory was full when it began
-        self.replicates = True  # effects are recorded
-        self.is_loading = False  # a library is being loaded
-        self.is_busy = False
-        self.end_reason: bytes | None = None  # the text of the error that ends it
+        self.wrote = self.out_of_memory = self.is_loading = self.is_busy = False
+        self.replicates = True
 
 
 class Function(NamedTuple):

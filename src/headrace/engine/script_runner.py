@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+import cython
+
 from headrace import limits, system
 from headrace.commands.call import Call
 from headrace.commands.scripts_interface import Function, RunningScript

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import cython
+
 from headrace import limits
 from headrace.errors import CommandError
 from headrace.scripting import numbers
@@ -27,6 +29,8 @@ from headrace.scripting.tail_calls import without_tail_calls
 
 FILES = ("sandbox", "patterns", "replies", "cjson", "cmsgpack", "struct", "bit", "api")
 HEADROOM_BYTES = 1 << 20
+LUA_BYTES_MAX = limits.SCRIPT_MEMORY_BYTES_MAX + limits.SCRIPT_MEMORY_MARGIN_BYTES
+COLON, DOLLAR, MINUS = b":$-"
 FIRST_CHECK_S = 0.01  # CPU time until the first check() of a run
 
 
@@ -78,6 +82,16 @@ def _no_attributes(_object: object, _name: object, _setting: bool) -> str:
     raise AttributeError("not available")
 
 
+def short_form(reply: bytes) -> bytes | int | tuple[None, bytes]:
+    """Return a string or an integer as it is, and any other reply for decode() in Lua, which is slower."""
+    kind = reply[0]
+    if kind == DOLLAR and reply[1] != MINUS:
+        return reply[reply.index(b"\n") + 1 : -2]
+    if kind == COLON:
+        return int(reply[1:-2])
+    return None, reply
+
+
 class Interpreter:
     """One Lua state. Not thread-safe, not reentrant."""
 
@@ -89,7 +103,7 @@ class Interpreter:
         self.host = host
         self.broken = False  # an error came from outside of a script: nothing can be said about the state
         self._error = lua51.LuaError
-        self._limit = limits.SCRIPT_MEMORY_BYTES_MAX + limits.SCRIPT_MEMORY_MARGIN_BYTES
+        self._limit = LUA_BYTES_MAX
         self._lua = lua51.LuaRuntime(
             encoding=None,
             source_encoding="latin-1",
@@ -118,10 +132,10 @@ class Interpreter:
     def _callbacks(self) -> dict[bytes, Callable[..., Any]]:
         host = self.host
 
-        def call(protocol: int, *argv: bytes) -> bytes:
+        def call(protocol: int, *argv: bytes) -> bytes | int | tuple[None, bytes]:
             reply = host.call(list(argv), int(protocol))
             self._ensure_headroom(len(reply))
-            return reply
+            return short_form(reply)
 
         def check() -> tuple[bytes | None, float]:
             text, seconds = host.check()
@@ -165,10 +179,14 @@ class Interpreter:
     # Calls into Lua.
 
     def _enter(self, name: str, *arguments: object) -> Any:
-        size = sum(len(one) for one in arguments if isinstance(one, bytes))
-        limit = limits.SCRIPT_MEMORY_BYTES_MAX + limits.SCRIPT_MEMORY_MARGIN_BYTES
-        self._limit = max(limit, self._lua.get_memory_used() + size + HEADROOM_BYTES)
-        self._lua.set_max_memory(self._limit)
+        needed = self._lua.get_memory_used() + HEADROOM_BYTES
+        for argument in arguments:
+            if isinstance(argument, bytes):
+                needed += len(argument)
+        limit = max(LUA_BYTES_MAX, needed)
+        if limit != self._limit:
+            self._limit = limit
+            self._lua.set_max_memory(limit)
         try:
             return self._functions[name](*arguments)
         except BaseException as error:

@@ -5,6 +5,7 @@ local H = ...
 local error, type, tostring, select, unpack, rawget, xpcall = error, type, tostring, select, unpack, rawget, xpcall
 local setfenv, pairs, setmetatable, sub, find, concat = setfenv, pairs, setmetatable, string.sub, string.find, table.concat
 local decode, encode, digits, lock = H.decode, H.encode, H.digits, H.lock
+local start_hook, stop_hook, reset_cjson = H.start_hook, H.stop_hook, H.reset_cjson
 
 local NOTHING = '$-1\r\n'
 local BAD_ARGUMENT = 'ERR Lua redis lib command arguments must be strings or integers'
@@ -34,7 +35,9 @@ end
 local function call(...)
     local words, n = arguments(...)
     if not words then return {err = n} end
-    return (decode(H.call(resp, unpack(words, 1, n)), 1))
+    local value, reply = H.call(resp, unpack(words, 1, n))
+    if reply then return (decode(reply, 1)) end
+    return value
 end
 
 local redis = {
@@ -143,23 +146,27 @@ local function failure(e)
     return {text, source and sub(source, 2) or '', source and line or 0, is_counted(e)}
 end
 
--- Run f(...); return nil, the reply's bytes and whether an error in it is counted;
+-- Run f(keys, args); return nil, the reply's bytes and whether an error in it is counted;
 -- or the error's text, source and line and whether it is counted.
-local function guarded(protocol, f, ...)
-    local n, args = select('#', ...), {...}
+local running, first, second, client_protocol -- of the current run; no closure, for speed
+
+local function body()
+    local value
+    if first then value = running(first, second) else value = running() end
+    local reply = encode(value, client_protocol)
+    H.running = false
+    return reply, is_counted(value)
+end
+
+local function guarded(protocol, f, keys, args)
+    running, first, second, client_protocol = f, keys, args, protocol
     resp, H.protocol = 2, 2
-    H.reset_cjson()
-    local function body()
-        local value = f(unpack(args, 1, n))
-        local reply = encode(value, protocol)
-        H.running = false
-        return reply, is_counted(value)
-    end
-    H.start_hook()
+    reset_cjson()
+    start_hook()
     H.running = true
     local ok, result, counted = xpcall(body, failure)
     H.running = false
-    H.stop_hook()
+    stop_hook()
     if ok then return nil, result, counted end
     if type(result) ~= 'table' then return 'ERR ' .. tostring(result), '', 0, false end -- memory or the stack was full
     return unpack(result)

@@ -329,10 +329,11 @@ function make()
 end
 
 local cjson, shared = make()
+local defaults = settings()
 
 -- Settings made by one script must not change another one.
 function H.reset_cjson()
-    for name, value in pairs(settings()) do shared[name] = value end
+    for name, value in pairs(defaults) do shared[name] = value end
 end
 
 H.globals.cjson = H.lock(cjson)

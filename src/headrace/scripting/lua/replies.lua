@@ -163,6 +163,9 @@ end
 
 -- Return the reply's bytes for a client of that protocol.
 function H.encode(v, protocol)
+    local kind = type(v)
+    if kind == 'string' then return format('$%d\r\n', #v) .. v .. '\r\n' end
+    if kind == 'number' then return integer(v) end
     local out = {}
     encode(v, protocol, out, 0)
     return concat(out)

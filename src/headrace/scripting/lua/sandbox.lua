@@ -127,7 +127,7 @@ end
 local INSTRUCTIONS = 1000
 local SLOW_S = 0.02 -- if that many instructions take longer, the hook is called more often
 local clock = os.clock
-local count, last = INSTRUCTIONS, 0
+local count, last = INSTRUCTIONS, nil
 H.due = 0 -- when check() is to be called next, by os.clock(); memory_max is in KiB
 
 local hook
@@ -140,7 +140,9 @@ function hook()
                 if collectgarbage('count') > H.memory_max then H.killed = 'not enough memory' end
             end
             local now = clock()
-            if now - last > SLOW_S and count > 1 then
+            if not last then -- the first call: most scripts end before it, so that they need no clock
+                H.due = now + H.first_check
+            elseif now - last > SLOW_S and count > 1 then
                 count = math.floor(count / 10)
                 sethook(hook, '', count)
             end
@@ -160,8 +162,7 @@ end
 
 function H.start_hook()
     H.killed = nil
-    count, last = INSTRUCTIONS, clock()
-    H.due = last + H.first_check
+    count, last = INSTRUCTIONS, nil
     sethook(hook, '', INSTRUCTIONS)
 end
 
