@@ -32,21 +32,20 @@ class DyingServer:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._socket.getsockname()[1]}"
         self.connections = 0
+        self._is_closing = False
         self._thread = threading.Thread(target=self._accept)
         self._thread.start()
 
     def _accept(self) -> None:
         while True:
             connection, _ = self._socket.accept()
+            self.connections += 1  # before the client can know that it is closed
             connection.close()
-            if self._closing:
+            if self._is_closing:
                 return
-            self.connections += 1
-
-    _closing = False
 
     def close(self) -> None:
-        self._closing = True
+        self._is_closing = True
         socket.create_connection(self._socket.getsockname()).close()
         self._thread.join()
         self._socket.close()
