@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -25,7 +27,7 @@ def write_shared_classes(path: Path) -> None:
     """Write the file, with the classes that a small job loads.
 
     Raises:
-        HeadraceError: if the JVM does not start, or does not write the file.
+        HeadraceError: if the JVM does not start, or neither writes nor uses the file.
         OSError: if the directory cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,9 +41,24 @@ def write_shared_classes(path: Path) -> None:
             stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
             query = stream.writeStream.format("noop").option("checkpointLocation", f"{scratch}/state")
             query.trigger(once=True).start().awaitTermination()
+            jvm: Any = spark._jvm
+            get = jvm.java.lang.System.getProperty
+            java, class_path = get("java.home"), get("java.class.path")
         if not written.exists():
             raise HeadraceError(f"the JVM did not write its classes: {log.read_text()[-500:].strip()}")
+        check_use(written, java, class_path)
         os.replace(written, path)
+
+
+def check_use(path: Path, java: str, class_path: str) -> None:
+    """Raise HeadraceError if a JVM with Spark's class path does not map the file, but would ignore it.
+
+    Java 21 does not: Spark's class path names slf4j-api twice, and the file has it once.
+    """
+    command = [f"{java}/bin/java", "-cp", class_path, "-XX:+UseSerialGC", f"-XX:SharedArchiveFile={path}"]
+    tried = subprocess.run([*command, "-Xshare:on", "-version"], capture_output=True, text=True)
+    if tried.returncode:
+        raise HeadraceError(f"the Java in {java} does not use prepared classes")
 
 
 def main() -> int:
