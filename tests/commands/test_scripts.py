@@ -366,3 +366,16 @@ SLOW_PATTERNS = [
 def test_the_slow_pattern_functions_have_the_limits_of_those_of_lua(talk, call, result):
     prepare = "local s = '^k' .. (' '):rep(4000) .. 'x' "
     assert evaluate(talk, prepare + "return " + call) == result
+
+
+def test_the_files_of_the_package_are_not_read_again(talk, monkeypatch):
+    """An upgrade replaces them under a running server, and the new ones do not fit its modules."""
+
+    def read(*_):
+        raise OSError("the package is being upgraded")
+
+    assert talk.words("EVAL", "return redis.call('INCR', 'k')", "0") == 1
+    monkeypatch.setattr("pkgutil.get_data", read)
+    monkeypatch.setattr("pathlib.Path.read_bytes", read)
+    talk("SCRIPT FLUSH")
+    assert talk.words("EVAL", "return redis.call('INCR', 'k')", "0") == 2

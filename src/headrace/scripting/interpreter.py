@@ -16,8 +16,8 @@ ensures HEADROOM_BYTES for its result, and raises the limit if necessary. The ne
 from __future__ import annotations
 
 import hashlib
+import pkgutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import cython
@@ -28,6 +28,8 @@ from headrace.scripting import numbers
 from headrace.scripting.tail_calls import without_tail_calls
 
 FILES = ("sandbox", "patterns", "replies", "cjson", "cmsgpack", "struct", "bit", "api")
+# Read now: when the package is upgraded later, the new files would not fit this module.
+SOURCES = {file: pkgutil.get_data("headrace.scripting", f"lua/{file}.lua") for file in FILES}
 HEADROOM_BYTES = 1 << 20
 LUA_BYTES_MAX = limits.SCRIPT_MEMORY_BYTES_MAX + limits.SCRIPT_MEMORY_MARGIN_BYTES
 COLON, DOLLAR, MINUS = b":$-"
@@ -118,10 +120,9 @@ class Interpreter:
             h[name] = function
         h[b"memory_max"] = limits.SCRIPT_MEMORY_BYTES_MAX / 1024
         h[b"first_check"] = FIRST_CHECK_S
-        folder = Path(__file__).parent / "lua"
-        for file in FILES:
+        for file, text in SOURCES.items():
             name = b"@headrace_run" if file == "api" else b"@headrace"
-            self._lua.execute((folder / f"{file}.lua").read_bytes(), h, name=name)
+            self._lua.execute(text, h, name=name)
         major, minor, patch = (int(part) for part in version.split("."))
         h[b"finish"](version.encode(), major << 16 | minor << 8 | patch)
         names = ("load_script", "drop_script", "run_script", "load_library", "drop_library", "run_function")
