@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from flaky_proxy import Cut, FlakyProxy
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from redis_cluster import Node
 from stream_server import StreamServer
@@ -292,3 +293,19 @@ def test_a_read_waits_for_a_server_that_restarts(tmp_path: pathlib.Path) -> None
     assert last_ids(servers, ["s"]) == {"s": f"{count}-0"}
     restart.join()
     node.kill()
+
+
+@pytest.mark.parametrize("bytes_until_lost", [300, 500, 5000])
+def test_trimmed_entries_are_reported_if_the_connection_is_lost_in_the_page_that_shows_it(
+    stream_server: StreamServer, bytes_until_lost: int
+) -> None:
+    stream_server.fill("s", 5000)
+    stream_server.client.xtrim("s", maxlen=3000, approximate=False)
+    part = OffsetRange("s", "1000999-0", "1004999-0", True, 1000)
+    proxy = FlakyProxy(stream_server.port, [Cut(down=bytes_until_lost)])
+    parsed = parse_options({"url": proxy.url}, "batch")
+    try:
+        with pytest.raises(DataLoss, match=r"1000|1,000"):
+            numbers(RangeReader(part, ColumnLayout(SCHEMA, "epoch_ms"), parsed).batches())
+    finally:
+        proxy.close()

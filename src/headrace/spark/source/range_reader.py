@@ -110,10 +110,7 @@ class RangeReader:
         if not whole:
             return True
         self._retry_timer.reset()
-        if scanner.anchor_lost:
-            at, number = self._counted_at
-            number = number if at == self._after else None
-            self._losses.check_anchor(self._after, number, scanner.first_id.decode())
+        self._check_anchor()
         self._advance()
         self._count.record_page(scanner.entry_count, self._page_bytes)
         if scanner.entry_count < self._requested_count or self._after == self._part.upto:
@@ -132,6 +129,13 @@ class RangeReader:
             and self._page_bytes > 0
             and self._scanner.buffered_bytes() < EARLY_DECODE_BYTES
         )
+
+    def _check_anchor(self) -> None:
+        """Report a loss if the page, which may be incomplete, does not begin with its anchor."""
+        if self._scanner.anchor_lost:
+            at, number = self._counted_at
+            number = number if at == self._after else None
+            self._losses.check_anchor(self._after, number, self._scanner.first_id.decode())
 
     def _advance(self) -> None:
         """Set the next anchor to the end of this page. Count its entries unless some are missing."""
@@ -158,6 +162,7 @@ class RangeReader:
 
     def _resume_after_loss(self) -> None:
         """Continue after the last tokenized entry, which may be in the middle of a page."""
+        self._check_anchor()
         if self._scanner.last_id:
             self._after, self._anchored = self._scanner.last_id.decode(), True
         self._scanner.reset()
