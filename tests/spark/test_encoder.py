@@ -204,3 +204,27 @@ def test_offsets_out_of_range_are_rejected() -> None:
     encoder.load(1, [ArrowCells("text", b"", 0, 1, None, raw, b"abcd", width=8)], None)
     with pytest.raises(ValueError, match="negative offset"):
         encoder.encode(None, 0, 1, 1000)
+
+
+@pytest.mark.parametrize("kind", [pa.list_view, pa.large_list_view])
+def test_list_views_are_written_whole(kind: Callable[[pa.DataType], pa.DataType]) -> None:
+    values = [[1], None, [2, 3], []]
+    assert written(pa.array(values, kind(pa.int32()))) == [b"[1]", None, b"[2,3]", b"[]"]
+    assert written(pa.array(values, kind(pa.int32()))[2:]) == [b"[2,3]", b"[]"]
+
+
+def test_inner_bytes_that_are_not_text_are_rejected() -> None:
+    texts = pa.list_(pa.binary())
+    assert written(pa.array([["ü".encode()], [None]], texts)) == ['["ü"]'.encode(), b"[null]"]
+    with pytest.raises(UsageError, match="not UTF-8"):
+        written(pa.array([[b"\xff"]], texts))
+
+
+@pytest.mark.parametrize("text", ["MAXLEN", "", "-", "$", "NOMKSTREAM", "\uff11-1"])
+def test_an_id_that_xadd_would_take_for_an_option_is_rejected(text: str) -> None:
+    encoder = XaddEncoder()
+    ids = pa.array(["5-1", text])
+    encoder.load(2, [field_cells("0", pa.array(["*", "*"]), "epoch_ms")], field_cells("_id", ids, "epoch_ms"))
+    encoder.set_prefix([b"XADD", b"s"])
+    with pytest.raises(UsageError, match="is not an entry ID"):
+        encoder.encode(None, 0, 2, 1 << 40)

@@ -13,6 +13,8 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import UsageError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -92,6 +94,11 @@ def _list_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     """Return the texts of lists of any layout."""
     import pyarrow as pa
 
+    if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
+        # Arrow's cast to lists loses elements.
+        elements = _texts(column.values, format_leaf)
+        views = zip(column.offsets.to_pylist(), column.sizes.to_pylist(), strict=True)
+        return _with_nulls(column, ["[" + ",".join(elements[at : at + n]) + "]" for at, n in views])
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         column = column.cast(pa.large_list(column.type.value_type))
     first, size, spans = _spans(column)
@@ -121,13 +128,24 @@ def _leaf_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
 
     kind = column.type
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        values = [None if v is None else v.decode(errors="backslashreplace") for v in column.to_pylist()]
+        values = [None if v is None else _utf8(v) for v in column.to_pylist()]
     elif types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
         values = column.to_pylist()
     else:
         values = format_leaf(column).to_pylist()
-        values = [v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in values]
+        values = [_utf8(v) if isinstance(v, bytes) else v for v in values]
     return [NULL if value is None else json_text(value) for value in values]
+
+
+def _utf8(value: bytes) -> str:
+    """Return the text of bytes. Raises UsageError if they are not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise UsageError(
+            "A BINARY value within an array, map or struct is not UTF-8, and JSON cannot hold it: encode it, "
+            "for example with base64()."
+        ) from None
 
 
 def _key(text: str) -> str:

@@ -27,6 +27,7 @@ BULK = cython.declare(cython.uchar, 36)  # $
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
 DIGIT = cython.declare(cython.uchar, 48)
+ID_SHOWN_MAX = cython.declare(cython.Py_ssize_t, 60)  # bytes of a wrong ID in a message
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, two line ends
 NUMBER_MAX = cython.declare(cython.Py_ssize_t, 64)  # bytes of a number as a bulk string
 DECIMALS_MAX = cython.declare(cython.Py_ssize_t, 6)  # numbers with more decimals are left to repr()
@@ -207,6 +208,21 @@ class ArrowCells:
                 return out.put(b"$4\r\ntrue\r\n", 0, 10)
             return out.put(b"$5\r\nfalse\r\n", 0, 11)
         return _put_real(out, mem.f64le(self.values, 8 * i))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def check_id(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Raise UsageError for a text that is no ID: XADD would take MAXLEN for its option."""
+        if self.form != TEXT:
+            return 0
+        at: cython.Py_ssize_t = self._offset(self.start + row)
+        end: cython.Py_ssize_t = self._offset(self.start + row + 1)
+        if not at <= end <= self.size:
+            raise ValueError("a text with offsets past its bytes")
+        if at == end or not (48 <= self.values[at] <= 57 or self.values[at] == ARRAY):
+            text: str = mem.to_bytes(self.values, at, min(end - at, ID_SHOWN_MAX)).decode(errors="replace")
+            raise UsageError(f"{text!r} is not an entry ID, like 1763676000000-0.")
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -432,6 +448,7 @@ class XaddEncoder:
         _put_head(out, ARRAY, self.prefix_arguments + 1 + 2 * fields)
         out.put(self.prefix, 0, len(self.prefix))
         if self.ids is not None and not self.ids._is_null(row):
+            self.ids.check_id(row)
             self.ids.write_value(out, row)
         else:
             out.put(b"$1\r\n*\r\n", 0, 7)
