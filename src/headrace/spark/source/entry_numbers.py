@@ -90,12 +90,14 @@ class EntryNumbers:
         """Record an estimated number of an ID."""
         self._record(stream, entry_id, EntryNumber(max(0, round(number)), False))
 
-    def record_count(self, stream: str, after: str, upto: str, count: int, state: StreamState) -> None:
+    def record_count(
+        self, stream: str, after: str, upto: str, count: int, state: StreamState, later: StreamState | None
+    ) -> None:
         """Record the number of an ID that is `count` entries after another."""
         position = self.number_at(stream, after, state)
         if position:
             deleted = state.max_deleted_id is None or parse_id(state.max_deleted_id) > parse_id(after)
-            whole = state.first_number is not None or not deleted
+            whole = (state.first_number is not None or not deleted) and _is_unchanged(state, later, after)
             self._record(stream, upto, EntryNumber(position.value + count, position.exact and whole))
         before = self.proven_number(stream, after)
         if position and position.exact:
@@ -115,3 +117,11 @@ class EntryNumbers:
         known = self._known.setdefault(stream, {})
         if number.exact or not (entry_id in known and known[entry_id].exact):
             known[entry_id] = number
+
+
+def _is_unchanged(before: StreamState, later: StreamState | None, after: str) -> bool:
+    """Return whether no entry after an ID was removed between two states of a stream."""
+    if later is None or later.max_deleted_id != before.max_deleted_id:
+        return False
+    first = later.first_id
+    return first == before.first_id or (first is not None and parse_id(first) <= parse_id(after))

@@ -25,7 +25,7 @@ from headrace.spark.options import Options
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.offsets import START, Offsets, parse_id, sorted_offsets
 from headrace.spark.source.planner import estimate_range, nth_id, run_in_rounds
-from headrace.spark.source.stream_state import StreamState
+from headrace.spark.source.stream_state import StreamState, stream_states
 
 FEW_PROBES = 8
 SIZES_TTL_S = 10.0  # how long the reply to MEMORY USAGE is used
@@ -51,6 +51,7 @@ class AdmissionControl:
         self._numbers = numbers
         self.sizes = EntrySizes(servers)
         self._last_batch = time.monotonic()
+        self._last_served = ""  # the last stream that got an entry when there were fewer than streams
 
     def limit_batch(
         self,
@@ -71,7 +72,7 @@ class AdmissionControl:
         if not isinstance(limit, ReadAllAvailable):
             if wait and self._is_below_minimum(start, end, states, unread):
                 return start
-            max_entries = self._max_entries(limit, states, unread)
+            max_entries = self._max_entries(limit, start, end, states, unread)
             if max_entries is not None:
                 end = self._first_entries(max_entries, start, end, states, unread)
         self._last_batch = time.monotonic()
@@ -86,7 +87,12 @@ class AdmissionControl:
         return sum(self._backlogs(start, end, states, unread).values()) < minimum
 
     def _max_entries(
-        self, limit: ReadLimit, states: Mapping[str, StreamState], unread: list[str]
+        self,
+        limit: ReadLimit,
+        start: Offsets,
+        end: Offsets,
+        states: Mapping[str, StreamState],
+        unread: list[str],
     ) -> int | None:
         """Return all limits as one number of entries; None for no limit."""
         options = self._options
@@ -96,8 +102,14 @@ class AdmissionControl:
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.max_bytes_per_trigger
         if max_bytes:
             sizes = self.sizes.bytes_per_entry({s: states[s] for s in unread}, required=True)
-            largest = max(sizes.values(), default=1.0)
-            limits.append(max(1, int(max_bytes / max(largest, 1.0))))
+            # The streams share a batch in proportion to their backlogs.
+            backlogs = dict.fromkeys(unread, 1.0)
+            if len(unread) > 1:
+                backlogs = self._backlogs(start, end, states, unread)
+            known = {s: size for s, size in sizes.items() if states[s].length}
+            total = sum(backlogs[s] for s in known)
+            average = sum(backlogs[s] * size for s, size in known.items()) / total if total else 1.0
+            limits.append(max(1, int(max_bytes / max(average, 1.0))))
         return min(limits) if limits else None
 
     def _first_entries(
@@ -118,13 +130,21 @@ class AdmissionControl:
         for stream, share in shares.items():
             after, last = start.get(stream, START), end[stream]
             cut_down[stream] = nth_id(self._servers, stream, after, last, share)
-            if share and cut_down[stream] != last:
-                self._numbers.record_count(stream, after, cut_down[stream], share, states[stream])
+        counted = [s for s, share in shares.items() if share and cut_down[s] != end[s]]
+        later = stream_states(self._servers, counted)  # entries may have been deleted during the count
+        for s in counted:
+            self._numbers.record_count(
+                s, start.get(s, START), cut_down[s], shares[s], states[s], later.get(s)
+            )
         return sorted_offsets({s: i for s, i in cut_down.items() if s in start or i != START})
 
     def _shares(self, max_entries: int, backlogs: dict[str, float]) -> dict[str, int]:
         """Share in proportion, but give each stream an entry: a short one must not wait for a long one."""
-        minimum = 1 if max_entries >= len(backlogs) else 0
+        if max_entries < len(backlogs):  # in turn: a long stream would always come before a short one
+            streams = sorted(backlogs, key=lambda s: (s <= self._last_served, s))[:max_entries]
+            self._last_served = streams[-1]
+            return {s: int(s in streams) for s in backlogs}
+        minimum = 1
         return {
             s: n + minimum
             for s, n in proportional_shares(backlogs, max_entries - minimum * len(backlogs)).items()
@@ -146,15 +166,17 @@ class AdmissionControl:
             lag = self._numbers.lag(stream, start.get(stream, START), states[stream])
             if lag is not None and end[stream] == states[stream].last_id:
                 found[stream] = min(lag, states[stream].length)
-        return found | self._probed_counts(start, {s: end[s] for s in unread if s not in found})
+        found |= self._probed_counts(start, {s: end[s] for s in unread if s not in found})
+        return {s: max(1.0, count) for s, count in found.items()}  # even an empty range has to be passed
 
     def _estimate_starts(self, start: Offsets, states: Mapping[str, StreamState], unread: list[str]) -> None:
         """Estimate the numbers of the starts, for a query that was restarted in the middle."""
         ends = {}
         for stream in unread:
             state = states[stream]
-            position = self._numbers.number_at(stream, start.get(stream, START), state)
-            if position is None and state.entries_added is not None:
+            # No estimate, or one that was too high: there are entries, or deleted ones, after the start.
+            lag = self._numbers.lag(stream, start.get(stream, START), state)
+            if not lag and state.entries_added is not None:
                 ends[stream] = state.last_id
         for stream, backlog in self._probed_counts(start, ends).items():
             self._numbers.record_estimate(
