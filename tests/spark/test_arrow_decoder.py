@@ -252,6 +252,10 @@ def test_times_dates_and_decimals() -> None:
     assert value(b"2", TimestampType(), timestamps="epoch_s").timestamp() == 2
     iso = value(b"1970-01-01T02:00:00.25+02:00", TimestampType(), timestamps="iso8601")
     assert iso.timestamp() == 0.25
+    assert value(b"1711121101530", TimestampType(), timestamps="iso8601") is None, (
+        "milliseconds, not the year 1711"
+    )
+    assert value(b"0.1" + b"0" * 118 + b"1", DecimalType(10, 1)) is None, "no digit is lost"
     assert value(b"1969-12-31", DateType()).isoformat() == "1969-12-31"
     assert value(b"1969-12-32", DateType()) is None
     assert str(value(b"-12.3", DecimalType(10, 2))) == "-12.30"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import math
 import pickle
 from typing import Any
 
@@ -89,13 +90,47 @@ def test_arrays_maps_and_structs_are_read_from_json() -> None:
 
 def test_a_string_takes_any_value_as_its_json() -> None:
     texts = [v for v, _ in rows([b'["a", 1, 1.50, true, {"k": ["\\u00e4"]}]'], ArrayType(StringType()))]
-    assert texts == [["a", "1", "1.5", "true", '{"k": ["\u00e4"]}']]
+    assert texts == [["a", "1", "1.50", "true", '{"k":["\u00e4"]}']]
+
+
+def test_a_string_keeps_all_digits_of_a_number() -> None:
+    digits = b"0.12345678901234567890123"
+    kind = ArrayType(StringType())
+    assert [v for v, _ in rows([b"[%b]" % digits, b'[{"a":[%b]}]' % digits], kind)] == [
+        [digits.decode()],
+        [f'{{"a":[{digits.decode()}]}}'],
+    ]
+
+
+def test_what_the_sink_writes_for_infinities_is_read() -> None:
+    [(values, corrupt)] = rows([b'["nan","inf","-inf",1.5]'], ArrayType(DoubleType()))
+    assert math.isnan(values[0]) and values[1:] == [math.inf, -math.inf, 1.5] and corrupt is None
+
+
+@pytest.mark.parametrize("shape", ["[%s]", '{"a":%s}'])
+def test_text_near_the_limit_of_nesting_is_read_or_malformed(shape: str) -> None:
+    """What passes the decoder's check must not fail when it is converted."""
+    outcomes = set()
+    for depth in range(850, 1010, 3):
+        text = "1"
+        for _ in range(depth):
+            text = shape % text
+        [(value, corrupt)] = rows([f"[{text}]".encode()], ArrayType(StringType()))
+        outcomes.add(value is None)
+        assert (value is None) == (corrupt is not None)
+    assert True in outcomes
 
 
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
         (b"[1", INTS),
+        (b"\xef\xbb\xbf[1]", INTS),
+        ("[1]".encode("utf-16-le"), INTS),
+        ("[1]".encode("utf-32"), INTS),
+        (b'{"01": 1}', MapType(IntegerType(), LongType())),
+        (b'{" 7 ": 1}', MapType(IntegerType(), LongType())),
+        (b'{"1_0": 1}', MapType(IntegerType(), LongType())),
         (b"", INTS),
         (b"{}", INTS),
         (b"[1.5]", INTS),

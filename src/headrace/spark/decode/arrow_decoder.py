@@ -28,6 +28,8 @@ ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
 U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)  # ten times this and 5 is the last u64
 FEW_PAIRS = cython.declare(cython.Py_ssize_t, 16)  # up to here comparing names is cheaper than a dict
 
+FIELD_ORDER_MAX = cython.declare(cython.Py_ssize_t, 1024)  # fields whose order is remembered
+
 PERMISSIVE = cython.declare(cython.int, 0)
 DROPMALFORMED = cython.declare(cython.int, 1)
 FAILFAST = cython.declare(cython.int, 2)
@@ -231,7 +233,8 @@ class ArrowDecoder:
                     self.field_order[i] = column
             else:
                 column = self._column_of_field(p, at, n)
-                self.field_order.append(column)
+                if i < FIELD_ORDER_MAX:
+                    self.field_order.append(column)
             column.found = True  # the last value of a repeated field counts
             column.at = self._token_offset(record, 2 + 2 * i)
             column.n = self._token_size(record, 2 + 2 * i)

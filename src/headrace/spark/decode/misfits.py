@@ -22,7 +22,7 @@ from headrace.arrow.malformed import READ_WITHOUT as READ_WITHOUT
 from headrace.spark.decode.schema import ColumnLayout
 
 DIRECTORY_VARIABLE = "HEADRACE_MISFITS"  # the environment variable
-MAP = "fields"  # the name of the map of all fields in the counts
+MAP = "_fields"  # the name of the map of all fields in the counts
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,14 @@ import datetime
 import decimal
 import functools
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import types as kinds
 
 from headrace.errors import UsageError
+from headrace.spark.decode.nested_json import json_text
 
 UTC = datetime.UTC
 INTEGERS: dict[type[kinds.DataType], int] = {
@@ -40,6 +42,9 @@ SCALAR_TYPES = (
     kinds.TimestampNTZType,
     *INTEGERS,
 )
+NOT_FINITE = ("nan", "inf", "-inf")  # as the sink writes them: JSON has no such numbers
+INTEGER_FORM = re.compile("0|-?[1-9][0-9]*")
+MARGIN = 50  # frames of Python that the check may use less than the conversion
 PER_SECOND = {"epoch_ms": 1000, "epoch_s": 1}
 
 
@@ -54,9 +59,15 @@ class NestedConverter:
     def __call__(self, text: str | bytes) -> Any:
         """Return a value that Arrow converts to the type. Malformed: ValueError or ArithmeticError."""
         try:
+            if isinstance(text, bytes):  # the decoder's check, stricter than the conversion of the text later
+                return self._read_deeper(text.decode(), MARGIN)
             return self._read(json.loads(text, parse_float=decimal.Decimal), self.kind, self.nullable)
         except RecursionError:
             raise ValueError("nested too deeply") from None
+
+    def _read_deeper(self, text: str, frames: int) -> Any:
+        """Read with so many more frames on the stack: what passes the check can be converted later."""
+        return self._read_deeper(text, frames - 1) if frames else self(text)
 
     def _read(self, value: Any, kind: kinds.DataType, nullable: bool) -> Any:
         if value is None:
@@ -120,6 +131,8 @@ def _expect(value: Any, kind: type) -> None:
 def _key(text: str, kind: kinds.DataType) -> Any:
     if isinstance(kind, kinds.StringType):
         return _text(text)
+    if not INTEGER_FORM.fullmatch(text):  # one spelling for each number, so no key is there twice
+        raise ValueError("no integer")
     return _integer(int(text), INTEGERS[type(kind)])
 
 
@@ -132,13 +145,9 @@ def _integer(value: Any, bits: int) -> int:
 
 def _text(value: Any) -> str:
     """Return a text unchanged; anything else as its JSON."""
-    text = value if isinstance(value, str) else json.dumps(value, default=_number, ensure_ascii=False)
+    text = value if isinstance(value, str) else json_text(value)
     text.encode()  # raises for half of a surrogate pair
     return text
-
-
-def _number(value: decimal.Decimal) -> float:
-    return float(value)
 
 
 def _scalar(value: Any, kind: kinds.DataType) -> Any:
@@ -150,7 +159,7 @@ def _scalar(value: Any, kind: kinds.DataType) -> Any:
         _expect(value, bool)
         return value
     if isinstance(kind, kinds.FloatType | kinds.DoubleType):
-        if isinstance(value, bool | str | list | dict):
+        if isinstance(value, bool | list | dict) or (isinstance(value, str) and value not in NOT_FINITE):
             raise ValueError("no number")
         return float(value)
     if isinstance(kind, kinds.DecimalType):

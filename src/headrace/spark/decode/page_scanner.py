@@ -26,7 +26,7 @@ import cython
 from headrace import mem
 from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.errors import CommandError, ProtocolError
-from headrace.limits import ENTRY_BYTES_MAX, REQUEST_ARGUMENTS_MAX
+from headrace.limits import ENTRY_BYTES_MAX
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
@@ -40,7 +40,6 @@ UNKNOWN = cython.declare(cython.longlong, -1)  # the page's header has not arriv
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 10)  # of a length or a count
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
 BUFFER_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX + (1 << 28))  # an entry and its length lines
-COUNT_MAX = cython.declare(cython.longlong, REQUEST_ARGUMENTS_MAX)
 
 
 @cython.final
@@ -264,7 +263,7 @@ class ReplyPageTokenizer:
         words = self._read_length(p, self.cursor, end, ARRAY)
         if words == INCOMPLETE:
             return False
-        if words % 2 or words > COUNT_MAX:
+        if words % 2 or words > ENTRY_MAX:
             raise ProtocolError(f"an entry of {words} words")
         mem.put_u32le(self.token_index.p, start, words + 1)
         while words > 0:

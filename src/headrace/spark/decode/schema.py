@@ -72,7 +72,7 @@ REAL_WIDTHS = {"float": 4, "double": 8}
 TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000, "auto": 1000}
 NOT_DECODED = ("stream", "exact")  # kinds of columns that are not made by the decoder's columns
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-EXACT_CONTEXT = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Overflow])
+EXACT_CONTEXT = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact])
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ColumnLayout:
                 time_format = column_time_format(field, timestamp_format)
                 spec = _field_spec(field.name, field.dataType, field.nullable, time_format)
                 self.specs.append(replace(spec, time_format=time_format))
-        names = [spec.name for spec in self.specs if spec.name]
+        names = schema.names
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise UsageError(f"The schema has the column {', '.join(sorted(twice))} twice: remove one.")
@@ -287,6 +287,8 @@ def _field_spec(name: str, kind: DataType, nullable: bool, timestamp_format: str
 
 def _iso_timestamp(text: bytes) -> bytes:
     """Convert ISO 8601 to microseconds since 1970, as UTC if it has no zone."""
+    if text.isdigit() and len(text) > 8:  # Python takes the ninth character, whatever it is, for the T
+        raise ValueError("a number")
     time = datetime.datetime.fromisoformat(text.decode("ascii"))
     if time.tzinfo is None:
         time = time.replace(tzinfo=datetime.UTC)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_name
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.resp.request import request
 from headrace.spark.sink.delivery import ChunkWriter, ConcurrentAttempt, RowChunk, SinkConnection
@@ -273,8 +274,8 @@ def _raise_first_error(connection: SinkConnection, replies: Sequence[object]) ->
 def confirmed_rows_lost(chunk: RowChunk, done: int) -> ConfirmedRowsLost:
     """Return the error for a marker with fewer rows than the server confirmed."""
     return ConfirmedRowsLost(
-        f"The server confirmed {chunk.first_row} rows for {chunk.stream.decode()!r}, and now has {done}: it "
-        "lost its latest writes in a restart or a failover. A new attempt of this task writes them again."
+        f"The server confirmed {chunk.first_row} rows for {stream_name(chunk.stream)!r}, and now has {done}: "
+        "it lost its latest writes in a restart or a failover. A new attempt of this task writes them again."
     )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from headrace.client.stream_names import stream_name
 from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError
 
@@ -64,14 +65,13 @@ class Marker:
             return 0
         batch, _, rest = value.partition(b":")
         rows, _, reason = rest.partition(b":")
+        key = self.key(stream).decode(errors="backslashreplace")
         if not batch.isdigit() or not rows.isdigit():
-            raise CommandError(
-                f"The key {self.key(stream).decode()!r} holds {value!r}, not a marker: rename the key."
-            )
+            raise CommandError(f"The key {key!r} holds {value!r}, not a marker: rename the key.")
         if reason:
             raise CommandError(
-                f"Batch {batch.decode()} was written to {stream.decode()!r} in part: {reason.decode()}. "
-                f"To continue without the rejected rows: SET {self.key(stream).decode()} "
+                f"Batch {batch.decode()} was written to {stream_name(stream)!r} in part: {reason.decode()}. "
+                f"To continue without the rejected rows: SET {key} "
                 f"{batch.decode()}:{rows.decode()}"
             )
         if int(batch) == self.batch_id:
