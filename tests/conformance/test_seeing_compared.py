@@ -207,3 +207,53 @@ def test_sections_stand_in_the_same_order(both):
     ours = [line for line in ours.splitlines() if line.startswith(b"# ")]
     assert set(theirs) - set(ours) <= {b"# Modules", b"# Threads", b"# Keysizes"}
     assert [line for line in theirs if line in ours] == [line for line in ours if line in theirs]
+
+
+LOOKUPS = """
+    GET %s
+    SET %s v GET
+    GETSET %s v
+    GETEX %s
+    GETDEL %s
+    APPEND %s v
+    INCR %s
+    STRLEN %s
+    EXISTS %s
+    TYPE %s
+    TTL %s
+    COPY %s other
+    RENAME %s other
+    MEMORY USAGE %s
+    OBJECT FREQ %s
+    DUMP %s
+    XLEN %s
+    XADD %s * f v
+    XDEL %s 1-1
+    XACK %s g 1-1
+    XPENDING %s g
+    XRANGE %s - +
+    XCLAIM %s g c 0 1-1
+    XAUTOCLAIM %s g c 0 0
+    XREAD STREAMS %s 0
+    XREADGROUP GROUP g c STREAMS %s >
+    XREADGROUP GROUP g c STREAMS %s 0
+    XREADGROUP GROUP g c STREAMS %s s > >
+    XREADGROUP GROUP none c STREAMS %s >
+    XGROUP CREATECONSUMER %s g c
+    XINFO STREAM %s
+    XTRIM %s MAXLEN 1
+"""
+
+
+@pytest.mark.parametrize("request_of_key", [line.strip() for line in LOOKUPS.strip().splitlines()])
+@pytest.mark.parametrize("key", ["k", "s", "missing"])
+def test_hits_and_misses_are_the_same(both, request_of_key, key):
+    for line in ("FLUSHALL", "SET k 1", "XADD s 1-1 f v", "XGROUP CREATE s g 0", "CONFIG RESETSTAT"):
+        answers(both, line)
+    reply, _ = answers(both, request_of_key % key)
+    if str(reply).startswith("WRONGTYPE"):
+        pytest.skip("a key of another type counts as a hit there")
+    stats = []
+    for text in answers(both, "INFO stats"):
+        stats.append(re.findall(r"keyspace_(?:hits|misses):\d+", text.decode()))
+    assert stats[0] == stats[1]

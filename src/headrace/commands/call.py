@@ -144,10 +144,18 @@ class Call:
             self.keyspace.events.notify(cls, event, key, self.database.index)
 
     @cython.ccall
-    def notify_miss(self, key: bytes) -> cython.void:
-        """Publish a keymiss event. For commands that write; for read-only commands find() does it."""
-        if not self.keyspace.counts_lookups:
+    def count_lookup(self, key: bytes, value: object) -> cython.void:
+        """Count a hit or, if the value is None, a miss, with its event keymiss.
+
+        For commands that read a key and write; for read-only commands find() does it.
+        """
+        if self.keyspace.counts_lookups:
+            return
+        if value is None:
+            self.keyspace.misses += 1
             self.notify("m", b"keymiss", key)
+        else:
+            self.keyspace.hits += 1
 
     @cython.ccall
     def wait(

@@ -25,10 +25,8 @@ def group_or_none(call: Call) -> Group | None:
     """Return the group argv[2] of the stream argv[1], or None if one of them does not exist."""
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
-    if stream is None:
-        call.notify_miss(argv[1])
-        return None
-    return stream.group(argv[2])
+    call.count_lookup(argv[1], stream)
+    return None if stream is None else stream.group(argv[2])
 
 
 def run_ack(call: Call) -> None:

@@ -79,8 +79,7 @@ class XReadGroupRequest:
         assert name is not None
         for i in range(pairs):
             stream = call.database.stream(self.keys[i])
-            if stream is None:
-                call.notify_miss(self.keys[i])
+            call.count_lookup(self.keys[i], stream)
             group = None if stream is None else stream.group(name)
             if stream is None or group is None:
                 raise NoSuchKeyOrGroup(self.keys[i], name, " in XREADGROUP with GROUP option")
@@ -88,6 +87,7 @@ class XReadGroupRequest:
             self.groups.append(group)
             if first:
                 self.after.append(_parse_id(call.argv[self.options.streams_at + pairs + i]))
+        call.keyspace.hits += pairs  # Redis looks them up again when it replies
 
     @cython.cfunc
     def try_serve(self, call: Call) -> cython.bint:

@@ -49,8 +49,7 @@ def stream_of_group(call: Call) -> Stream:
     """Return the stream argv[1], which has the group argv[2]. Raises WrongType or NoSuchKeyOrGroup."""
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
-    if stream is None:
-        call.notify_miss(argv[1])
+    call.count_lookup(argv[1], stream)
     if stream is None or stream.group(argv[2]) is None:
         raise NoSuchKeyOrGroup(argv[1], argv[2])
     return stream

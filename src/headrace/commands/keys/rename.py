@@ -122,8 +122,7 @@ def run_copy(call: Call) -> None:
     if database is call.database and key == target:
         raise SameObject()
     value = call.database.find(key)
-    if value is None:
-        call.notify_miss(key)
+    call.count_lookup(key, value)
     if value is None or (database.contains(target) and not replace):
         call.reply.integer(0)
         return

@@ -48,10 +48,8 @@ def check_write(call: Call, call_number: int = 0) -> None:
 def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
     """Return whether the key holds the token."""
     value = call.database.string(key)
-    if value is None:
-        call.notify_miss(key)
-        return False
-    return value == token
+    call.count_lookup(key, value)
+    return value is not None and value == token
 
 
 @cython.cfunc

@@ -32,8 +32,7 @@ def write_string(reply: ReplyWriter, value: bytes | bytearray | None) -> cython.
 def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
     """Return the string that a command reads before it changes it. Raises WrongType for another type."""
     value = call.database.string(key)
-    if value is None:
-        call.notify_miss(key)
+    call.count_lookup(key, value)
     return value
 
 
