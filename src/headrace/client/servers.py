@@ -11,12 +11,10 @@ failovers need no code anywhere else.
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import Any, TypeVar
 
 import redis
@@ -45,16 +43,13 @@ POLL_S = 0.1  # between checks of streams that no single XREAD can wait for
 T = TypeVar("T")
 
 
-def redispy_retry(reconnect_timeout: float | None) -> Retry:
-    """Return how redis-py repeats requests when a connection is lost: not longer than these seconds.
+def redispy_retry() -> Retry:
+    """Return how redis-py repeats requests when a connection is lost.
 
     A timeout is not retried: it has taken SOCKET_TIMEOUT_S, and the server may have a reason.
     """
     lost = tuple(error for error in CONNECTION_ERRORS if error is not redis.TimeoutError)
-    backoff = ExponentialBackoff(cap=2, base=0.1)
-    waits = accumulate(backoff.compute(retry) for retry in range(1, REDISPY_RETRIES + 1))
-    retries = sum(wait <= (math.inf if reconnect_timeout is None else reconnect_timeout) for wait in waits)
-    return Retry(backoff, retries, supported_errors=lost)
+    return Retry(ExponentialBackoff(cap=2, base=0.1), REDISPY_RETRIES, supported_errors=lost)
 
 
 @contextmanager
@@ -80,9 +75,8 @@ class Servers:
             value = CONNECTION_SETTINGS[name]
             if str(parsed.settings.get(name, value)) != str(value):
                 raise UsageError(f"{shown}: leave {name} out of the URL; it is always {value}")
-        # redis-py's client of a cluster has retries of its own.
-        retries = parsed.kind != "cluster" and reconnect_timeout != 0
-        retry = redispy_retry(reconnect_timeout) if retries else None
+        # redis-py's client of a cluster has retries of its own. Others would exceed a timeout that is given.
+        retry = redispy_retry() if parsed.kind != "cluster" and reconnect_timeout is None else None
         self._topology: Topology = (
             ReadReplica(parsed, shown) if self.reads_replica else topology_of_url(parsed, shown, retry)
         )
