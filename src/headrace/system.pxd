@@ -1,4 +1,5 @@
 # The system's clocks, scheduler and files in C; system.py has the same functions for the interpreter.
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
@@ -15,6 +16,10 @@ cdef inline long long monotonic_ns() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
     return <long long> now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef inline int run_signal_handlers() except -1:
+    return PyErr_CheckSignals()
 
 
 cdef extern from "sched.h" nogil:

@@ -23,6 +23,10 @@ def monotonic_ns() -> int:
     return time.monotonic_ns()
 
 
+def run_signal_handlers() -> None:
+    """Run the handlers of pending signals: compiled code must ask for it."""
+
+
 def yield_core() -> None:
     """Let another thread that waits for this core run."""
     os.sched_yield()

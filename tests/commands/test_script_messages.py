@@ -94,3 +94,40 @@ def test_the_messages_of_many_small_scripts_are_not_dropped(talk):
         assert talk.words("EVAL", PUBLISH_MANY, "0", "100") == "end"
         assert len(received(talk, "b")) == 100
     assert not talk.clients["b"].reply.overflowed
+
+
+@pytest.mark.parametrize("client", ["a", "b"], ids=["its own", "another"])
+def test_names_of_channels_count(talk, client):
+    talk.engine.pubsub.reply_limit = 1_000_000
+    talk("HELLO 3", client=client)
+    talk.raw("PSUBSCRIBE c*", client=client)
+    script = "for i = 1, 200 do redis.call('PUBLISH', string.rep('c', 200000) .. i, 'x') end"
+    tracemalloc.start()
+    try:
+        talk.say(["EVAL", script, "0"], "a")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert talk.clients[client].reply.overflowed
+    assert peak < 16_000_000
+
+
+def test_empty_messages_count(talk):
+    talk.engine.pubsub.reply_limit = 1_000_000
+    talk("HELLO 3")
+    talk.raw("SUBSCRIBE c")
+    talk.say(["EVAL", "for i = 1, 30000 do redis.call('PUBLISH', 'c', '') end", "0"], "a")
+    assert talk.clients["a"].reply.overflowed
+
+
+def test_an_invalidation_redirected_to_the_script_s_client_follows_its_reply(talk):
+    talk("HELLO 3")
+    talk(f"CLIENT TRACKING ON REDIRECT {talk.clients['a'].id}", client="b")
+    talk("GET k", client="b")
+    talk.raw("SUBSCRIBE c", client="d")
+    talk("MULTI")
+    talk.words("SET", "other", "1")
+    talk.words("EVAL", f"redis.call('SET', 'k', 1) {PUBLISH_MANY}", "0", str(COUNT))
+    talk.say(["EXEC"], "a")
+    assert received(talk, "a") == [["OK", b"end"], Push([b"invalidate", [b"k"]])]
+    assert len(received(talk, "d")) == COUNT

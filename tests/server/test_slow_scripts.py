@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from headrace_server import headrace_server
-from speaking import Client
+from speaking import Client, encoded
 from waiting import wait_until
 
 pytest.importorskip("lupa.lua51")
@@ -118,3 +118,62 @@ def test_blocked_clients_are_not_served_in_the_middle_of_a_script(port):
     assert [ident for ident, _ in waiting.read_response()[0][1]] == [b"1-1", b"1-2"]
     slow.disconnect()
     waiting.disconnect()
+
+
+SLOW_AFTER_MESSAGES = (
+    "for i = 1, 1500 do redis.call('SET', 'k' .. i, 1) redis.call('PUBLISH', 'c', 'x') end "
+    "for i = 1, 2e8 do end return 'end'"
+)
+
+
+def test_a_slow_script_s_client_gets_nothing_in_the_middle_of_its_request(port):
+    """It tracks all keys, and its reply is muted: nothing may be sent before that is decided."""
+    with Client.to(port) as slow, Client.to(port) as listener, redis.Redis(port=port) as other:
+        listener.ask("SUBSCRIBE c")
+        slow.ask("HELLO 3")
+        slow.ask("CLIENT TRACKING ON BCAST")
+        slow.send(
+            encoded("PING")
+            + encoded("CLIENT", "REPLY", "SKIP")
+            + encoded("EVAL", SLOW_AFTER_MESSAGES, 0)
+            + encoded("ECHO", "after")
+        )
+        until_busy(other)
+        assert slow.reply() == "PONG"
+        found = [slow.reply(), slow.reply()]
+        assert b"after" in found
+        [invalidation] = [one for one in found if one != b"after"]
+        assert invalidation[0] == b"invalidate" and len(invalidation[1]) == 1500
+        assert other.ping()
+
+
+def test_the_reply_of_a_transaction_with_a_slow_script_is_whole(port):
+    with Client.to(port) as slow, Client.to(port) as listener, redis.Redis(port=port) as other:
+        listener.ask("SUBSCRIBE c")
+        slow.ask("HELLO 3")
+        slow.ask("CLIENT TRACKING ON BCAST")
+        slow.ask("MULTI")
+        slow.ask("SET other 1")
+        slow.request("EVAL", SLOW_AFTER_MESSAGES, 0)
+        slow.send(encoded("EXEC"))
+        until_busy(other)
+        assert slow.reply() == ["OK", b"end"]
+        assert slow.reply()[0] == b"invalidate"
+
+
+def test_a_change_is_not_confirmed_before_it_is_in_the_log(tmp_path):
+    """The client of the slow script has sent it after a SET, and a message has woken it."""
+    log = ("--busy-reply-threshold", "20", "--appendonly", "yes", "--appendfsync", "always")
+    with headrace_server(tmp_path, *log) as port, Client.to(port) as slow, redis.Redis(port=port) as other:
+        slow.ask("HELLO 3")
+        slow.ask("SUBSCRIBE c")
+        slow.send(
+            encoded("SET", "a", 1) + encoded("PUBLISH", "c", "x") + encoded("EVAL", "while true do end", 0)
+        )
+        until_busy(other)
+        slow.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            slow.sock.recv(1)
+        other.script_kill()
+        slow.sock.settimeout(20)
+        assert slow.reply() == "OK"

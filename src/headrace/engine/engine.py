@@ -176,7 +176,7 @@ class Engine:
     @cython.ccall
     def take_woken(self) -> list[Session]:
         """Return `woken` and clear it; before that, send what clients with tracking must know by now."""
-        if self.tracking.broadcast_due:
+        if self.tracking.broadcast_due and self.scripts.running is None:
             self.tracking.broadcast(self.woken)
         woken: list[Session] = self.woken
         self.woken = []

@@ -431,6 +431,7 @@ class ScriptRunner:
     def check(self) -> tuple[bytes | None, float]:
         """Serve other clients if the script is slow; return the error that ends it, if any."""
         try:
+            system.run_signal_handlers()
             return self._check()
         except BaseException as error:
             self._interrupt = error

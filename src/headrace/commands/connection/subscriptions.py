@@ -27,6 +27,7 @@ from headrace.visibility import Public
 
 OUTBOX_MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.OUTBOX_MESSAGES_MAX)
 OUTBOX_BYTES_MAX = cython.declare(cython.Py_ssize_t, limits.OUTBOX_BYTES_MAX)
+MESSAGE_BYTES = cython.declare(cython.Py_ssize_t, 150)  # about what a message takes besides its words
 
 
 @cython.final
@@ -43,7 +44,7 @@ class PubSub:
     outbox: list[tuple[Any, Any]]
     messages_max: cython.Py_ssize_t  # in the outbox; then what can be delivered is
     bytes_max: cython.Py_ssize_t
-    reply_limit: Public[cython.Py_ssize_t]  # unread bytes from which on a recipient is disconnected
+    reply_limit: Public[cython.Py_ssize_t]  # a recipient with more unread bytes is disconnected; 0: no limit
     events: Events
     tracking: Tracking
     _bytes: cython.Py_ssize_t  # of published messages in the outbox
@@ -57,7 +58,7 @@ class PubSub:
         self.monitors = {}
         self.outbox = []
         self.messages_max, self.bytes_max, self._bytes = OUTBOX_MESSAGES_MAX, OUTBOX_BYTES_MAX, 0
-        self.reply_limit = limits.REPLY_BYTES_MAX
+        self.reply_limit = 0
         self.tracking = Tracking(keyspace, clients, self.outbox)
 
     @cython.ccall
@@ -132,7 +133,7 @@ class PubSub:
     def send_to_monitors(self, line: bytes) -> cython.void:
         """Send the line to all monitors."""
         session: Session
-        self._bytes += len(line)
+        self._bytes += len(self.monitors) * (MESSAGE_BYTES + len(line))
         for session in self.monitors:
             self.outbox.append((session, (line,)))
 
@@ -141,7 +142,6 @@ class PubSub:
         """Send the message to the channel; return how many subscriptions it reaches."""
         before: cython.longlong = len(self.outbox)
         session: Session
-        self._bytes += len(message)
         words: Any  # the same tuple for all recipients
         found = self.names.get(channel)
         if found is not None:
@@ -154,7 +154,9 @@ class PubSub:
                 words = (b"pmessage", glob, channel, message)
                 for session in self.patterns[glob]:
                     self.outbox.append((session, words))
-        return len(self.outbox) - before
+        count: cython.longlong = len(self.outbox) - before
+        self._bytes += count * (MESSAGE_BYTES + len(channel) + len(message))
+        return count
 
     @cython.ccall
     def publish_to_shard(self, channel: bytes, message: bytes) -> cython.longlong:
@@ -163,7 +165,7 @@ class PubSub:
         found = self.shards.get(channel)
         if found is None:
             return 0
-        self._bytes += len(message)
+        self._bytes += len(found) * (MESSAGE_BYTES + len(channel) + len(message))
         for session in found:
             self.outbox.append((session, (b"smessage", channel, message)))
         return len(found)
@@ -211,14 +213,16 @@ class PubSub:
         own_bytes: cython.Py_ssize_t = 0
         for item in self.outbox:
             session, words = item
-            if session is current or (session is None and words[0] is current.tracking):
+            if session is current or (session is None and self.tracking.informs(words[0], current)):
                 own.append(item)
-                own_bytes += 0 if session is None else len(words[len(words) - 1])
+                own_bytes += MESSAGE_BYTES
+                for word in words:
+                    own_bytes += len(word) if isinstance(word, bytes) else 0
             else:
                 others.append(item)
         self.outbox[:] = others
         self.deliver(woken, current)
-        if own_bytes > self.reply_limit:
+        if 0 < self.reply_limit < own_bytes:
             self._drop_replies(current.reply)
             return
         self.outbox.extend(own)
@@ -229,7 +233,7 @@ class PubSub:
 
     @cython.cfunc
     def _write(self, reply: ReplyWriter, words: Any) -> cython.void:
-        if reply.pending() > self.reply_limit:
+        if 0 < self.reply_limit < reply.pending():
             self._drop_replies(reply)
         if len(words) == 1:
             reply.simple(words[0])

@@ -268,6 +268,14 @@ class Tracking:
     # Messages.
 
     @cython.ccall
+    def informs(self, receiver: object, session: Session) -> cython.bint:
+        """Return whether a noted change is sent to the session: its own, or one redirected to it."""
+        if not isinstance(receiver, TrackingState):
+            return False
+        state: TrackingState = receiver
+        return state is session.tracking or state.redirect == session.id
+
+    @cython.ccall
     def deliver(self, noted: Any, current: Session | None, woken: list[Session]) -> cython.void:
         """Send a noted change to its client, or add it to what broadcast() sends.
 

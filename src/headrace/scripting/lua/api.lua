@@ -36,7 +36,9 @@ local function call(...)
     local words, n = arguments(...)
     if not words then return {err = n} end
     local value, reply = H.call(resp, unpack(words, 1, n))
-    if reply then return (decode(reply, 1)) end
+    if not reply then return value end
+    value = decode(reply, 1)
+    if type(value) == 'table' and rawget(value, 'err') then value.ignore_error_stats_update = true end -- it is counted
     return value
 end
 
@@ -47,18 +49,11 @@ local redis = {
 
 function redis.call(...)
     local reply = call(...)
-    if type(reply) == 'table' and rawget(reply, 'err') then
-        reply.ignore_error_stats_update = true
-        error(reply, 0)
-    end
+    if type(reply) == 'table' and rawget(reply, 'err') then error(reply, 0) end
     return reply
 end
 
-function redis.pcall(...)
-    local reply = call(...)
-    if type(reply) == 'table' and rawget(reply, 'err') then reply.ignore_error_stats_update = true end
-    return reply
-end
+redis.pcall = call
 
 function redis.error_reply(...)
     local text = ...

@@ -125,6 +125,7 @@ end
 -- The hook: called after some instructions.
 
 local INSTRUCTIONS = 1000
+local FIRST_INSTRUCTIONS = 100 -- until the second call, which may find that they are slow
 local SLOW_S = 0.02 -- if that many instructions take longer, the hook is called more often
 local clock = os.clock
 local count, last = INSTRUCTIONS, nil
@@ -145,6 +146,9 @@ function hook()
             elseif now - last > SLOW_S and count > 1 then
                 count = math.floor(count / 10)
                 sethook(hook, '', count)
+            elseif count == FIRST_INSTRUCTIONS then
+                count = INSTRUCTIONS
+                sethook(hook, '', count)
             end
             last = now
             if now >= H.due then
@@ -162,8 +166,8 @@ end
 
 function H.start_hook()
     H.killed = nil
-    count, last = INSTRUCTIONS, nil
-    sethook(hook, '', INSTRUCTIONS)
+    count, last = FIRST_INSTRUCTIONS, nil
+    sethook(hook, '', count)
 end
 
 function H.stop_hook()

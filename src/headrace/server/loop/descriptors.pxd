@@ -59,7 +59,3 @@ cdef inline int event_fd(const unsigned char *events, Py_ssize_t i) noexcept:
 
 cdef inline unsigned int event_what(const unsigned char *events, Py_ssize_t i) noexcept:
     return (<const epoll_event *> events)[i].events
-
-
-cdef inline int run_signal_handlers() except -1:
-    return PyErr_CheckSignals()

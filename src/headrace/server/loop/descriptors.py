@@ -68,7 +68,3 @@ def event_what(events: bytearray, i: int) -> int:
     """Return the epoll bits of the i-th event."""
     what: int = struct.unpack_from("<I", events, i * EVENT_BYTES + 4)[0]
     return what
-
-
-def run_signal_handlers() -> None:
-    """Run the handlers of pending signals; the interpreter does that by itself."""

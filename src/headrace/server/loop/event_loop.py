@@ -180,7 +180,7 @@ class EventLoop:
                 if wait < 0 or again < wait:
                     wait = again
             self.run_once(wait)
-            descriptors.run_signal_handlers()
+            system.run_signal_handlers()
         self.interrupted = False
 
     @cython.cfunc
@@ -229,13 +229,13 @@ class EventLoop:
             engine.timing.begin()
             self._execute(now)
         if engine.woken or engine.killed_sessions:
-            self._serve_woken()
+            self._serve_woken(None)
         if self.commit is not None and (engine.effects.items or self.commit_required):
             self.commit_required = False
             if not self.commit():
                 self._hold_replies(offset)
             if engine.woken or engine.killed_sessions:  # clients that waited for the commit itself
-                self._serve_woken()
+                self._serve_woken(None)
         if self.to_flush:
             self._send_replies()
 
@@ -359,7 +359,15 @@ class EventLoop:
         kept += self.ready
         self.ready = kept
         if self.engine.woken or self.engine.killed_sessions:
-            self._serve_woken()
+            self._serve_woken(busy)
+        # The reply of the busy session is not complete, and its earlier changes may not be in the log.
+        others: list[Connection] = []
+        for connection in self.to_flush:
+            if connection.session is busy:
+                uncommitted.append(connection)
+            else:
+                others.append(connection)
+        self.to_flush = others
         self._send_replies()
         self.to_flush += uncommitted
 
@@ -415,18 +423,27 @@ class EventLoop:
         self.ready.append(connection)
 
     @cython.cfunc
-    def _serve_woken(self) -> cython.void:
-        """Continue clients that another request has woken; close those that another request has killed."""
+    def _serve_woken(self, busy: Session | None) -> cython.void:
+        """Continue clients that another request has woken; close those that another request has killed.
+
+        busy: a session in the middle of a request; it stays for the end of that request.
+        """
         session: Session
         connection: Connection | None
         woken: list[Session] = self.engine.take_woken()
         dropped: list[Session] = self.engine.killed_sessions
         self.engine.killed_sessions = []
         for session in dropped:
+            if session is busy:
+                self.engine.killed_sessions.append(session)
+                continue
             connection = session.transport
             if connection is not None:
                 self.drop(connection)
         for session in woken:
+            if session is busy:
+                self.engine.woken.append(session)
+                continue
             connection = session.transport
             if connection is None:
                 continue
