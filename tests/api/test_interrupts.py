@@ -259,6 +259,10 @@ def test_a_sync_that_fails_and_is_broken_off_is_not_taken_for_done(tmp_path, mon
 @pytest.mark.skipif(
     "HEADRACE_COMPILED" not in os.environ, reason="the engine's lock is safe as compiled only"
 )
+@pytest.mark.skipif(
+    sys.version_info >= (3, 14),
+    reason="Python 3.14 may leave the lock of a with statement held after a signal",
+)
 @pytest.mark.parametrize(("fsync", "seed"), [("always", 1), ("everysec", 2)])
 def test_real_signals_at_any_time_lose_and_double_nothing(tmp_path, monkeypatch, caplog, fsync, seed) -> None:
     armed = False
