@@ -20,6 +20,9 @@ BUILD = HERE.parent.parent / "build"
 # What these tests need beside redis-py and pytest; not installed where it would change our own tests.
 PACKAGES = ["pytest-asyncio==1.5.0", "pytest-timeout==2.4.0"]
 SECONDS_MAX = 1800
+# On a busy machine these end the whole run after 5 s: one thread waits for a message while it holds the lock
+# that the other one needs. Those of asyncio test the same without threads.
+ENDING = ["tests/test_pubsub.py::TestPubSubAutoReconnect"]
 TOPICS = ["commands", "scripting", "function", "pubsub", "cache", "lock", "connection", "connection_pool"]
 TOPICS += [
     "connect",
@@ -68,6 +71,7 @@ def start(folder: Path, port: int, results: Path, tests: list[str]) -> subproces
     words += ["-p", "pytest_asyncio", "-p", "pytest_timeout", "-p", "suite_recorder"]
     words += ["-o", "addopts=", "-o", "log_cli=false", "-m", "not onlycluster and not redismod and not ssl"]
     words += [f"--redis-url={url}", "--redis-mod-url=redis://localhost:1", *tests]
+    words += [f"--deselect={test}" for test in ENDING]
     path = os.pathsep.join([str(folder.parent / "packages"), str(HERE)])
     more = {"PYTHONPATH": path, "SUITE_RESULTS": str(results), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     output = results.with_suffix(".log").open("w")
