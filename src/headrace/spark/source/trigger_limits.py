@@ -139,16 +139,16 @@ class AdmissionControl:
         return sorted_offsets({s: i for s, i in cut_down.items() if s in start or i != START})
 
     def _shares(self, max_entries: int, backlogs: dict[str, float]) -> dict[str, int]:
-        """Share in proportion, but give each stream an entry: a short one must not wait for a long one."""
-        if max_entries < len(backlogs):  # in turn: a long stream would always come before a short one
+        """Share in proportion, but give each stream an entry: a short one must not wait for a long one.
+
+        With fewer entries than streams these get one in turn.
+        """
+        if max_entries < len(backlogs):
             streams = sorted(backlogs, key=lambda s: (s <= self._last_served, s))[:max_entries]
             self._last_served = streams[-1]
             return {s: int(s in streams) for s in backlogs}
-        minimum = 1
-        return {
-            s: n + minimum
-            for s, n in proportional_shares(backlogs, max_entries - minimum * len(backlogs)).items()
-        }
+        rest = proportional_shares(backlogs, max_entries - len(backlogs))
+        return {s: n + 1 for s, n in rest.items()}
 
     def _upper_bound(self, stream: str, start: Offsets, state: StreamState) -> int:
         """Return the maximum number of entries after start."""
