@@ -228,3 +228,12 @@ def test_an_id_that_xadd_would_take_for_an_option_is_rejected(text: str) -> None
     encoder.set_prefix([b"XADD", b"s"])
     with pytest.raises(UsageError, match="is not an entry ID"):
         encoder.encode(None, 0, 2, 1 << 40)
+
+
+def test_an_id_of_fixed_size_is_checked_too() -> None:
+    encoder = XaddEncoder()
+    ids = pa.array([b"5-1111", b"MAXLEN"], pa.binary(6))
+    encoder.load(2, [field_cells("0", pa.array(["*", "*"]), "epoch_ms")], field_cells("_id", ids, "epoch_ms"))
+    encoder.set_prefix([b"XADD", b"s"])
+    with pytest.raises(UsageError, match="'MAXLEN' is not an entry ID"):
+        encoder.encode(None, 0, 2, 1 << 40)

@@ -194,11 +194,8 @@ class ArrowCells:
         """Append one value, which is not null, as a bulk string."""
         i: cython.Py_ssize_t = self.start + row
         if self.form == TEXT:
-            at: cython.Py_ssize_t = self._offset(i)
-            end: cython.Py_ssize_t = self._offset(i + 1)
-            if not at <= end <= self.size:
-                raise ValueError("a text with offsets past its bytes")
-            return _put_bulk(out, self.values, at, end - at)
+            at: cython.Py_ssize_t = self._text_start(i)
+            return _put_bulk(out, self.values, at, self._offset(i + 1) - at)
         if self.form == FIXED:
             return _put_bulk(out, self.values, i * self.width, self.width)
         if self.form == INTEGER:
@@ -211,15 +208,26 @@ class ArrowCells:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def _text_start(self, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Return where text i begins. It ends at offset i + 1, which is within the bytes."""
+        at: cython.Py_ssize_t = self._offset(i)
+        if not at <= self._offset(i + 1) <= self.size:
+            raise ValueError("a text with offsets past its bytes")
+        return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def check_id(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Raise UsageError for a text that is no ID: XADD would take MAXLEN for its option."""
-        if self.form != TEXT:
+        i: cython.Py_ssize_t = self.start + row
+        at: cython.Py_ssize_t = i * self.width
+        end: cython.Py_ssize_t = at + self.width
+        if self.form == TEXT:
+            at = self._text_start(i)
+            end = self._offset(i + 1)
+        elif self.form != FIXED:
             return 0
-        at: cython.Py_ssize_t = self._offset(self.start + row)
-        end: cython.Py_ssize_t = self._offset(self.start + row + 1)
-        if not at <= end <= self.size:
-            raise ValueError("a text with offsets past its bytes")
-        if at == end or not (48 <= self.values[at] <= 57 or self.values[at] == ARRAY):
+        if at == end or not (DIGIT <= self.values[at] <= DIGIT + 9 or self.values[at] == ARRAY):
             text: str = mem.to_bytes(self.values, at, min(end - at, ID_SHOWN_MAX)).decode(errors="replace")
             raise UsageError(f"{text!r} is not an entry ID, like 1763676000000-0.")
         return 0
