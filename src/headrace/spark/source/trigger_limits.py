@@ -6,8 +6,9 @@ allows it. The n-th entry is found by receiving all entries up to it, which are 
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import redis
 from pyspark.sql.streaming.datasource import (
@@ -66,33 +67,33 @@ class AdmissionControl:
         Args:
             wait: whether to return start itself while the minimum is not reached.
         """
+        last = end
         unread = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
         self._estimate_starts(start, states, unread)
         self.sizes.bytes_per_entry({s: states[s] for s in unread})
         if not isinstance(limit, ReadAllAvailable):
-            if wait and self._is_below_minimum(start, end, states, unread):
+            # The estimate may need requests, and not every limit needs it.
+            backlogs = functools.cache(lambda: self._backlogs(start, last, states, unread))
+            if wait and self._is_below_minimum(backlogs):
                 return start
-            max_entries = self._max_entries(limit, start, end, states, unread)
+            max_entries = self._max_entries(limit, states, unread, backlogs)
             if max_entries is not None:
-                end = self._first_entries(max_entries, start, end, states, unread)
+                end = self._first_entries(max_entries, start, end, states, unread, backlogs)
         self._last_batch = time.monotonic()
         return end
 
-    def _is_below_minimum(
-        self, start: Offsets, end: Offsets, states: Mapping[str, StreamState], unread: list[str]
-    ) -> bool:
+    def _is_below_minimum(self, backlogs: Callable[[], dict[str, float]]) -> bool:
         minimum = self._options.min_offsets_per_trigger
         if not minimum or time.monotonic() - self._last_batch >= self._options.max_trigger_delay:
             return False
-        return sum(self._backlogs(start, end, states, unread).values()) < minimum
+        return sum(backlogs().values()) < minimum
 
     def _max_entries(
         self,
         limit: ReadLimit,
-        start: Offsets,
-        end: Offsets,
         states: Mapping[str, StreamState],
         unread: list[str],
+        backlogs: Callable[[], dict[str, float]],
     ) -> int | None:
         """Return all limits as one number of entries; None for no limit."""
         options = self._options
@@ -103,12 +104,10 @@ class AdmissionControl:
         if max_bytes:
             sizes = self.sizes.bytes_per_entry({s: states[s] for s in unread}, required=True)
             # The streams share a batch in proportion to their backlogs.
-            backlogs = dict.fromkeys(unread, 1.0)
-            if len(unread) > 1:
-                backlogs = self._backlogs(start, end, states, unread)
+            weights = backlogs() if len(unread) > 1 else dict.fromkeys(unread, 1.0)
             known = {s: size for s, size in sizes.items() if states[s].length}
-            total = sum(backlogs[s] for s in known)
-            average = sum(backlogs[s] * size for s, size in known.items()) / total if total else 1.0
+            total = sum(weights[s] for s in known)
+            average = sum(weights[s] * size for s, size in known.items()) / total if total else 1.0
             limits.append(max(1, int(max_bytes / max(average, 1.0))))
         return min(limits) if limits else None
 
@@ -119,13 +118,14 @@ class AdmissionControl:
         end: Offsets,
         states: Mapping[str, StreamState],
         unread: list[str],
+        backlogs: Callable[[], dict[str, float]],
     ) -> Offsets:
         """Return the end of the first max_entries entries."""
         if sum(self._upper_bound(s, start, states[s]) for s in unread) <= max_entries:
             return end
         shares = dict.fromkeys(unread, max_entries)
         if len(unread) > 1:
-            shares = self._shares(max_entries, self._backlogs(start, end, states, unread))
+            shares = self._shares(max_entries, backlogs())
         cut_down = dict(end)
         for stream, share in shares.items():
             after, last = start.get(stream, START), end[stream]
