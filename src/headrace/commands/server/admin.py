@@ -78,7 +78,7 @@ def run_memory_usage(call: Call) -> None:
             raise InvalidSyntax()
         if arguments.next_integer() < 0:
             raise InvalidSyntax()
-    call.keyspace.counts_lookups = False
+    call.keyspace.counts_lookups = False  # Redis does not count this one
     value = call.database.find(key)
     if value is None:
         call.reply.null()
