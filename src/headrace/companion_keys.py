@@ -11,6 +11,7 @@ without a tag becomes the tag. A name with only a `}` cannot: its keys work with
 from __future__ import annotations
 
 SCHEDULED = b":scheduled"
+ARCHIVED = b":headrace:archived"
 
 
 def has_hash_tag(key: bytes) -> bool:
@@ -38,13 +39,22 @@ def schedule_name(key: bytes) -> bytes:
 
 def scheduled_stream(key: bytes) -> bytes | None:
     """Return the stream whose scheduled entries a key of this name holds; None if it has no such name."""
-    if not key.endswith(SCHEDULED):
+    return _stream_of(key, SCHEDULED)
+
+
+def archived_stream(key: bytes) -> bytes | None:
+    """Return the stream whose watermark a key of this name holds; None if it has no such name."""
+    return _stream_of(key, ARCHIVED)
+
+
+def _stream_of(key: bytes, suffix: bytes) -> bytes | None:
+    if not key.endswith(suffix):
         return None
-    prefix = key.removesuffix(SCHEDULED)
+    prefix = key.removesuffix(suffix)
     stream = prefix[:-1] if prefix.endswith(b":") else prefix[1:-1]
     return stream if stream and hash_tagged(stream) == prefix else None
 
 
 def watermark_name(key: bytes) -> bytes:
     """Return the string that says how far the stream is archived."""
-    return hash_tagged(key) + b":headrace:archived"
+    return hash_tagged(key) + ARCHIVED

@@ -9,7 +9,7 @@ import pytest
 
 from all_commands import Follower, History
 from headrace.engine.engine import Engine
-from headrace.keyspace.eviction import NODES_MAX, SAMPLE_SIZE
+from headrace.keyspace.eviction import LOOKED_AT_MAX, NODES_MAX, SAMPLE_SIZE
 from headrace.keyspace.keyspace import Keyspace, string_bytes
 from headrace.streams.stream import Stream
 from portrait import alive, differences, portrait
@@ -243,6 +243,92 @@ def test_writes_are_rejected_when_nothing_can_be_evicted() -> None:
     assert server.stream("s").length == NODE and server.stream("s").group_count == 1
     server.say("DEL", "k")
     server.fill("s", 1)
+
+
+def write_until_rejected(server: Limited, key: str, most: int = 400) -> int:
+    """Add entries until memory is full and nothing can be evicted; return how many were added."""
+    for n in range(most):
+        server.now += 1
+        reply = server.say("XADD", key, "*", "f", b"x" * 200)
+        if reply == OOM:
+            return n
+        assert reply.startswith(b"$"), reply
+    return most
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "KEEP-UNACKED 1",
+        "KEEP-UNARCHIVED 1",
+        "DROP-ACKED 1",
+        "MAX-LEN 1000000 DISCARD NEW",
+        "MAX-LEN 1000000 KEEP-UNACKED 1 DISCARD NEW",
+    ],
+)
+def test_entries_that_a_rule_keeps_are_not_evicted(rules: str, caplog: pytest.LogCaptureFixture) -> None:
+    server = Limited(most=40_000)
+    server.say("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+    assert server.say("XCFGSET", "s", *rules.split()) == b"+OK\r\n"
+    server.fill("s", 5 * NODE)
+    server.say("XREADGROUP", "GROUP", "g", "ann", "COUNT", "20", "STREAMS", "s", ">")
+    added = write_until_rejected(server, "s")
+    assert 0 < added < 400
+    assert server.stream("s").length == 5 * NODE + added
+    assert server.engine.write_gate.eviction.evicted_entries == 0
+    assert server.say("XADD", "s", "*", "f", "v") == OOM
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1 and "rules keep the entries of streams, for example of s" in lines[0]
+
+
+def test_what_the_rules_do_not_keep_is_evicted_up_to_the_first_kept_entry() -> None:
+    server = Limited(most=40_000)
+    server.say("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+    server.say("XCFGSET", "s", "KEEP-UNACKED", "1", "KEEP-UNARCHIVED", "1")
+    server.fill("s", 5 * NODE)
+    kept = server.now - 2 * NODE  # of the entries so far, the first that is pending
+    server.say("XREADGROUP", "GROUP", "g", "ann", "STREAMS", "s", ">")
+    acknowledged = [str(ms) for ms in range(server.now - 5 * NODE + 1, kept)]
+    assert server.say("XACK", "s", "g", *acknowledged) == b":%d\r\n" % len(acknowledged)
+    assert 0 < write_until_rejected(server, "s") < 400
+    assert server.engine.write_gate.eviction.evicted_entries == 0, "nothing is archived"
+    assert server.say("SET", "{s}:archived", "1-0") == OOM
+    assert server.say("SET", "{s}:headrace:archived", b"x" * 1000) == OOM
+    for words in (["MULTI"], ["SET", "{s}:headrace:archived", f"{server.now - 1}-0"], ["EXEC"]):
+        assert not server.say(*words).startswith(b"-"), "full memory does not reject a watermark"
+    write_until_rejected(server, "s")
+    assert server.engine.write_gate.eviction.evicted_entries == len(acknowledged) // NODE * NODE
+    assert 0 < server.stream("s").first_ms <= kept
+
+
+def test_scheduled_entries_and_dead_letters_are_not_evicted() -> None:
+    server = Limited()
+    server.say("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+    server.say("XGROUP", "CFGSET", "s", "g", "LEASE", "1000", "MAX-DELIVERIES", "2", "DEAD-LETTER", "graves")
+    for _ in range(5 * NODE):
+        server.say("XADD", "later", "DELAY", "1000000", "*", "f", b"x" * 50)
+    server.fill("graves", 5 * NODE)
+    server.fill("{s}:dead", 5 * NODE)  # not the dead letters of a group: its rule names another stream
+    server.keyspace.memory.limit = server.keyspace.memory.total
+    assert OOM in [server.say("SET", f"k{n}", b"v" * 500) for n in range(20)]
+    assert server.stream("{later}:scheduled").length == server.stream("graves").length == 5 * NODE
+    assert server.stream("{s}:dead").length <= NODE
+    server.say("XGROUP", "CFGSET", "s", "g", "DEAD-LETTER", "-")
+    assert OOM in [server.say("SET", f"l{n}", b"v" * 500) for n in range(20)]
+    assert server.stream("graves").length <= NODE
+
+
+def test_other_streams_are_evicted_beside_many_that_rules_keep() -> None:
+    server = Limited()
+    for n in range(LOOKED_AT_MAX + 10):
+        server.fill(f"s{n}", 2 * NODE)
+        server.say("XCFGSET", f"s{n}", "DROP-ACKED", "1")
+    server.fill("plain", 20 * NODE)
+    server.keyspace.memory.limit = server.keyspace.memory.total - 1
+    replies = [server.say("SET", "k", b"v" * 100) for _ in range(3)]
+    assert replies.count(OOM) <= 1, "a search is bounded; the next one continues it"
+    assert server.stream("plain").length < 20 * NODE
+    assert all(server.stream(f"s{n}").length == 2 * NODE for n in range(LOOKED_AT_MAX + 10))
 
 
 def test_an_eviction_is_recorded_and_published_and_invalidates_watches() -> None:

@@ -6,19 +6,10 @@ must be allowed to add entries to it.
 
 from __future__ import annotations
 
-from headrace import companion_keys
 from headrace.commands.call import Call
+from headrace.keyspace.rules import dead_letter_stream
 from headrace.streams.rules import GroupRules, InvalidRule
 from headrace.streams.stream import Stream
-
-
-def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
-    """Return the stream for dead letters of a group with these rules.
-
-    It is never the group's own: a stream that was renamed to its dead-letter stream has the default one.
-    """
-    named = rules.dead_letter
-    return named if named and named != key else companion_keys.dead_letter_name(key)
 
 
 def check(call: Call, key: bytes, rules: GroupRules) -> None:

@@ -16,7 +16,6 @@ import logging
 from itertools import islice
 
 from headrace.commands.call import Call
-from headrace.commands.dead_letter_rules import dead_letter_stream
 from headrace.commands.group import ordered_read
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
@@ -24,7 +23,7 @@ from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError, to_text
 from headrace.keyspace import watermark
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.rules import RuledStream
+from headrace.keyspace.rules import RuledStream, dead_letter_stream
 from headrace.streams import references, retention
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group

@@ -11,13 +11,15 @@
 
 They are checked in this order, which is Redis's but for write_error: eviction is a write, too.
 
-A request checks one flag, `shut`, and two numbers; it checks the rest only if needed.
+A request checks one flag, `shut`, and two numbers; it checks the rest only if needed. Full memory does not
+reject the watermark of an archive: it lets entries be evicted that the rule KEEP-UNARCHIVED has kept.
 """
 
 from __future__ import annotations
 
 import cython
 
+from headrace import companion_keys
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
@@ -28,6 +30,7 @@ from headrace.streams.memory_account import MemoryAccount
 
 # They may write, although they lack the write flag.
 SCRIPTS = frozenset({b"eval", b"evalsha", b"fcall"})
+WATERMARK_BYTES_MAX = 200
 
 
 def never_serve(call: Call) -> bool:
@@ -44,13 +47,23 @@ def may_write(row: CommandRow) -> bool:
     return row.command.write or row.command.name in SCRIPTS
 
 
-def needs_memory(session: Session, row: CommandRow) -> bool:
+def needs_memory(session: Session, row: CommandRow, argv: list[bytes]) -> bool:
     """Return whether the request may need more memory, for data or for the client's queue."""
     if row.command.denyoom:
-        return True
+        return not is_watermark(row, argv)
     if session.queue is None or row.command.name != b"exec":
         return False
-    return any(queued.command.denyoom for queued, _ in session.queue)
+    return any(queued.command.denyoom and not is_watermark(queued, words) for queued, words in session.queue)
+
+
+def is_watermark(row: CommandRow, argv: list[bytes]) -> bool:
+    """Return whether the request publishes how far a stream is archived."""
+    return (
+        row.command.name == b"set"
+        and len(argv) == 3
+        and len(argv[2]) <= WATERMARK_BYTES_MAX
+        and companion_keys.archived_stream(argv[1]) is not None
+    )
 
 
 def needs_fresh_data(session: Session, row: CommandRow) -> bool:
@@ -262,7 +275,7 @@ class WriteGate:
         """Return the error for a request that needs memory if none is available or can be freed."""
         if (
             self.ignores_memory
-            or not needs_memory(session, row)
+            or not needs_memory(session, row, argv)
             or self.eviction.make_room(sum(map(len, argv)))
         ):
             return None

@@ -5,23 +5,39 @@
     stream-oldest              nodes are dropped from the front of the biggest streams, as by XTRIM MINID
 
 A stream never loses its last node, its groups, its counters or its pending entries, and keys of other types
-are never touched. So there may be nothing left to drop. Then requests are rejected, too.
+are never touched. Entries that rules keep stay, too:
+
+    KEEP-UNACKED, KEEP-UNARCHIVED    entries that the limits of the stream must not remove either
+    DISCARD NEW                      all: at a limit new entries are rejected, old ones are not removed
+    DROP-ACKED                       all: a work queue holds what is still to be done
+    {key}:scheduled                  all: they are not delivered yet
+    a stream of dead letters         all: by MAX-DELIVERIES of a group, they are what could not be processed
+
+So there may be nothing left to drop. Then requests are rejected, too.
 
 Streams with more than one node are tracked (`memory.evictable`), so that other keys are not searched. A
 search looks at SAMPLE_SIZE of them in turn, first at the one that was chosen last. With up to SAMPLE_SIZE
 such streams it finds the biggest one, otherwise one of the biggest. A heap would be exact, but every growing
-stream would have to update it.
+stream would have to update it. A search looks at no more than LOOKED_AT_MAX streams that rules keep.
 """
 
 from __future__ import annotations
 
+import logging
+
+from headrace.errors import to_text
+from headrace.keyspace import watermark
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.streams import retention
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
-SAMPLE_SIZE = 16  # streams looked at in one search
+SAMPLE_SIZE = 16  # streams compared in one search
+LOOKED_AT_MAX = 128  # streams looked at in one search, with those whose entries rules keep
 NODES_MAX = 16  # nodes dropped for one request, unless the request is larger than they were
+
+KEPT_LOG_MS = 60_000  # a line in the log at most once in so many milliseconds
 
 NO_EVICTION = "noeviction"
 STREAM_OLDEST = "stream-oldest"
@@ -38,6 +54,8 @@ class Eviction:
         self.evicted_entries = 0  # evicted in total
         self.peak = 0  # the highest memory use of keys and values that was seen
         self.peak_ms = 0  # when that was
+        self._kept = b""  # a stream whose entries rules kept in the last search
+        self._logged_ms: int | None = None  # when the log last said that rules keep entries
 
     def make_room(self, wanted: int) -> bool:
         """Evict until `wanted` more bytes fit below the limit; return False if nothing more can be evicted.
@@ -53,6 +71,7 @@ class Eviction:
         while memory.total > most and (nodes < NODES_MAX or start - memory.total < 2 * wanted):
             stream = self._biggest() if self.policy == STREAM_OLDEST else None
             if stream is None:
+                self._log_kept()
                 break
             evicted[stream] = evicted.get(stream, 0) + self._evict_first_node(stream)
             nodes += 1
@@ -69,19 +88,55 @@ class Eviction:
         """Return one of the biggest streams with a node to drop, or None."""
         waiting = self.keyspace.memory.evictable
         found: Stream | None = None
-        sampled = 0
-        while waiting and sampled < min(SAMPLE_SIZE, len(waiting)):
+        self._kept = b""
+        sampled = looked_at = 0
+        while waiting and sampled < SAMPLE_SIZE and looked_at < min(LOOKED_AT_MAX, len(waiting)):
             stream: Stream = next(iter(waiting))
             if len(stream.nodes) < 2:
                 del waiting[stream]  # until it closes a node again
                 continue
             waiting.move_to_end(stream)
+            looked_at += 1
+            if self._is_kept(stream):
+                self._kept = stream.memory.key or b""
+                continue
             sampled += 1
             if found is None or stream.memory.total > found.memory.total:
                 found = stream
         if found is not None:
             waiting.move_to_end(found, last=False)
         return found
+
+    def _is_kept(self, stream: Stream) -> bool:
+        """Return whether a rule keeps an entry of the first node."""
+        registry, key = self.keyspace.rules, stream.memory.key
+        if not registry.streams or key is None:
+            return False
+        ruled = registry.streams.get(stream)
+        if ruled is not None and ruled.target is not None:
+            return True
+        rules = stream.rules
+        if rules is not None and (rules.discard_new or rules.drop_acked):
+            return True
+        database = self._database_of(stream, key)
+        if registry.is_for_dead_letters(database.index, key):
+            return True
+        if rules is None or not (rules.keep_unacked or rules.keep_unarchived):
+            return False
+        archived = watermark.archived_id(database, key, stream) if rules.keep_unarchived else None
+        return not retention.is_first_node_removable(stream, rules, archived)
+
+    def _log_kept(self) -> None:
+        """Log that rules keep entries although memory is full, from time to time."""
+        now = self.keyspace.now
+        if not self._kept or (self._logged_ms is not None and 0 <= now - self._logged_ms < KEPT_LOG_MS):
+            return
+        self._logged_ms = now
+        logging.getLogger("headrace").warning(
+            "memory is full and nothing can be evicted: rules keep the entries of streams, for example of %s;"
+            " writes are rejected",
+            to_text(self._kept),
+        )
 
     def _evict_first_node(self, stream: Stream) -> int:
         """Drop the first node; return how many entries it held."""

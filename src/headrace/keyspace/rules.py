@@ -17,7 +17,9 @@ import cython
 
 from headrace import companion_keys, mem
 from headrace.streams import retention
+from headrace.streams.group import Group
 from headrace.streams.key_order import KeyOrder
+from headrace.streams.rules import GroupRules
 from headrace.streams.schedule import Schedule
 from headrace.streams.stream import Stream
 from headrace.visibility import Public
@@ -26,6 +28,15 @@ TIMERS_STALE_MIN = cython.declare(cython.Py_ssize_t, 1024)
 TIMERS_PER_STREAM_MAX = cython.declare(cython.Py_ssize_t, 8)
 DISPOSED_PER_STEP = cython.declare(cython.Py_ssize_t, 2000)
 NEVER = cython.declare(cython.longlong, -1)
+
+
+def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
+    """Return the stream for dead letters of a group with these rules.
+
+    It is never the group's own: a stream that was renamed to its dead-letter stream has the default one.
+    """
+    named = rules.dead_letter
+    return named if named and named != key else companion_keys.dead_letter_name(key)
 
 
 @cython.final
@@ -97,6 +108,7 @@ class RuleRegistry:
     timers: list[tuple[int, int, RuledStream]]
     number: cython.longlong
     unused: list[KeyOrder]  # their memory is freed in steps
+    _dead_letters: set[tuple[int, bytes]] | None  # database and key; None: to be collected from the rules
 
     def __init__(self) -> None:
         self.streams = {}
@@ -105,6 +117,7 @@ class RuleRegistry:
         self.timers = []
         self.number = 0
         self.unused = []
+        self._dead_letters = None
 
     @cython.ccall
     def on_stored(self, database: cython.Py_ssize_t, key: bytes, stream: Stream) -> cython.void:
@@ -114,6 +127,7 @@ class RuleRegistry:
         if target is None and not stream.has_rules:
             return
         ruled = RuledStream(stream, database)
+        self._dead_letters = None
         if target is not None:
             ruled.target = target
             ruled.schedule = Schedule(stream)
@@ -127,6 +141,7 @@ class RuleRegistry:
         """Forget a stream that was removed from its key."""
         ruled: RuledStream | None = self.streams.pop(stream, None)
         if ruled is not None:
+            self._dead_letters = None
             ruled.due_ms = ruled.timer_ms = NEVER
             self.ready.pop(ruled, None)
             self.backlog.pop(ruled, None)
@@ -136,6 +151,7 @@ class RuleRegistry:
         """Apply the rules of a stream that were just set."""
         ruled: RuledStream | None = self.streams.get(stream)
         stream.has_rules = True
+        self._dead_letters = None
         if ruled is None:
             self.on_stored(database, key, stream)
         else:
@@ -200,14 +216,32 @@ class RuleRegistry:
     def swap(self, first: int, second: int) -> None:
         """Exchange the streams of two databases."""
         ruled: RuledStream
+        self._dead_letters = None
         for ruled in self.streams.values():
             if ruled.database == first:
                 ruled.database = second
             elif ruled.database == second:
                 ruled.database = first
 
+    def is_for_dead_letters(self, database: int, key: bytes) -> bool:
+        """Return whether the rules of a group move entries to the stream at this key."""
+        if self._dead_letters is None:
+            self._dead_letters = self._collect_dead_letters()
+        return (database, key) in self._dead_letters
+
+    def _collect_dead_letters(self) -> set[tuple[int, bytes]]:
+        ruled: RuledStream
+        group: Group
+        found = set()
+        for ruled in self.streams.values():
+            for group in ruled.stream.groups():
+                if group.rules is not None and group.rules.max_deliveries:
+                    found.add((ruled.database, dead_letter_stream(ruled.key, group.rules)))
+        return found
+
     def clear(self) -> None:
         """Forget all streams."""
+        self._dead_letters = None
         self.streams.clear()
         self.ready.clear()
         self.backlog.clear()

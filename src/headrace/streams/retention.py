@@ -18,19 +18,24 @@ from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
+from headrace.streams.pending import PendingEntries
 from headrace.streams.rules import StreamRules
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.stream_id import StreamId
 
+ORPHANS_SKIPPED_MAX = cython.declare(cython.int, 16)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 TIME_MAX = cython.declare(cython.ulonglong, 1 << 60)  # ms
 
 
 @cython.ccall
 def first_unacked(stream: Stream) -> StreamId | None:
-    """Return the lowest ID that a group may have to read or has pending; None if there is no group."""
+    """Return the lowest ID that a group may have to read or has pending; None if there is no group.
+
+    It is that of an entry that exists, or lower.
+    """
     groups: dict[bytes, Group] | None = stream.groups_by_name
     group: Group
     slot: cython.Py_ssize_t
@@ -39,7 +44,7 @@ def first_unacked(stream: Stream) -> StreamId | None:
     if groups is None:
         return None
     for group in groups.values():
-        slot = group.pending.from_id(0, 0)
+        slot = _first_pending(stream, group)
         candidate = _id_after(group.last_ms, group.last_seq)
         if slot >= 0 and stream_id.before(
             group.pending.ms_of(slot), group.pending.seq_of(slot), candidate.ms, candidate.seq
@@ -48,6 +53,27 @@ def first_unacked(stream: Stream) -> StreamId | None:
         if lowest is None or candidate.precedes(lowest):
             lowest = candidate
     return lowest
+
+
+@cython.cfunc
+def _first_pending(stream: Stream, group: Group) -> cython.Py_ssize_t:
+    """Return the slot of the group's first pending entry that is still in the stream; -1 if there is none.
+
+    After some that were deleted from the middle of the stream, return the next one in any case.
+    """
+    pending: PendingEntries = group.pending
+    skipped: cython.int = 0
+    slot: cython.Py_ssize_t = -1
+    if pending.count > 0:
+        slot = pending.from_id(stream.first_ms, stream.first_seq)
+    while (
+        slot >= 0
+        and skipped < ORPHANS_SKIPPED_MAX
+        and not stream.contains(pending.ms_of(slot), pending.seq_of(slot))
+    ):
+        skipped += 1
+        slot = pending.after(slot)
+    return slot
 
 
 @cython.ccall
@@ -66,6 +92,25 @@ def first_kept(stream: Stream, rules: StreamRules, archived: StreamId | None) ->
         if unarchived.precedes(kept):
             kept = unarchived
     return kept
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def is_first_node_removable(stream: Stream, rules: StreamRules, archived: StreamId | None) -> cython.bint:
+    """Return whether the rules KEEP-UNACKED and KEEP-UNARCHIVED keep no entry of the first node."""
+    head: Node | None = stream.first_node()
+    if head is None:
+        return False
+    return _is_before(head, first_kept(stream, rules, archived))
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _is_before(node: Node, kept: StreamId) -> cython.bint:
+    """Return whether all entries of the node are before the ID."""
+    walk: EntryWalk = EntryWalk(node)
+    walk.enter_end(node)
+    return walk.previous() and stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq)
 
 
 @cython.ccall
@@ -168,9 +213,7 @@ def full_limit(stream: Stream, rules: StreamRules, archived: StreamId | None) ->
         head = stream.first_node()
         if head is None or head is stream.tail:
             return ""
-        walk: EntryWalk = EntryWalk(head)
-        walk.enter_end(head)
-        if walk.previous() and not stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq):
+        if not _is_before(head, kept):
             return "MAX-BYTES"
     return ""
 

@@ -186,10 +186,11 @@ class StreamRules(Rules):
         "EXACT", "Trim to the entry; without it whole nodes are removed, as by `~`.", requires=LIMITS
     )
     keep_unacked: bool = _flag(
-        "KEEP-UNACKED", "The limits keep entries that a group has not read or not acknowledged.", LIMITS
+        "KEEP-UNACKED",
+        "The limits and eviction keep entries that a group has not read or not acknowledged.",
     )
     keep_unarchived: bool = _flag(
-        "KEEP-UNARCHIVED", "The limits keep entries after the archive's watermark.", requires=LIMITS
+        "KEEP-UNARCHIVED", "The limits and eviction keep entries after the archive's watermark."
     )
     drop_acked: bool = _flag(
         "DROP-ACKED", "Remove an entry as soon as all groups, at least one, have acknowledged it."
