@@ -205,3 +205,17 @@ def test_a_load_with_a_rate_adds_all_rows(link: Servers, client: redis.Redis) ->
     assert seen.pop()[1] == 3000  # all rows are in
     assert len(seen) == 30
     assert [count for _, count in seen] == pytest.approx([1000 * at + 100 for at, _ in seen])
+
+
+def test_values_without_text_are_bad_rows_and_the_others_are_loaded(
+    link: Servers, client: redis.Redis
+) -> None:
+    rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3], "list": [[b"ok"], [b"\xff"], [b"ok"]]})
+    bad: list[str] = []
+    report = load([rows], None, link, "lists", on_bad_row=lambda row, _: bad.append(str(row)))
+    assert [fields["n"] for _, fields in client.xrange("lists")] == ["1", "3"]
+    assert (report.rows, report.bad) == (2, 1)
+    assert bad[0].startswith("row 2: column 'list' holds the bytes b'\\xff' in an array, map or struct")
+    with pytest.raises(UsageError, match="row 2: column 'list' holds"):
+        load([rows], None, link, "others")
+    assert [fields["n"] for _, fields in client.xrange("others")] == ["1"]

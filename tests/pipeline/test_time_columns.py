@@ -1,13 +1,14 @@
 """The choice of the time column, and the conversion of its values."""
 
 import datetime
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from headrace.errors import UsageError
-from headrace.pipeline.time_columns import TimeColumn, choose_time_column
+from headrace.pipeline.time_columns import MS_MAX, TimeColumn, choose_time_column
 
 MS = 1357034400000  # 2013-01-01T10:00:00Z
 
@@ -81,10 +82,56 @@ def test_a_well_known_name_wins_then_a_time_of_day_then_the_first() -> None:
     assert chosen(batch(born=day, name=["x"])).name == "born"
 
 
-def test_years_and_counts_are_not_times_unless_named() -> None:
-    rows = batch(year=["2013"], count=[5])
+@pytest.mark.parametrize(("wanted", "shown"), [("year", "2013"), ("count", "5"), ("day", "20130131")])
+def test_years_and_counts_are_not_times_even_if_named(wanted: str, shown: str) -> None:
+    rows = batch(year=["2013"], count=[5], day=[20130131])
     assert choose_time_column(rows) is None
-    assert chosen(rows, "count").milliseconds(rows) == [5000]
+    with pytest.raises(UsageError, match=f"column '{wanted}' holds '{shown}', which is too small a number"):
+        choose_time_column(rows, wanted)
+
+
+@pytest.mark.parametrize(
+    ("day", "when"), [("1969-07-20", "before 1970"), ("9999-12-31T00:00:00Z", "later than now")]
+)
+def test_a_column_with_times_that_cannot_be_ids_is_not_guessed(day: str, when: str) -> None:
+    reasons: list[str] = []
+    rows = batch(born=["1985-10-26", day])
+    assert choose_time_column(rows, on_unsuitable=reasons.append) is None
+    assert reasons == [f"column 'born' is not used: it holds '{day}', {when}"]
+    rows = batch(born=["1985-10-26", day], seen=["2013-01-01", "2013-01-02"])
+    assert chosen(rows).name == "seen"
+
+
+def test_a_later_wrong_time_of_a_guessed_column_says_how_to_choose() -> None:
+    column = chosen(batch(born=["1985-10-26"]))
+    with pytest.raises(UsageError, match=r"'1969-07-20'.*chosen for the IDs: .*--new-ids"):
+        column.milliseconds(batch(born=["1969-07-20"]))
+    with pytest.raises(UsageError, match=r"not a time from 1970 to 9999$"):
+        chosen(batch(born=["1985-10-26"]), "born").milliseconds(batch(born=["1969-07-20"]))
+
+
+def test_a_time_in_the_future_needs_an_option() -> None:
+    rows = batch(ends=["2013-01-01", "9999-12-31"])
+    with pytest.raises(UsageError, match=r"'9999-12-31', which is later than now.*--allow-future"):
+        chosen(rows, "ends").milliseconds(rows)
+    assert replace(chosen(rows, "ends"), latest_ms=MS_MAX).milliseconds(rows)[1] == 253402214400000
+    tomorrow = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=20)
+    assert chosen(batch(at=[tomorrow.isoformat()])) is not None
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        (pa.array([0, 2_932_897], pa.date32()), "+10000-01-01"),
+        (pa.array([0, 2**63 - 1], pa.timestamp("s")), "+292277026596-12-04T15:30:07"),
+        (pa.array([0, -(2**63)], pa.timestamp("us", "UTC")), "-290308-12-21T19:59:05.224192Z"),
+        (pa.array([0, -1], pa.timestamp("ns")), "1969-12-31T23:59:59.999999999"),
+    ],
+)
+def test_a_time_far_away_is_reported_with_its_text(column: pa.Array, shown: str) -> None:
+    found, wrong = TimeColumn("at").milliseconds_or_reasons(batch(at=column))
+    assert found == [0, None] and list(wrong) == [1]
+    assert f"'{shown}', which is not a time from 1970 to 9999" in wrong[1]
 
 
 @pytest.mark.parametrize("wanted", ["name", "empty"])

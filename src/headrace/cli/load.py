@@ -26,7 +26,7 @@ from headrace.pipeline.load import load, sorted_by_time
 from headrace.pipeline.loader import ROWS_PER_BATCH, LoadJob, LoadReport
 from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
 from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.time_columns import TimeColumn, choose_time_column
+from headrace.pipeline.time_columns import MS_MAX, TimeColumn, choose_time_column, latest_time
 from headrace.plurals import plural
 from headrace.spark.archive.local_paths import local_path
 
@@ -51,6 +51,7 @@ class LoadOptions:
     batch: int
     rate: float | None
     job: str
+    allow_future: bool
 
 
 @click.command(
@@ -76,6 +77,12 @@ Examples:
 )
 @click.option(
     "--new-ids", is_flag=True, help="Let the server generate the IDs, even if a column looks like times."
+)
+@click.option(
+    "--allow-future",
+    is_flag=True,
+    help="Load rows whose times are more than a day later than now: the IDs that the server generates for "
+    "later entries will have the latest of these times.",
 )
 @click.option("--sort", is_flag=True, help="Sort the rows by time first; the whole file is held in memory.")
 @click.option(
@@ -159,6 +166,7 @@ def command(
     url: str,
     time_column: str | None,
     new_ids: bool,
+    allow_future: bool,
     sort: bool,
     append: bool,
     resume: bool,
@@ -194,7 +202,7 @@ def command(
         }  # fmt: skip
         if wrong := [name for name, given in file_options.items() if given]:
             raise UsageError(f"{wrong[0]} is for files that are read without --format; use --option instead")
-        load_with_spark(kind, file, spark_options, url, stream, time_column, rate, maxlen, job)
+        load_with_spark(kind, file, spark_options, url, stream, time_column, rate, maxlen, job, allow_future)
         return
     if file is None:
         raise UsageError("nothing to load: give a FILE, - for standard input, or --format")
@@ -206,6 +214,7 @@ def command(
     options = LoadOptions(
         path, stream, url, time_column, new_ids, sort, append, resume, maxlen, ("", *null_values), delimiter,
         encoding, rejects_path(path, rejects) if skip_bad else None, batch, rate, job or job_name(path),
+        allow_future,
     )  # fmt: skip
     load_file(options)
 
@@ -295,7 +304,12 @@ def read_first_rows(
             raise UsageError(f"{reader.name}: {each}")
     if batch is None:
         raise UsageError(f"{reader.name}: has no rows" + (" that can be loaded" if first else ""))
-    times = None if options.new_ids else choose_time_column(batch, options.time_column)
+    latest_ms = MS_MAX if options.allow_future else latest_time()
+    times = None
+    if not options.new_ids:
+        times = choose_time_column(
+            batch, options.time_column, latest_ms, lambda reason: console.print(line(reason), soft_wrap=True)
+        )
     if times is None:
         why = "" if options.new_ids else "; no column looks like a time (--time-column names one)"
         console.print(f"IDs from the server{why}", soft_wrap=True)
@@ -338,6 +352,7 @@ def load_with_spark(
     rate: float | None,
     maxlen: int | None,
     job: str | None,
+    allow_future: bool,
 ) -> None:
     """Load rows that Spark reads."""
     from headrace.cli.spark_session import scratch_spark
@@ -358,6 +373,7 @@ def load_with_spark(
             rate=rate,
             maxlen=maxlen,
             job=job,
+            allow_future=allow_future,
             on_progress=lambda rows: bar.update(task, rows=rows),
         )
         seconds = bar.tasks[0].elapsed or 0.0

@@ -106,7 +106,7 @@ def sorted_by_time(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | B
             yield each
             continue
         # The column is still needed for sorting.
-        for part in split_valid_rows(each, replace(times, is_field=True), rows_before):
+        for part in split_valid_rows(each, replace(times, is_field=True), rows_before, keep_types=True):
             if isinstance(part, BadRow):
                 yield part
             else:

@@ -29,7 +29,7 @@ from headrace.spark.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
 from headrace.spark.archive.partition_reader import FileRowGroups, filter_id_range, rows_per_batch
 from headrace.spark.archive.table import may_contain
 from headrace.spark.decode.time_formats import column_time_format
-from headrace.spark.sink.arrow_cells import time_texts
+from headrace.spark.sink.value_texts import time_texts
 from headrace.spark.source.offsets import EntryId
 from headrace.spark.source.range_reader import BATCH_ROWS
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.time_columns import TimeColumn
+from headrace.spark.sink.value_texts import plain_value, texts_or_reasons
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class ValidRows:
 
 
 def split_valid_rows(
-    batch: pa.RecordBatch, times: TimeColumn | None, before: int
+    batch: pa.RecordBatch, times: TimeColumn | None, before: int, keep_types: bool = False
 ) -> Iterator[ValidRows | BadRow]:
     """Yield the rows of a batch in order: runs of valid rows, and each bad row by itself.
 
@@ -33,6 +34,8 @@ def split_valid_rows(
         batch: the rows.
         times: the column that gives the IDs; None if the server generates them.
         before: the number of rows of the file before the batch.
+        keep_types: whether the valid rows keep the types of their columns; otherwise values of types that the
+            sink does not write directly are texts already.
     """
     stamps: list[int | None] = [None] * batch.num_rows
     wrong: dict[int, str] = {}
@@ -43,15 +46,35 @@ def split_valid_rows(
             fields = batch.drop_columns([times.name])
     for row in empty_row_indexes(fields):
         wrong.setdefault(row, "no column has a value")
+    texts = text_columns(fields, wrong)
+    if not keep_types:
+        fields = texts
     start = 0
     for row in sorted(wrong):
         if row > start:
             yield ValidRows(fields.slice(start, row - start), stamps[start:row])
-        [values] = batch.slice(row, 1).to_pylist()
+        values = {
+            name: plain_value(column, row)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
         yield BadRow(0, wrong[row], row=before + row + 1, values=values)
         start = row + 1
     if start < batch.num_rows:
         yield ValidRows(fields.slice(start), stamps[start:])
+
+
+def text_columns(batch: pa.RecordBatch, wrong: dict[int, str]) -> pa.RecordBatch:
+    """Return the columns in types that the sink writes directly; add the rows that have a value without text.
+
+    They are converted once: the digest of the load and the sender both need them.
+    """
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        texts, reasons = texts_or_reasons(column, "iso8601")
+        columns.append(texts)
+        for row, reason in reasons.items():
+            wrong.setdefault(row, f"column {name!r} holds {reason}")
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def empty_row_indexes(batch: pa.RecordBatch) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +27,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.loader import ROWS_PER_BATCH, MonotonicIds
 from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.time_columns import TimeColumn, time_column
+from headrace.pipeline.time_columns import MS_MAX, TimeColumn, latest_time, time_column
 from headrace.spark.errors import explain
 from headrace.spark.options import parse_options
 from headrace.spark.sink.marker import Marker
@@ -46,6 +47,7 @@ def load_from_spark(
     rate: float | None = None,
     maxlen: int | None = None,
     job: str | None = None,
+    allow_future: bool = False,
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> int:
     """Add the rows of spark.read.format(kind) to a stream.
@@ -61,6 +63,7 @@ def load_from_spark(
         rate: Rows per second, at most; None for no limit.
         maxlen: Trim the stream to about this many entries; None to keep all.
         job: A name for the load; the same load run again under this name adds only missing rows.
+        allow_future: Whether IDs may be more than a day later than now.
         on_progress: Called several times per second with the number of rows added so far.
 
     Returns:
@@ -73,7 +76,7 @@ def load_from_spark(
     try:
         rows = spark.read.format(kind).options(**options).load(path)
         if time_column_name is not None:
-            rows = add_ids(rows, time_column_name)
+            rows = add_ids(rows, time_column_name, MS_MAX if allow_future else latest_time())
         if rate is not None:
             # Otherwise Spark collects larger batches before it passes them to the limiter.
             spark.conf.set(
@@ -98,8 +101,11 @@ def load_from_spark(
     return count
 
 
-def add_ids(rows: DataFrame, column: str) -> DataFrame:
-    """Return the rows with an ID each, sorted by a column of times, in one partition."""
+def add_ids(rows: DataFrame, column: str, latest_ms: int) -> DataFrame:
+    """Return the rows with an ID each, sorted by a column of times, in one partition.
+
+    A time after `latest_ms` fails the job.
+    """
     if column not in rows.columns:
         raise UsageError(f"no column {column!r}; the columns are {', '.join(rows.columns)}")
     schema = StructType([StructField("_id", StringType()), *rows.schema.fields])
@@ -111,6 +117,7 @@ def add_ids(rows: DataFrame, column: str) -> DataFrame:
             times = times or time_column(batch, column)
             if times is None:
                 raise UsageError(f"column {column!r} does not hold times")
+            times = replace(times, latest_ms=latest_ms)
             texts = [f"{ms}-{seq}" for ms, seq in ids.ids_for(times.milliseconds(batch))]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(texts, pa.string()), *batch.columns], ["_id", *batch.schema.names]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UsageError
+from headrace.spark.sink.value_texts import plain_value
 
 # A column of bare numbers is a time only if it has one of these names.
 TIME_COLUMN_NAMES = (
@@ -27,9 +30,17 @@ UNITS = (
 UNIT_NAMES = {unit_ns: name for _, unit_ns, name in UNITS}
 MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 
+# IDs may be this much later than the clock: a time without a zone is taken for UTC, and clocks differ.
+FUTURE_MS = 24 * 3600 * 1000
+
 # A column with a few wrong values is still a time; the rows with these values are bad rows.
 VALUES_SAMPLED = 20
 TIMES_FRACTION_MIN = 0.9
+
+
+def latest_time() -> int:
+    """Return the latest time in milliseconds that an ID may have: a day after now."""
+    return time.time_ns() // 1_000_000 + FUTURE_MS
 
 
 @dataclass(frozen=True)
@@ -40,11 +51,16 @@ class TimeColumn:
         name: The column's name.
         unit_ns: The unit of a column of numbers, in nanoseconds; None for timestamps.
         is_field: Whether the column is also a field of the entry.
+        latest_ms: The latest valid time, in milliseconds. An entry of the future gives all later entries,
+            whose IDs the server generates, its time. MS_MAX admits all times.
+        is_guess: Whether the column was chosen because it looks like times; messages then say how to choose.
     """
 
     name: str
     unit_ns: int | None = None
     is_field: bool = True
+    latest_ms: int = field(default_factory=latest_time, compare=False)
+    is_guess: bool = field(default=False, compare=False)
 
     @property
     def unit_name(self) -> str:
@@ -70,14 +86,26 @@ class TimeColumn:
         if self.name not in batch.schema.names:
             return [None] * batch.num_rows, {}
         column = batch.column(self.name)
+        found, wrong = self.any_milliseconds(column)
+        for row in [row for row, ms in enumerate(found) if ms is not None and not 0 <= ms <= self.latest_ms]:
+            wrong[row], found[row] = self.out_of_range_reason(found[row], column, row), None
+        return found, wrong
+
+    def any_milliseconds(self, column: pa.Array) -> tuple[list[int | None], dict[int, str]]:
+        """Return each time in milliseconds, in any range, and by row the reasons why values are not times."""
         try:
-            found = self._converted(column)
+            return self._converted(column), {}
         except UsageError:
-            return self._one_by_one(column)
-        out_of_range = [row for row, ms in enumerate(found) if ms is not None and not 0 <= ms <= MS_MAX]
-        wrong = {row: self._out_of_range_reason(column[row]) for row in out_of_range}
-        for row in out_of_range:
-            found[row] = None
+            pass
+        found: list[int | None] = []
+        wrong = {}
+        for row in range(len(column)):
+            try:
+                found += self._converted(column[row : row + 1])
+            except UsageError:
+                kind = f"a number of {self.unit_name}" if self.unit_name else "a time"
+                wrong[row] = self._reason(column, row, f"which is not {kind}")
+                found.append(None)
         return found, wrong
 
     def _converted(self, column: pa.Array) -> list[int | None]:
@@ -87,9 +115,7 @@ class TimeColumn:
                 raise UsageError(
                     f"column {self.name!r} holds {first_non_time(column)!r}, which is not a time"
                 )
-            return list(
-                pc.floor_temporal(stamps, unit="millisecond").cast("timestamp[ms]").cast("int64").to_pylist()
-            )
+            return timestamps_in_milliseconds(stamps)
         values = as_numbers(column)
         if values is None:
             raise UsageError(f"column {self.name!r} holds a value that is not a number, although others are")
@@ -101,32 +127,52 @@ class TimeColumn:
         except OverflowError as error:
             raise UsageError(f"column {self.name!r} holds an infinite number, which is not a time") from error
 
-    def _one_by_one(self, column: pa.Array) -> tuple[list[int | None], dict[int, str]]:
-        found: list[int | None] = []
-        wrong = {}
-        for row in range(len(column)):
-            try:
-                [ms] = self._converted(column[row : row + 1])
-            except UsageError:
-                ms = None
-                kind = f"a number of {self.unit_name}" if self.unit_name else "a time"
-                wrong[row] = f"column {self.name!r} holds {str(column[row])!r}, which is not {kind}"
-            if ms is not None and not 0 <= ms <= MS_MAX:
-                wrong[row], ms = self._out_of_range_reason(column[row]), None
-            found.append(ms)
-        return found, wrong
-
-    def _out_of_range_reason(self, value: pa.Scalar) -> str:
+    def out_of_range_reason(self, ms: int | None, column: pa.Array, row: int) -> str:
+        """Return why the time in a row of the column cannot be an ID."""
         unit = f" in {self.unit_name}" if self.unit_name else ""
-        return f"column {self.name!r} holds {str(value)!r}, which{unit} is not a time from 1970 to 9999"
+        if ms is not None and self.latest_ms < ms <= MS_MAX:
+            future = (
+                f"which{unit} is later than now, and entries that are added after it would get its time; "
+                "--allow-future loads such times"
+            )
+            return self._reason(column, row, future)
+        return self._reason(column, row, f"which{unit} is not a time from 1970 to 9999")
+
+    def _reason(self, column: pa.Array, row: int, what: str) -> str:
+        hint = "; the column was chosen for the IDs: --time-column names another, --new-ids uses none"
+        return (
+            f"column {self.name!r} holds {str(plain_value(column, row))!r}, {what}"
+            f"{hint if self.is_guess else ''}"
+        )
 
 
-def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> TimeColumn | None:
+def timestamps_in_milliseconds(stamps: pa.Array) -> list[int | None]:
+    """Return timestamps of any unit in milliseconds, rounded down; far ones as some number out of range."""
+    values, unit = stamps.cast(pa.int64()), stamps.type.unit
+    if unit == "s":
+        near = pc.max_element_wise(values, -MS_MAX, skip_nulls=False)
+        values = pc.multiply(pc.min_element_wise(near, MS_MAX, skip_nulls=False), 1000)
+    elif unit != "ms":
+        divisor = {"us": 1000, "ns": 1_000_000}[unit]
+        below = pc.subtract(pc.divide(pc.add(values, 1), divisor), 1)  # division rounds towards zero
+        values = pc.if_else(pc.less(values, 0), below, pc.divide(values, divisor))
+    return list(values.to_pylist())
+
+
+def choose_time_column(
+    batch: pa.RecordBatch,
+    wanted: str | None = None,
+    latest_ms: int | None = None,
+    on_unsuitable: Callable[[str], None] = lambda reason: None,
+) -> TimeColumn | None:
     """Return the column for the IDs.
 
     Args:
         batch: The first rows.
         wanted: The name of the column; None for the best one of those that look like times.
+        latest_ms: The latest valid time of an ID in milliseconds; None for a day after now.
+        on_unsuitable: Called with the reason for each column of times that is not chosen because a time of
+            the first rows cannot be an ID.
 
     Returns:
         The column; None if no column is wanted and none looks like a time.
@@ -134,31 +180,53 @@ def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> Time
     Raises:
         UsageError: if the wanted column does not exist or is not a time.
     """
+    latest_ms = latest_time() if latest_ms is None else latest_ms
     if wanted is not None:
         if wanted not in batch.schema.names:
             raise UsageError(f"no column {wanted!r}; the columns are {', '.join(batch.schema.names)}")
         found = time_column(batch, wanted, min_fraction=0.5)
         if found is None:
             raise UsageError(not_a_time_message(wanted, batch.column(wanted)))
-        return found
+        return replace(found, latest_ms=latest_ms)
     candidates = []
     for index, name in enumerate(batch.schema.names):
         known = name.lower() in TIME_COLUMN_NAMES
-        column = batch.column(name)
+        column = batch.column(index)
         if column.null_count == len(column) or (is_number(column) and not known):
             continue
-        found = time_column(batch, name, min_fraction=0.5 if known else TIMES_FRACTION_MIN)
+        found = time_column_of(column, name, 0.5 if known else TIMES_FRACTION_MIN)
         if found is None or (found.unit_ns is not None and not (known and counts_since_1970(column))):
             continue
+        found = replace(found, latest_ms=latest_ms)
+        if not known and (reason := unsuitable_reason(found, column)):
+            on_unsuitable(reason)
+            continue
         candidates.append((not known, is_date(column), index, found))
-    return min(candidates, key=lambda candidate: candidate[:3])[3] if candidates else None
+    if not candidates:
+        return None
+    best = min(candidates, key=lambda candidate: candidate[:3])[3]
+    return replace(best, is_guess=True)
+
+
+def unsuitable_reason(times: TimeColumn, column: pa.Array) -> str:
+    """Return why a column of times is not chosen: it holds birthdays, or when something ends; else ""."""
+    found, _ = times.any_milliseconds(column)
+    for row, ms in enumerate(found):
+        if ms is not None and not 0 <= ms <= times.latest_ms:
+            when = "before 1970" if ms < 0 else "later than now"
+            return f"column {times.name!r} is not used: it holds {str(plain_value(column, row))!r}, {when}"
+    return ""
 
 
 def time_column(
     batch: pa.RecordBatch, name: str, min_fraction: float = TIMES_FRACTION_MIN
 ) -> TimeColumn | None:
     """Return the named column as a time, or None if too few of its values are times."""
-    column = batch.column(name)
+    return time_column_of(batch.column(name), name, min_fraction)
+
+
+def time_column_of(column: pa.Array, name: str, min_fraction: float) -> TimeColumn | None:
+    """Return a column as a time, or None if too few of its values are times."""
     found = as_time_column(column, name)
     if found is not None or not is_text(column):
         return found
@@ -189,9 +257,8 @@ def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
     if math.isinf(float(pc.max(sizes).as_py())):
         return None
     units = {unit_of(size) for size in sizes.to_pylist()} - {None}
-    if len(units) > 1:
-        return None
-    return TimeColumn(name, units.pop() if units else 1_000_000_000)
+    # Numbers that are too small to tell their unit are years, or counts.
+    return TimeColumn(name, units.pop()) if len(units) == 1 else None
 
 
 def unit_of(size: float) -> int | None:
@@ -283,6 +350,11 @@ def not_a_time_message(name: str, column: pa.Array) -> str:
     names = [UNIT_NAMES[unit] for unit in units if unit is not None]
     if len(names) > 1:
         return f"column {name!r} holds numbers of {' and of '.join(names)}: give all its times in one unit"
+    if units and not names:
+        return (
+            f"column {name!r} holds {str(plain_value(column.drop_null(), 0))!r}, which is too small a number "
+            "to be a time since 1970 (from 100,000,000 seconds on)"
+        )
     return f"column {name!r} is not a time: {first_non_time(column)!r}"
 
 
@@ -290,5 +362,5 @@ def first_non_time(column: pa.Array) -> str:
     """Return the first value that is not a time, for an error message."""
     for row in range(len(column)):
         if as_timestamps(column[row : row + 1]) is None:
-            return str(column[row])
+            return str(plain_value(column, row))
     return str(column.type)

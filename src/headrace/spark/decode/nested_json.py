@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NULL = "null"
+
+# Extension types whose storage is the internal form of another program, not the value.
+OPAQUE_TYPES = ("arrow.opaque", "arrow.parquet.variant", "parquet.variant")
+
 LeafFormatter = Callable[["pa.Array"], "pa.Array"]
 
 
@@ -67,6 +71,8 @@ def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
 
     types = pa.types
     if isinstance(column, pa.ExtensionArray):
+        if column.type.extension_name in OPAQUE_TYPES or not types.is_nested(column.storage.type):
+            return _leaf_texts(column, format_leaf)
         column = column.storage
     kind = column.type
     if types.is_dictionary(kind):
@@ -85,6 +91,9 @@ def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
         items = _texts(column.items.slice(first, size), format_leaf)
         pairs = [f"{key}:{item}" for key, item in zip(keys, items, strict=True)]
         return _with_nulls(column, ["{" + ",".join(pairs[a:b]) + "}" for a, b in spans])
+    if types.is_union(kind):
+        values = [column[row].value for row in range(len(column))]
+        return [NULL if v is None else _texts(pa.repeat(v, 1), format_leaf)[0] for v in values]
     if types.is_nested(kind):
         return _list_texts(column, format_leaf)
     return _leaf_texts(column, format_leaf)
@@ -127,13 +136,15 @@ def _leaf_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     from pyarrow import types
 
     kind = column.type
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        values = [None if v is None else _utf8(v) for v in column.to_pylist()]
-    elif types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
-        values = column.to_pylist()
-    else:
-        values = format_leaf(column).to_pylist()
-        values = [_utf8(v) if isinstance(v, bytes) else v for v in values]
+    if types.is_decimal(kind):  # its text is a number of JSON
+        return [NULL if text is None else text for text in format_leaf(column).to_pylist()]
+    if not (types.is_boolean(kind) or types.is_integer(kind)):
+        column = format_leaf(column)
+    if types.is_string(column.type):
+        column = column.cast("binary")  # which may not be UTF-8
+    elif types.is_large_string(column.type):
+        column = column.cast("large_binary")
+    values = [_utf8(v) if isinstance(v, bytes) else v for v in column.to_pylist()]
     return [NULL if value is None else json_text(value) for value in values]
 
 
@@ -143,8 +154,8 @@ def _utf8(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise UsageError(
-            "A BINARY value within an array, map or struct is not UTF-8, and JSON cannot hold it: encode it, "
-            "for example with base64()."
+            f"the bytes {value[:40]!r} in an array, map or struct, which JSON cannot hold as they are not "
+            "UTF-8: encode them, for example with base64()"
         ) from None
 
 
