@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headrace.pipeline.archive_table import HEAD_COLUMNS, TAIL_COLUMNS, WrittenFile, create_or_open
+from headrace.pipeline.archive_creation import HEAD_COLUMNS, TAIL_COLUMNS, create_or_open
+from headrace.pipeline.archive_table import WrittenFile
+from headrace.pipeline.archive_writer import write_days
 from headrace.spark.archive.files import ArchivedFile, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.source.offsets import parse_id
@@ -32,7 +34,9 @@ def entries_at(*ids: tuple[int, int]) -> list[Entry]:
 class ArchiveMaker:
     """An archive that grows batch by batch. schema: the fields as columns of these types, or one map."""
 
-    def __init__(self, directory: str | os.PathLike[str], schema: pa.Schema | None = None) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str] | ArchiveLocation, schema: pa.Schema | None = None
+    ) -> None:
         self.location = archive_location(directory)
         self.schema = schema
         fields = None if schema is None else from_arrow_schema(schema, prefer_timestamp_ntz=False)
@@ -80,6 +84,11 @@ class ArchiveMaker:
         times = [parse_id(entry_id)[0] for entry_id, _ in entries]
         bounds = (min(times), max(times)) if day is not None else (None, None)
         return WrittenFile(inner, stream, day, len(entries), path.stat().st_size, *bounds, 0)
+
+    def add_written(self, stream: str, entries: Sequence[Entry]) -> None:
+        """Write entries in ascending order as the tasks of the archive job do, and commit them."""
+        batches = self.rows(entries).combine_chunks().to_batches()
+        self.table.commit(write_days(batches, stream, self.location, "UTC"), {})
 
     def remember(self, positions: Mapping[str, str]) -> None:
         """Commit positions without files."""

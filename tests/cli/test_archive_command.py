@@ -13,7 +13,7 @@ import redis
 from deltalake import DeltaTable
 
 from archives import counted_entries
-from headrace.pipeline.archive_table import create_or_open
+from headrace.pipeline.archive_creation import create_or_open
 from headrace.pipeline.watermark import published_id
 from headrace.spark.archive.location import archive_location
 

@@ -15,7 +15,7 @@ from archives import counted_entries
 from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive, count_archive
-from headrace.pipeline.archive_table import create_or_open
+from headrace.pipeline.archive_creation import create_or_open
 from headrace.pipeline.local_spark import utf8_locale
 from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay

@@ -17,7 +17,8 @@ from archives import counted_entries, files_in
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import archive as archive_module
 from headrace.pipeline.archive import archive, count_archive, group_ranges, run_tasks
-from headrace.pipeline.archive_table import ArchiveTable, create_or_open
+from headrace.pipeline.archive_creation import create_or_open
+from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query_progress import BatchProgress

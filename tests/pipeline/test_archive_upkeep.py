@@ -15,9 +15,10 @@ from archives import ArchiveMaker, counted_entries, entries_at
 from headrace.cli.archive import first_day_kept
 from headrace.cli.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import archive_table
+from headrace.pipeline import archive_creation
 from headrace.pipeline.archive import publish_committed
-from headrace.pipeline.archive_table import ArchiveTable, create_or_open, known_fields
+from headrace.pipeline.archive_creation import create_or_open, known_fields
+from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.watermark import WatermarkPublisher, published_id
 from headrace.spark.archive.files import POSITIONS_KEY, archived_through, read_archive
@@ -140,7 +141,7 @@ def test_an_archive_whose_log_has_lost_the_positions_ends_where_its_files_end(ma
 def test_a_table_that_another_job_has_created_meanwhile_is_checked(
     maker: ArchiveMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_table, "existing_table", lambda location: None)
+    monkeypatch.setattr(archive_creation, "existing_table", lambda location: None)
     with pytest.raises(UsageError, match="was written with other fields"):
         create_or_open(maker.location, parse_schema("n INT"), "UTC")
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from archives import ArchiveMaker, counted_entries, entries_at, files_in
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_table import create_or_open
+from headrace.pipeline.archive_creation import create_or_open
 from headrace.pipeline.column_inference import (
     infer_columns,
     lacks_time_format,

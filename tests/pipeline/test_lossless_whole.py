@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from headrace.pipeline.archive import archive
-from headrace.pipeline.archive_table import create_or_open
+from headrace.pipeline.archive_creation import create_or_open
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import infer_columns, sample_entries
 from headrace.pipeline.local_spark import local_spark

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import polars
 import pytest
 import redis
+from deltalake import DeltaTable
 from faulty_proxy import Fault
 from object_store import (
     BUCKET,
@@ -27,10 +29,10 @@ from object_store import (
 )
 from pyspark.sql import SparkSession
 
-from archives import counted_entries, files_in
+from archives import ArchiveMaker, counted_entries, files_in
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive
-from headrace.pipeline.archive_table import create_or_open
+from headrace.pipeline.archive_creation import create_or_open
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.local_spark import local_spark
@@ -123,6 +125,21 @@ def test_an_archive_in_an_object_store_is_written_read_trimmed_and_replayed(
         .load()
     )
     assert frame.count() == total
+
+
+def test_streams_of_any_name_are_read_by_other_programs(request: pytest.FixtureRequest, store: int) -> None:
+    location = place(request, store)
+    maker = ArchiveMaker(location)
+    names = ["plain", "orders:eu", "a/b c", "100%25", "\u00e9", "", "z" * 3000]
+    for number, stream in enumerate(names):
+        maker.add_written(stream, [(f"5-{number}", {"n": number})])
+    assert counted_entries(location) == {(stream, f"5-{n}"): 1 for n, stream in enumerate(names)}
+    options = dict(location.options) | {"AWS_ALLOW_HTTP": "true"}
+    table = DeltaTable(location.uri, storage_options=options).to_pyarrow_table(columns=["stream"])
+    assert {stream or "" for stream in table.column("stream").to_pylist()} == set(names)
+    found = polars.scan_delta(location.uri, storage_options=options).select("stream", "sequence").collect()
+    rows = {number: stream for stream, number in found.rows()}
+    assert [rows[number] for number in range(6)] == [*names[:5], None] and found.height == len(names)
 
 
 def test_the_command_finds_credentials_in_the_environment_or_in_its_options(

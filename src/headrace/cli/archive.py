@@ -33,7 +33,7 @@ from headrace.pipeline.archive import (
     count_archive,
 )
 from headrace.pipeline.archive_conversion import convert
-from headrace.pipeline.archive_table import create_or_open, known_fields
+from headrace.pipeline.archive_creation import create_or_open, known_fields
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import (
     SAMPLE_ENTRIES,

@@ -33,7 +33,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.errors import UsageError
-from headrace.pipeline.archive_table import ArchiveTable, WrittenFile, create_or_open
+from headrace.pipeline.archive_creation import create_or_open
+from headrace.pipeline.archive_table import ArchiveTable, WrittenFile
 from headrace.pipeline.archive_writer import RangeWriter
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import ARCHIVE_COLUMNS

@@ -27,7 +27,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_table import HEAD_COLUMNS, WrittenFile, create_or_open
+from headrace.pipeline.archive_creation import HEAD_COLUMNS, create_or_open
+from headrace.pipeline.archive_table import WrittenFile
 from headrace.pipeline.archive_writer import DayFile, without_repeated_names
 from headrace.spark.archive.files import split_ids
 from headrace.spark.archive.location import ArchiveLocation

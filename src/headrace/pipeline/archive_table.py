@@ -1,4 +1,4 @@
-"""Create an archive, commit files to it, and keep it in order: a Delta table that grows by whole batches.
+"""Commit files to an archive, and keep it in order: a Delta table that grows by whole batches.
 
     write files → sync them → one commit: the files, the positions reached, the number of the batch
 
@@ -19,36 +19,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DateType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError
 from headrace.spark.archive.files import (
     PARTITIONS,
     POSITIONS_KEY,
     VACUUMED_KEY,
-    ZONE_KEY,
     Archive,
     archive_of,
-    check_layout,
-    existing_table,
-    open_table,
     read_archive,
     recorded_streams,
 )
 from headrace.spark.archive.location import ArchiveLocation, store_errors
-from headrace.spark.archive.partition_reader import EXACT_COLUMN
+from headrace.spark.archive.partitions import has_own_folder
 from headrace.spark.source.positions import Positions
 
 if TYPE_CHECKING:
@@ -59,24 +42,13 @@ MARK_KEY = "headrace.commit"  # unique for each commit, so that a job recognises
 HISTORY_READ = 10  # commits that other programs may have made at the same time
 LOG_DIRECTORY = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
-CHECKPOINT_INTERVAL = "100"
 
 # A day that has ended is rewritten if it has several files smaller than this.
 SMALL_FILE_BYTES = 64 << 20
 MERGED_FILE_BYTES = 256 << 20
-MERGED_NAME_MAX = 240  # of an encoded stream in the name of a directory, which may have 255 bytes
 
 ORPHANS_KEPT = datetime.timedelta(days=7)  # no job runs so long between writing a file and its commit
 VACUUM_EVERY_MS = 24 * 3600 * 1000
-
-FIELDS_COLUMN = StructField("fields", MapType(StringType(), StringType()))
-HEAD_COLUMNS = [
-    StructField("id", StringType()),
-    StructField("timestamp", TimestampType()),
-    StructField("sequence", LongType()),
-]
-PAIR = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])
-TAIL_COLUMNS = [StructField(EXACT_COLUMN, ArrayType(PAIR))]
 
 
 @dataclass(frozen=True)
@@ -280,136 +252,6 @@ class ArchiveTable:
         return len(deleted)
 
 
-def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: str) -> ArchiveTable:
-    """Create an archive, or open the existing one; new fields become new columns.
-
-    Args:
-        location: Where it is.
-        fields: A typed column for each of these fields; None for one map of all fields.
-        zone: The time zone of its days.
-
-    Raises:
-        UsageError: if the archive has a column of another type, a map of fields where columns are wanted, or
-            another time zone, or the directory holds other files.
-        HeadraceError: if the store fails.
-    """
-    check_directory(location)
-    with store_errors(location):
-        table = existing_table(location)
-        if table is None:
-            # Another job may create it at the same time, so the columns are checked also then.
-            table = create_table(location, fields, zone)
-            ArchiveTable(location, table).sync_log()
-        opened = ArchiveTable(location, table)
-        missing = missing_columns(location, opened.archive.columns, fields)
-        if opened.archive.zone != zone:
-            raise UsageError(
-                f"{location} has days of time zone {opened.archive.zone}, not {zone}; set --time-zone"
-            )
-        if missing:
-            table.alter.add_columns(delta_fields(missing))
-            opened = ArchiveTable(location, open_table(location))
-    return opened
-
-
-def check_directory(location: ArchiveLocation) -> None:
-    """Raise UsageError if a new archive would share its directory with other files."""
-    if not location.is_local or not location.path.exists():
-        return
-    names = [path.name for path in location.path.iterdir()] if location.path.is_dir() else ["a file"]
-    check_layout(location)
-    if names and LOG_DIRECTORY not in names:
-        raise UsageError(f"{location} is not empty and not an archive; give another --to")
-
-
-def create_table(location: ArchiveLocation, fields: StructType | None, zone: str) -> DeltaTable:
-    """Create the table of an empty archive."""
-    from deltalake import DeltaTable, Schema
-
-    typed = [FIELDS_COLUMN] if fields is None else fields.fields
-    partitions = [StructField("stream", StringType()), StructField("date", DateType())]
-    columns = StructType([*partitions, *HEAD_COLUMNS, *typed, *TAIL_COLUMNS])
-    try:
-        schema = Schema.from_json(columns.json())
-    except ValueError as error:
-        raise UsageError(f"a Delta table cannot have such columns: {error}") from error
-    if location.is_local:
-        try:
-            location.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{location}: cannot create an archive: {error.strerror}") from error
-    return DeltaTable.create(
-        location.uri,
-        schema,
-        mode="ignore",
-        partition_by=list(PARTITIONS),
-        name="headrace archive",
-        description="Entries of streams, archived by headrace",
-        configuration={ZONE_KEY: zone, "delta.checkpointInterval": CHECKPOINT_INTERVAL},
-        storage_options=location.storage_options(),
-        raise_if_key_not_exists=False,
-    )
-
-
-def missing_columns(
-    location: ArchiveLocation, existing: StructType, fields: StructType | None
-) -> list[StructField]:
-    """Return the fields for which the archive has no column yet.
-
-    Raises:
-        UsageError: if a column has another type, or only one of both has a map of all fields.
-    """
-    known = {column.name: column for column in existing}
-    if (fields is None) != (known.get("fields") == FIELDS_COLUMN):
-        own = {column.name for column in (*HEAD_COLUMNS, *TAIL_COLUMNS)}
-        written = StructType([column for column in existing if column.name not in own]).simpleString()
-        has = "all in one map" if known.get("fields") == FIELDS_COLUMN else written
-        raise UsageError(f"{location} was written with other fields ({has}); give another --to")
-    folded = {column.name.lower(): column.name for column in existing}
-    missing = []
-    for column in [] if fields is None else fields:
-        if column.name not in known:
-            if other := folded.get(column.name.lower()):
-                raise UsageError(
-                    f"{location} has a column {other!r}; {column.name!r} differs from it only in case"
-                )
-            missing.append(column)
-        elif known[column.name].dataType != column.dataType:
-            raise UsageError(
-                f"{location} was written with other fields ({column.name} "
-                f"{known[column.name].dataType.simpleString()}, not {column.dataType.simpleString()}); "
-                "give another --to"
-            )
-    return missing
-
-
-def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
-    """Return inferred fields with the types that the archive, if it exists, has for them already.
-
-    Without those whose names differ from a column only in case: `_exact` keeps their entries.
-    """
-    with store_errors(location):
-        table = existing_table(location)
-        if table is None:
-            return inferred
-        known = {column.name: column for column in archive_of(location, table).columns}
-    folded = {name.lower() for name in known}
-    return StructType(
-        [
-            known.get(column.name, column)
-            for column in inferred
-            if column.name in known or column.name.lower() not in folded
-        ]
-    )
-
-
-def delta_fields(columns: list[StructField]) -> list[Any]:
-    """Return columns as fields of deltalake."""
-    from deltalake import Schema
-
-    return list(Schema.from_json(StructType(columns).json()).fields)
-
-
 def add_action(location: ArchiveLocation, file: WrittenFile) -> Any:
     """Return the entry of a file for a commit.
 
@@ -422,11 +264,9 @@ def add_action(location: ArchiveLocation, file: WrittenFile) -> Any:
         path = location.path / file.path
         if not path.is_file() or path.stat().st_size != file.size:
             raise HeadraceError(f"{path} does not have the size with which it was written; archive again")
-    stats: dict[str, Any] = {
-        "numRecords": file.rows,
-        "nullCount": {EXACT_COLUMN: file.rows - file.exact_rows},
-    }
+    stats: dict[str, Any] = {"numRecords": file.rows}
     if file.first_ms is not None and file.last_ms is not None:
+        stats["nullCount"] = {"timestamp": 0}
         stats["minValues"] = {"timestamp": iso_time(file.first_ms)}
         stats["maxValues"] = {"timestamp": iso_time(file.last_ms)}
     now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
@@ -453,7 +293,7 @@ def days_to_merge(archive: Archive) -> Mapping[str, list[datetime.date]]:
     small: dict[tuple[str, datetime.date], int] = defaultdict(int)
     last: dict[str, datetime.date] = {}
     for file in archive.files:
-        if file.date is not None and 0 < len(quote(file.stream, safe="")) <= MERGED_NAME_MAX:
+        if file.date is not None and file.stream and has_own_folder(file.stream):
             last[file.stream] = max(last.get(file.stream, file.date), file.date)
             if file.size < SMALL_FILE_BYTES:
                 small[file.stream, file.date] += 1

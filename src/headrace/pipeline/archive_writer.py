@@ -13,7 +13,6 @@ import contextlib
 import datetime
 import itertools
 import os
-import re
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from headrace.pipeline.archive_table import WrittenFile, sync_path
 from headrace.spark.archive.files import split_ids
 from headrace.spark.archive.location import ArchiveLocation, store_errors
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
+from headrace.spark.archive.partitions import partition_folder
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
@@ -37,7 +37,6 @@ from headrace.spark.source.planner import OffsetRange
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
-NAME_LENGTH = 60  # of a stream, in the name of its directory
 LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
 LAST_MS = (LAST_DAY + 1) * 24 * 3600 * 1000  # the first millisecond after the year 9999
 
@@ -147,8 +146,7 @@ class DayFile:
         self.date = date
         self._location = location
         self._stream = stream
-        folder = re.sub(r"[^A-Za-z0-9_.-]", "_", stream)[:NAME_LENGTH]
-        self._path = f"stream={folder}/date={date or 'later'}/part-{uuid.uuid4()}.zstd.parquet"
+        self._path = f"{partition_folder(stream, date)}/part-{uuid.uuid4()}.zstd.parquet"
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = self._rows = self._exact_rows = 0
         self._first_ms = U64_MAX
@@ -214,11 +212,9 @@ class ArchiveOutput:
                 self._local.parent.mkdir(parents=True, exist_ok=True)
                 self._file: IO[bytes] | Any = self._local.open("xb")
             else:
-                from deltalake.fs import DeltaStorageHandler
-
                 # Not through pyarrow: its file object does not give the library the type it takes.
-                handler = DeltaStorageHandler(location.uri, location.storage_options())
-                self._file = handler._handler.open_output_stream(path, None)
+                folder, _, name = path.rpartition("/")
+                self._file = location.folder_store(folder)._handler.open_output_stream(name, None)
 
     def write(self, data: Any) -> int:
         """Write bytes."""

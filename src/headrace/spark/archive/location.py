@@ -26,6 +26,7 @@ from headrace.spark.archive.local_paths import SCHEME, local_path
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
     import pyarrow.parquet as pq
+    from deltalake.fs import DeltaStorageHandler
 
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 COLOR = re.compile(r"\x1b?\[\d+m")
@@ -84,17 +85,26 @@ class ArchiveLocation:
             found["AWS_ALLOW_HTTP"] = "true"
         return found | given
 
-    def filesystem(self) -> pafs.FileSystem:
-        """Return a file system whose root is the archive."""
-        import pyarrow.fs as pafs
+    def folder_store(self, folder: str) -> DeltaStorageHandler:
+        """Return the object store of a folder of the archive; its paths are those within the folder.
 
-        if self.is_local:
-            return pafs.SubTreeFileSystem(self.uri, pafs.LocalFileSystem())
+        The library decodes the URL of a store, but encodes each `%` of a path within it. So a path with a
+        `%`, as that of a partition, has to be part of the URL.
+        """
         try:
             from deltalake.fs import DeltaStorageHandler
         except ModuleNotFoundError as error:
             raise UsageError(LACKS_LIBRARY) from error
-        return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self.storage_options()))
+        uri = f"{self.uri}/{quote(folder, safe='/=')}" if folder else self.uri
+        return DeltaStorageHandler(uri, self.storage_options())
+
+    def filesystem(self, folder: str = "") -> pafs.FileSystem:
+        """Return a file system whose root is a folder of the archive; its own folder by default."""
+        import pyarrow.fs as pafs
+
+        if self.is_local:
+            return pafs.SubTreeFileSystem(str(self.path / folder), pafs.LocalFileSystem())
+        return pafs.PyFileSystem(self.folder_store(folder))
 
     def open_parquet(self, path: str) -> pq.ParquetFile:
         """Open a Parquet file of the archive; times of type INT96 are read in microseconds.
@@ -108,7 +118,10 @@ class ArchiveLocation:
         try:
             with store_errors(self):
                 # With `filesystem` the reader opens the file itself, so it also closes it.
-                return pq.ParquetFile(path, filesystem=self.filesystem(), coerce_int96_timestamp_unit="us")
+                folder, _, name = path.rpartition("/")
+                return pq.ParquetFile(
+                    name, filesystem=self.filesystem(folder), coerce_int96_timestamp_unit="us"
+                )
         except FileNotFoundError as gone:
             raise HeadraceError(
                 f"{self}/{path} was deleted since the query was planned, perhaps because the archive was "

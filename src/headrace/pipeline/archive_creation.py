@@ -1,0 +1,199 @@
+"""Create an archive, or open an existing one for writing: its columns, its properties, its time zone.
+
+    stream, date | id, timestamp, sequence | fields, or a column for each field | _exact
+
+The table says that files have statistics of `timestamp` only. Readers take the statistics of a column as
+bounds, and some take a missing bound as one that no value satisfies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.errors import UsageError
+from headrace.pipeline.archive_table import LOG_DIRECTORY, ArchiveTable
+from headrace.spark.archive.files import (
+    PARTITIONS,
+    ZONE_KEY,
+    archive_of,
+    check_layout,
+    existing_table,
+    open_table,
+)
+from headrace.spark.archive.location import ArchiveLocation, store_errors
+from headrace.spark.archive.partition_reader import EXACT_COLUMN
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+STATISTICS_PROPERTY = "delta.dataSkippingStatsColumns"
+PROPERTIES = {
+    "delta.checkpointInterval": "100",
+    # Of no other column: values such as NaN, and columns without a value in a file, have no bounds.
+    STATISTICS_PROPERTY: "timestamp",
+}
+
+FIELDS_COLUMN = StructField("fields", MapType(StringType(), StringType()))
+HEAD_COLUMNS = [
+    StructField("id", StringType()),
+    StructField("timestamp", TimestampType()),
+    StructField("sequence", LongType()),
+]
+PAIR = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])
+TAIL_COLUMNS = [StructField(EXACT_COLUMN, ArrayType(PAIR))]
+
+
+def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: str) -> ArchiveTable:
+    """Create an archive, or open the existing one; new fields become new columns.
+
+    Args:
+        location: Where it is.
+        fields: A typed column for each of these fields; None for one map of all fields.
+        zone: The time zone of its days.
+
+    Raises:
+        UsageError: if the archive has a column of another type, a map of fields where columns are wanted, or
+            another time zone, or the directory holds other files.
+        HeadraceError: if the store fails.
+    """
+    check_directory(location)
+    with store_errors(location):
+        table = existing_table(location)
+        if table is None:
+            # Another job may create it at the same time, so the columns are checked also then.
+            table = create_table(location, fields, zone)
+            ArchiveTable(location, table).sync_log()
+        opened = ArchiveTable(location, table)
+        missing = missing_columns(location, opened.archive.columns, fields)
+        if opened.archive.zone != zone:
+            raise UsageError(
+                f"{location} has days of time zone {opened.archive.zone}, not {zone}; set --time-zone"
+            )
+        lacking = lacking_properties(table)
+        if lacking:
+            table.alter.set_table_properties(lacking, raise_if_not_exists=False)
+        if missing:
+            table.alter.add_columns(delta_fields(missing))
+        if lacking or missing:
+            opened = ArchiveTable(location, open_table(location))
+    return opened
+
+
+def lacking_properties(table: DeltaTable) -> dict[str, str]:
+    """Return the properties to set: those of a table that an earlier version created, or that was set back.
+
+    A table without STATISTICS_PROPERTY looks as if its files had statistics of all columns. Then filters
+    find no rows in deltalake, pandas and DuckDB.
+    """
+    known = table.metadata().configuration
+    return {name: PROPERTIES[name] for name in [STATISTICS_PROPERTY] if known.get(name) != PROPERTIES[name]}
+
+
+def check_directory(location: ArchiveLocation) -> None:
+    """Raise UsageError if a new archive would share its directory with other files."""
+    if not location.is_local or not location.path.exists():
+        return
+    names = [path.name for path in location.path.iterdir()] if location.path.is_dir() else ["a file"]
+    check_layout(location)
+    if names and LOG_DIRECTORY not in names:
+        raise UsageError(f"{location} is not empty and not an archive; give another --to")
+
+
+def create_table(location: ArchiveLocation, fields: StructType | None, zone: str) -> DeltaTable:
+    """Create the table of an empty archive."""
+    from deltalake import DeltaTable, Schema
+
+    typed = [FIELDS_COLUMN] if fields is None else fields.fields
+    partitions = [StructField("stream", StringType()), StructField("date", DateType())]
+    columns = StructType([*partitions, *HEAD_COLUMNS, *typed, *TAIL_COLUMNS])
+    try:
+        schema = Schema.from_json(columns.json())
+    except ValueError as error:
+        raise UsageError(f"a Delta table cannot have such columns: {error}") from error
+    if location.is_local:
+        try:
+            location.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{location}: cannot create an archive: {error.strerror}") from error
+    return DeltaTable.create(
+        location.uri,
+        schema,
+        mode="ignore",
+        partition_by=list(PARTITIONS),
+        name="headrace archive",
+        description="Entries of streams, archived by headrace",
+        configuration={ZONE_KEY: zone, **PROPERTIES},
+        storage_options=location.storage_options(),
+        raise_if_key_not_exists=False,
+    )
+
+
+def missing_columns(
+    location: ArchiveLocation, existing: StructType, fields: StructType | None
+) -> list[StructField]:
+    """Return the fields for which the archive has no column yet.
+
+    Raises:
+        UsageError: if a column has another type, or only one of both has a map of all fields.
+    """
+    known = {column.name: column for column in existing}
+    if (fields is None) != (known.get("fields") == FIELDS_COLUMN):
+        own = {column.name for column in (*HEAD_COLUMNS, *TAIL_COLUMNS)}
+        written = StructType([column for column in existing if column.name not in own]).simpleString()
+        has = "all in one map" if known.get("fields") == FIELDS_COLUMN else written
+        raise UsageError(f"{location} was written with other fields ({has}); give another --to")
+    folded = {column.name.lower(): column.name for column in existing}
+    missing = []
+    for column in [] if fields is None else fields:
+        if column.name not in known:
+            if other := folded.get(column.name.lower()):
+                raise UsageError(
+                    f"{location} has a column {other!r}; {column.name!r} differs from it only in case"
+                )
+            missing.append(column)
+        elif known[column.name].dataType != column.dataType:
+            raise UsageError(
+                f"{location} was written with other fields ({column.name} "
+                f"{known[column.name].dataType.simpleString()}, not {column.dataType.simpleString()}); "
+                "give another --to"
+            )
+    return missing
+
+
+def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
+    """Return inferred fields with the types that the archive, if it exists, has for them already.
+
+    Without those whose names differ from a column only in case: `_exact` keeps their entries.
+    """
+    with store_errors(location):
+        table = existing_table(location)
+        if table is None:
+            return inferred
+        known = {column.name: column for column in archive_of(location, table).columns}
+    folded = {name.lower() for name in known}
+    return StructType(
+        [
+            known.get(column.name, column)
+            for column in inferred
+            if column.name in known or column.name.lower() not in folded
+        ]
+    )
+
+
+def delta_fields(columns: list[StructField]) -> list[Any]:
+    """Return columns as fields of deltalake."""
+    from deltalake import Schema
+
+    return list(Schema.from_json(StructType(columns).json()).fields)
