@@ -55,6 +55,23 @@ def test_leases_are_renewed_by_the_databases_clock(db: Any, clock: ManualClock) 
     renewer.stop()
 
 
+def test_leases_are_renewed_in_time_for_a_shorter_consumer_ttl(db: Any, clock: ManualClock) -> None:
+    """Otherwise the server takes the entries of a handler that works for longer than CONSUMER-TTL."""
+    db.stream("orders").add({"n": 0})
+    group = db.stream("orders").group("billing", lease=30)
+    group.set_rules(lease=30, consumer_ttl=3)
+    stepper = Stepper(group.consumer("w"))
+    assert stepper.next() is not None
+    assert stepper.worker.renewal_interval == 1.0
+    for _ in range(10):
+        clock.advance(seconds=1)
+        stepper.keep()
+        assert group.pending()[0].idle == 0
+        assert db.execute("XREADGROUP", "GROUP", "billing", "other", "STREAMS", "orders", ">") is None
+    group.set_rules(lease=30, consumer_ttl=0.3)
+    assert round(Stepper(group.consumer("v")).worker.renewal_interval, 3) == 0.1
+
+
 def test_the_renewer_ends_and_logs_when_the_group_is_deleted(
     db: Any, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -449,3 +449,81 @@ def test_thousands_of_dead_letters_are_moved_in_steps(talk: Any, order: str) -> 
     for _ in range(20):
         talk.tick(1200)
     assert talk("XLEN {s}:dead") == 1000 and pending(talk) == []
+
+
+def test_the_ttl_of_consumers_counts_from_a_start(grouped: Any) -> None:
+    """When a consumer was last seen is not in the log: an empty read changes nothing."""
+    grouped("XGROUP CFGSET s g CONSUMER-TTL 500 LEASE 100000")
+    read(grouped, "ann", "COUNT 1")
+    grouped.tick(1499)
+    grouped.engine.rules.suspend()  # as after the data was loaded, and after a promotion
+    grouped.tick(2000)
+    grouped.tick(2499)
+    assert read(grouped, "bob", "COUNT 1") == ["2-0"]
+    assert pending(grouped) == [["1-0", "ann", 1], ["2-0", "bob", 1]]
+    grouped.tick(2500)
+    assert read(grouped, "bob") == ["1-0", "3-0"]
+
+
+@pytest.mark.parametrize("way", ["pause", "failed writes", "too few replicas", "replica", "restored"])
+def test_the_ttl_of_consumers_starts_again_when_the_rules_were_not_applied(grouped: Any, way: str) -> None:
+    """Meanwhile the requests of active consumers were rejected or held, or went to another server."""
+    gate, keyspace = grouped.engine.write_gate, grouped.engine.keyspace
+    grouped("XGROUP CFGSET s g CONSUMER-TTL 500")
+    read(grouped, "ann")
+    grouped("XACK s g 1-0 2-0 3-0")
+    grouped.engine.next_deadline()
+    if way == "pause":
+        gate.pause(3000, True)
+    elif way == "failed writes":
+        gate.reject_writes(b"MISCONF")
+    elif way == "too few replicas":
+        gate.set_too_few_replicas(True)
+    elif way == "replica":
+        keyspace.hide_expired = True
+    else:
+        image = grouped.raw("DUMP s").split(b"\r\n", 1)[1][:-2]
+        grouped("DEL s")
+    grouped.engine.next_deadline()
+    grouped.tick(2999)
+    if way == "restored":
+        assert grouped.words("RESTORE", "s", "0", image) == "OK"
+    gate.reject_writes(None)
+    gate.set_too_few_replicas(False)
+    keyspace.hide_expired = False
+    grouped.tick(3000)
+    grouped.tick(3498)
+    assert len(grouped("XINFO CONSUMERS s g")) == 1
+    grouped.tick(3500)
+    assert grouped("XINFO CONSUMERS s g") == []
+
+
+def test_rules_that_were_just_set_remove_consumers_of_long_ago(grouped: Any) -> None:
+    read(grouped, "ann", "COUNT 1")
+    grouped("XACK s g 1-0")
+    grouped.tick(9000)
+    grouped("XGROUP CFGSET s g CONSUMER-TTL 500")
+    grouped.tick(9000)
+    assert grouped("XINFO CONSUMERS s g") == []
+
+
+def test_rules_change_nothing_while_too_few_replicas_follow(talk: Any) -> None:
+    """Clients may not write then: another primary may have taken over, and does the same work."""
+    talk("XADD s 1-0 f v")
+    talk("XGROUP CREATE s g 0")
+    talk("XGROUP CFGSET s g LEASE 100 MAX-DELIVERIES 1 CONSUMER-TTL 100")
+    talk("XADD old 1-0 f v")
+    talk("XCFGSET old MAX-AGE 1000 EXACT 1")
+    talk("XADD s DELAY 100 * f scheduled")
+    read(talk, "ann")
+    read(talk, "bob", "BLOCK 0", client="b")
+    talk.engine.write_gate.set_too_few_replicas(True)
+    talk.effects()
+    for now in (2000, 4000):
+        talk.tick(now)
+    assert talk.effects() == [] and talk.heard("b") == "(waits)"
+    assert talk.engine.next_deadline() == -1
+    talk.engine.write_gate.set_too_few_replicas(False)
+    talk.tick(4001)
+    assert talk.engine.keyspace.databases[0].stream(b"s").length == 2
+    assert talk("XLEN old") == 0

@@ -6,7 +6,7 @@ import pytest
 from redis.lock import Lock
 
 from headrace.engine.engine import Engine
-from headrace.engine.write_gate import WriteGate
+from headrace.engine.write_gate import FAILOVER, SHUTDOWN, WriteGate
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
@@ -114,5 +114,44 @@ def test_the_gate_is_shut_while_one_reason_is_left():
     gate.reject_writes(None)
     gate.set_loading(False)
     assert gate.shut
-    assert gate.take_paused() == {}
+    assert gate.take_paused(5000) == {}
     assert not gate.shut
+
+
+def test_a_failover_or_shutdown_that_ends_leaves_the_pause_of_a_client(engine: Engine):
+    admin, writer = engine.session(), engine.session()
+    gate = engine.write_gate
+    ask(engine, admin, "CLIENT PAUSE 4000 WRITE")
+    for owner in (FAILOVER, SHUTDOWN):
+        gate.pause(1 << 52, True, owner)
+        gate.end_pause(owner)
+        engine.tick(1001)
+    assert ask(engine, writer, "SET k v") == b""
+    engine.tick(4999)
+    assert writer.reply.take() == b""
+    engine.tick(5000)
+    assert writer.reply.take() == b"+OK\r\n" and not gate.shut
+
+
+def test_a_failover_goes_on_when_the_pause_of_a_client_ends(engine: Engine):
+    admin, reader, writer = engine.session(), engine.session(), engine.session()
+    gate = engine.write_gate
+    ask(engine, admin, "CLIENT PAUSE 500 ALL")
+    gate.pause(1 << 52, True, FAILOVER)
+    assert ask(engine, reader, "GET k") == ask(engine, writer, "SET k v") == b""
+    engine.tick(1500)
+    assert reader.reply.take() == b"$-1\r\n" and writer.reply.take() == b""
+    assert ask(engine, admin, "CLIENT UNPAUSE") == b"+OK\r\n"
+    engine.tick(1501)
+    assert writer.reply.take() == b""
+    gate.end_pause(FAILOVER)
+    engine.tick(1502)
+    assert writer.reply.take() == b"+OK\r\n"
+
+
+def test_a_pause_of_all_requests_does_not_hold_those_of_replicas(engine: Engine):
+    admin, replica, other = engine.session(), engine.session(), engine.session()
+    replica.is_replica = True
+    ask(engine, admin, "CLIENT PAUSE 1000 ALL")
+    assert ask(engine, replica, "REPLCONF ACK 100") == b"" and replica.waiting is None
+    assert ask(engine, other, "PING") == b"" and other.waiting is not None

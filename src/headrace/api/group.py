@@ -238,6 +238,7 @@ class Group(Generic[T]):
             server_rules=tuple(word for name in rules for word in (name.encode(), rules[name])),
             ordered_by=rules.get("ORDERED-BY"),
             server_delay_ms=max(delays),
+            consumer_ttl_ms=int(rules.get("CONSUMER-TTL", 0)),
         )
         if "MAX-DELIVERIES" in rules:
             dead_letters = rules.get("DEAD-LETTER", dead_letter_name(self.stream.key))

@@ -64,6 +64,7 @@ class RetryPolicy:
             the server redelivers, and consumers do not look for idle entries. Empty: it has none.
         ordered_by: the field of the rule ORDERED-BY; None: there is no such rule.
         server_delay_ms: the longest delay of the rule BACKOFF.
+        consumer_ttl_ms: of the rule CONSUMER-TTL, which ends leases of inactive consumers; 0: there is none.
     """
 
     max_deliveries: int | None = MAX_DELIVERIES_DEFAULT
@@ -74,6 +75,7 @@ class RetryPolicy:
     server_rules: tuple[bytes, ...] = ()
     ordered_by: bytes | None = None
     server_delay_ms: int = 0
+    consumer_ttl_ms: int = 0
 
     def __post_init__(self) -> None:
         most = self.max_deliveries
@@ -86,6 +88,11 @@ class RetryPolicy:
     def lease_ms(self) -> int:
         """The lease in milliseconds."""
         return round(self.lease * 1000)
+
+    @property
+    def ownership_ms(self) -> int:
+        """For how long after a sign of life no other consumer receives an entry, in milliseconds."""
+        return min(self.lease_ms, self.consumer_ttl_ms or self.lease_ms)
 
     @property
     def released_idle_ms(self) -> int:

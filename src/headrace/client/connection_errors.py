@@ -54,7 +54,11 @@ ERROR_REPLIES = (ResponseError, BusyLoadingError, *AUTH_ERRORS)  # what redis-py
 
 
 # What WAIT returns if the server is, or meanwhile became, a replica.
-ROLE_CHANGES = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
+ROLE_CHANGES = (
+    "UNBLOCKED",
+    "ERR WAIT cannot be used with replica",
+    "ERR writes of this connection may be lost",
+)
 
 
 class ServerUnavailable(redis.ConnectionError):

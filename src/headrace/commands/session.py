@@ -58,6 +58,9 @@ class Session:
     waiting: Public[Waiter | None]  # what the session is blocked on
     # the log's length when this session last changed data; -1: never
     last_write_offset: Public[cython.longlong]
+    # of the last write that enough replicas had when WAIT or WAITAOF replied; as last_write_offset
+    confirmed_offset: Public[cython.longlong]
+    writes_lost: Public[cython.bint]  # data of another primary has replaced writes that were not confirmed
     awaited_offset: Public[cython.longlong]  # of the stream to replicas: what the latest WAIT waits for
     is_replica: Public[cython.bint]  # it has sent PSYNC or SYNC, and receives the stream
     closing: Public[cython.bint]
@@ -103,7 +106,8 @@ class Session:
         self.waiting = None
         self.transport = None
         self.watch = None
-        self.last_write_offset = -1
+        self.last_write_offset = self.confirmed_offset = -1
+        self.writes_lost = False
         self.awaited_offset = 0
         self.is_replica = False
         self.replayed = False
@@ -116,6 +120,12 @@ class Session:
         self.shard_channels = {}
         self.tracking = None
         self.reset()
+
+    def on_data_replaced(self) -> None:
+        """Note that all data was replaced by that of another primary, which may lack this session's writes."""
+        if self.last_write_offset > self.confirmed_offset:
+            self.writes_lost = True
+            self.confirmed_offset = self.last_write_offset
 
     @cython.ccall
     def reset(self) -> cython.void:

@@ -578,6 +578,7 @@ class Engine:
         """Shift waits, pauses and idle times, after the clock was set by so many milliseconds (signed)."""
         self.keyspace.blocking.shift(by_ms)
         self.write_gate.shift(by_ms)
+        self.rules.suspend()
         for session in self.clients.values():
             session.created_ms += by_ms
             session.active_ms += by_ms
@@ -647,9 +648,15 @@ class Engine:
 
     @cython.cfunc
     def _pause_request(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.bint:
-        """Make the request wait if CLIENT PAUSE applies to it; return whether it waits."""
+        """Make the request wait if a pause applies to it; return whether it waits.
+
+        The requests of replicas do not wait: without their acknowledgements they would be dropped.
+        """
         if self.write_gate.paused_until <= self.keyspace.now:
             self.resume_paused(self.keyspace.now)
+            if not self.write_gate.paused_until:
+                return False
+        if session.is_replica:
             return False
         if self.write_gate.writes_only and not self.write_gate.is_write(session, row):
             return False
@@ -660,9 +667,10 @@ class Engine:
         return True
 
     def resume_paused(self, now_ms: int) -> None:
-        """End the pause and execute the requests it held, in order of arrival."""
+        """End the pauses that are over and execute the requests held, in order of arrival."""
         self.timing.begin()
-        for session, argv in self.write_gate.take_paused().items():
+        self.rules.suspend()
+        for session, argv in self.write_gate.take_paused(now_ms).items():
             if session.waiting is not None and session.id in self.clients and not session.killed:
                 self._stop_waiting(session)
                 self.execute(session, argv, now_ms)

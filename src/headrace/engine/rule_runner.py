@@ -7,7 +7,10 @@
 The effects are ordinary commands, run here as a client would run them: XTRIM, XDEL, XADD, XACK, XCLAIM and
 XGROUP DELCONSUMER. The effects of one decision are one transaction in the log. So a server that replays them
 needs to know no rules. Nothing is done on a replica, while data is loaded or replayed, during a pause, and
-while writes are rejected.
+while writes are rejected, also for want of replicas (min-replicas-to-write).
+
+When a consumer was last seen is neither logged nor replicated, and its requests may have been rejected or
+held meanwhile. So CONSUMER-TTL counts at the earliest from when the rules began to be applied, or went on.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ class RuleRunner:
         self.call.may_block = False
         self.call.session = Session(0)
         self.call.reply = self.call.session.reply
-        self._suspended = False  # the rules were not applied at the last tick
+        self._suspended = False  # the rules were not applied at the last tick, or all data is new
 
     # When.
 
@@ -92,7 +95,12 @@ class RuleRunner:
             or gate.loading
             or gate.paused_until != 0
             or gate.write_error is not None
+            or gate.too_few_replicas
         )
+
+    def suspend(self) -> None:
+        """Note that the rules were not applied until now: the data was loaded, or came from a primary."""
+        self._suspended = True
 
     def on_command(self, name: bytes, stream: Stream, argv: list[bytes]) -> None:
         """Record that a command has changed a stream with rules."""
@@ -115,6 +123,7 @@ class RuleRunner:
             self._suspended = True
             self.registry.ready.clear()
             return
+        self._resume()
         while self.registry.ready:
             ruled = next(iter(self.registry.ready))
             del self.registry.ready[ruled]
@@ -125,11 +134,9 @@ class RuleRunner:
         if self.registry.unused:
             self.registry.dispose_step()
         if self.is_suspended():
-            self._suspended = bool(self.registry.streams)
+            self._suspended = True
             return
-        if self._suspended:
-            self._suspended = False
-            self.registry.mark_all()
+        self._resume()
         backlog = self.registry.backlog
         for _ in range(max(WORK_PER_TICK - len(backlog), BEGUN_PER_TICK)):  # others stay in the timers
             ruled = self.registry.pop_due(now)
@@ -144,9 +151,18 @@ class RuleRunner:
             if work >= WORK_PER_TICK:
                 break
 
+    def _resume(self) -> None:
+        """Apply all rules again if they were suspended."""
+        if self._suspended:
+            self._suspended = False
+            self.registry.mark_all()
+
     def next_due(self, now: int) -> int:
         """Return when tick() next has work; -1 for never."""
-        if not self.registry.streams or self.is_suspended():
+        if not self.registry.streams:
+            return NEVER
+        if self.is_suspended():
+            self._suspended = True
             return NEVER
         if self.registry.backlog or self._suspended or self.registry.unused:
             return now
@@ -176,6 +192,8 @@ class RuleRunner:
         """Return when the rules next have work, and whether nothing is left to do now."""
         stream = ruled.stream
         due, is_complete = NEVER, True
+        if ruled.ttls_from_ms < 0:
+            ruled.ttls_from_ms = now
         gave_up = len(ruled.exhausted) > 0
         if gave_up:
             self._move_to_dead_letters(ruled, now)
@@ -369,7 +387,7 @@ class RuleRunner:
                 continue
             due = earlier(due, now + rules.consumer_ttl_ms)  # of consumers that are created meanwhile
             for consumer in group.consumers():
-                expires = consumer.seen_ms + rules.consumer_ttl_ms
+                expires = max(consumer.seen_ms, ruled.ttls_from_ms) + rules.consumer_ttl_ms
                 if expires > now:
                     due = earlier(due, expires)
                 elif consumer.pending_count == 0:
@@ -387,7 +405,7 @@ class RuleRunner:
         if group is None or consumer is None or group.rules is None or group.lease is None:
             return
         ttl_ms = group.rules.consumer_ttl_ms
-        if ttl_ms == 0 or consumer.seen_ms + ttl_ms > now:
+        if ttl_ms == 0 or max(consumer.seen_ms, ruled.ttls_from_ms) + ttl_ms > now:
             return  # it is active again
         pending, words, visited = group.pending, [], 0
         slot = pending.of_consumer_from(consumer, ms, seq)

@@ -7,7 +7,9 @@
     read_only         writes are rejected: this is a replica
     stale             requests that need the data are rejected: the link to the primary is down
     loading           requests that need the data are rejected until it is loaded
-    paused_until      requests wait until that time, or until the pause is ended
+    paused_until      requests wait; it is when the first of the pauses ends
+
+A pause has an owner: a client, a failover, or a shutdown. One that ends leaves those of the others.
 
 They are checked in this order, which is Redis's but for write_error: eviction is a write, too.
 
@@ -89,6 +91,10 @@ def has_write(queue: list[tuple[CommandRow, list[bytes]]]) -> bool:
     return any(may_write(queued) for queued, _ in queue)
 
 
+# Owners of pauses.
+CLIENT, FAILOVER, SHUTDOWN = "client", "failover", "shutdown"
+
+
 @cython.final
 @cython.cclass
 class WriteGate:
@@ -98,6 +104,7 @@ class WriteGate:
     loading: cython.bint
     busy_error: bytes | None
     write_error: bytes | None
+    pauses: dict[str, tuple[int, bool]]  # owner -> until when (ms since 1970), whether of writes only
     paused_until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
     read_only: cython.bint
@@ -115,6 +122,7 @@ class WriteGate:
         self.loading = False
         self.busy_error = None
         self.write_error = None
+        self.pauses = {}
         self.paused_until = 0
         self.writes_only = False
         self.read_only = False
@@ -176,37 +184,39 @@ class WriteGate:
         """Set whether nothing is evicted or rejected here when memory is full."""
         self.ignores_memory = on
 
-    @cython.ccall
-    def pause(self, paused_until: cython.longlong, writes_only: cython.bint) -> cython.void:
-        """Pause until that time. A running pause is only extended or made stricter."""
-        if self.paused_until:
-            paused_until = max(paused_until, self.paused_until)
-            writes_only = writes_only and self.writes_only
-        self.paused_until = paused_until
-        self.writes_only = writes_only
-        self.eviction.keyspace.pause_expiry = True
-        self._update_shut()
+    def pause(self, paused_until: int, writes_only: bool, owner: str = CLIENT) -> None:
+        """Pause until that time. A running pause of the same owner is only extended or made stricter."""
+        if owner in self.pauses:
+            until, only_writes = self.pauses[owner]
+            paused_until, writes_only = max(paused_until, until), writes_only and only_writes
+        self.pauses[owner] = paused_until, writes_only
+        self._apply_pauses()
 
-    @cython.ccall
-    def end_pause(self) -> cython.void:
-        """End the pause; the engine then executes the paused requests before any other."""
-        if self.paused_until:
+    def end_pause(self, owner: str = CLIENT) -> None:
+        """End the owner's pause; the engine then executes the paused requests before any other."""
+        if owner in self.pauses:
+            self.pauses[owner] = 1, self.pauses[owner][1]
             self.paused_until = 1
 
-    def shift(self, by_ms: int) -> None:
-        """Shift the end of the pause by the milliseconds by which the clock was set."""
-        if self.paused_until:
-            self.paused_until = max(self.paused_until + by_ms, 1)
+    def _apply_pauses(self) -> None:
+        pauses = self.pauses.values()
+        self.paused_until = min((until for until, _ in pauses), default=0)
+        self.writes_only = bool(pauses) and all(writes_only for _, writes_only in pauses)
+        self.eviction.keyspace.pause_expiry = self.paused_until != 0
+        self._update_shut()
 
-    @cython.ccall
-    def take_paused(self) -> dict[Session, list[bytes]]:
-        """End the pause and return the requests it held."""
+    def shift(self, by_ms: int) -> None:
+        """Shift the ends of the pauses by the milliseconds by which the clock was set."""
+        for owner, (until, writes_only) in self.pauses.items():
+            self.pauses[owner] = max(until + by_ms, 1), writes_only
+        self._apply_pauses()
+
+    def take_paused(self, now: int) -> dict[Session, list[bytes]]:
+        """Forget the pauses that have ended, and return all requests held: those of others wait again."""
         found = self.paused_requests
         self.paused_requests = {}
-        self.paused_until = 0
-        self.writes_only = False
-        self.eviction.keyspace.pause_expiry = False
-        self._update_shut()
+        self.pauses = {owner: pause for owner, pause in self.pauses.items() if pause[0] > now}
+        self._apply_pauses()
         return found
 
     @cython.ccall

@@ -51,6 +51,8 @@ class RuledStream:
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer_ms: cython.longlong  # of its valid timer; -1: none
     consumers_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
+    # CONSUMER-TTL counts from here on if a consumer was last seen before; -1: from when the rules are applied
+    ttls_from_ms: Public[cython.longlong]
     # Inactive consumers, by group and name: CONSUMER-TTL makes their entries from this ID on due.
     inactive: Public[dict[tuple[bytes, bytes], tuple[int, int]]]
     acked: Public[list[bytes]]  # IDs acknowledged since the rules were last applied
@@ -70,7 +72,7 @@ class RuledStream:
         self.database = database
         self.target = None
         self.schedule = None
-        self.due_ms = self.timer_ms = self.consumers_due_ms = NEVER
+        self.due_ms = self.timer_ms = self.consumers_due_ms = self.ttls_from_ms = NEVER
         self.inactive = {}
         self.acked = []
         self.sweep_from = b""
@@ -154,6 +156,8 @@ class RuleRegistry:
         self._dead_letters = None
         if ruled is None:
             self.on_stored(database, key, stream)
+            ruled = self.streams[stream]
+            ruled.ttls_from_ms = 0
         else:
             ruled.consumers_due_ms = 0
             ruled.sweep_from = b"0-0"
@@ -210,6 +214,7 @@ class RuleRegistry:
         ruled: RuledStream
         for ruled in self.streams.values():
             ruled.consumers_due_ms = 0
+            ruled.ttls_from_ms = NEVER
             ruled.sweep_from = b"0-0"
             self.backlog[ruled] = None
 

@@ -54,6 +54,12 @@ class Replica:
         """Whether it has the data and follows the stream."""
         return self.state == ONLINE and not self.waits_for_ack
 
+    def last_sign_ms(self) -> int:
+        """Return when it last acknowledged, or showed that it is still loading its snapshot."""
+        if self.waits_for_ack:
+            return max(self.acknowledged_ms, self.session.active_ms)
+        return self.acknowledged_ms
+
 
 class Primary:
     """The stream of one server, and its replicas. Without a backlog nothing is encoded or kept."""

@@ -179,6 +179,8 @@ class Server:
             self.durability.enable(hold_replies=True)
         except (OSError, HeadraceError) as wrong:
             logging.getLogger("headrace").error("there is no log of the primary's data: %s", wrong)
+        else:
+            self.saving.queue_rewrite()
 
     @property
     def addresses(self) -> list[str]:
@@ -362,6 +364,7 @@ class Server:
         if on:
             try:
                 self.durability.enable()
+                self.saving.queue_rewrite()
             except (OSError, HeadraceError) as wrong:
                 self.config.values["appendonly"] = False
                 raise CommandError(f"ERR CONFIG SET failed: no log can be kept: {wrong}") from None

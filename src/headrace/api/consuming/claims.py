@@ -160,8 +160,8 @@ class Claims:
     # Ownership.
 
     def lease_is_valid(self, delivery: Delivery[Any], now: int) -> bool:
-        """Whether no other consumer can have claimed it: it was renewed less than a lease ago."""
-        return 0 <= now - delivery.renewed_ms < self._lease_ms
+        """Whether no other consumer can have claimed it: it was renewed recently enough."""
+        return 0 <= now - delivery.renewed_ms < self._policy.ownership_ms
 
     def renew_leases(
         self, old: list[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None

@@ -115,8 +115,8 @@ class Worker:
 
     @property
     def renewal_interval(self) -> float:
-        """Seconds between calls of renew_leases(): a third of the lease, at most one second."""
-        return min(self.policy.lease / 3, 1.0)
+        """Seconds between calls of renew_leases(): a third of lease or CONSUMER-TTL, at most one second."""
+        return min(self.policy.ownership_ms / 3000, 1.0)
 
     @property
     def stopped(self) -> bool:
@@ -155,7 +155,7 @@ class Worker:
                 return None
             if self._acks_overdue(now, 1 << 30):
                 return self._send_acks()
-            third = self._lease_ms // 3
+            third = self.policy.ownership_ms // 3
             old = [
                 one
                 for one in self._in_flight.by_id.values()

@@ -136,6 +136,7 @@ class Replica:
             self._applier.discard_transaction()
             engine.write_gate.set_read_only(False)
             engine.keyspace.hide_expired = False
+            engine.rules.suspend()
 
         self.local_engine.run_locked(allow)
 

@@ -122,6 +122,7 @@ class Storage:
             truncated_ok=True,
             now_ms=now_ms,
         )
+        engine.rules.suspend()
         self.log.open(found.manifest, lambda file: write_base(engine, file, now_ms))
         return found
 

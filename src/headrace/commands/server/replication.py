@@ -47,6 +47,13 @@ class WaitOnReplica(CommandError):
     )
 
 
+class WritesLost(CommandError):
+    text = (
+        "ERR writes of this connection may be lost: this server has been a replica since then, and has loaded"
+        " the data of its primary"
+    )
+
+
 class BadRdbOnly(CommandError):
     text = "ERR value is out of range, value must between 0 and 1"
 
@@ -210,7 +217,13 @@ def run_sync(call: Call) -> None:
 
 
 def target_offset(call: Call) -> int:
-    """Return the offset that replicas must reach to have the caller's writes; 0 if it has written nothing."""
+    """Return the offset that replicas must reach to have the caller's writes; 0 if it has written nothing.
+
+    Raises WritesLost, once, if a full synchronisation of this server has replaced such writes.
+    """
+    if call.session.writes_lost:
+        call.session.writes_lost = False
+        raise WritesLost()
     return 0 if call.session.last_write_offset < 0 else call.server.replication.written_offset()
 
 
@@ -237,6 +250,8 @@ def waiter_for(replicas: int) -> Callable[[Call], bool]:
     def serve(call: Call) -> bool:
         if call.server.replication.acknowledged_by(call.session.awaited_offset) < replicas:
             return False
+        if replicas > 0:
+            call.session.confirmed_offset = call.session.last_write_offset
         write_acknowledged(call)
         return True
 

@@ -131,6 +131,8 @@ def waiter_for(local: int, replicas: int) -> Callable[[Call], bool]:
             return False
         if call.server.replication.synced_by(call.session.awaited_offset) < replicas:
             return False
+        if replicas > 0:
+            call.session.confirmed_offset = call.session.last_write_offset
         write_synced(call)
         return True
 

@@ -75,6 +75,7 @@ class Startup:
                 found = self._recover(now)
         finally:
             self.engine.write_gate.set_loading(False)
+            self.engine.rules.suspend()
         self.engine.stats.reset()
         self.keys_loaded = found.keys
         for note in found.notes:

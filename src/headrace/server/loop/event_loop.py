@@ -403,6 +403,8 @@ class EventLoop:
                 if argv is None:
                     if session.unauthenticated and parser.pending() >= UNAUTHENTICATED_MAX:
                         self.drop_with_reason(connection, "it has sent too many bytes before authenticating")
+                    if session.is_replica:
+                        session.active_ms = now  # it may have sent a line feed: it is loading a snapshot
                     return
                 self.engine.execute(session, argv, now)
                 left -= 1

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from headrace.commands.replication_interface import NotShuttingDown
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
+from headrace.engine.write_gate import SHUTDOWN
 from headrace.errors import CommandError
 from headrace.plurals import plural
 from headrace.server.config.config import Config
@@ -56,8 +57,8 @@ class DelayedShutdown:
         if self._finish is not None:
             return True
         self._finish = finish
-        self._deadline_ms = self.engine.keyspace.now + timeout_ms
-        self.engine.write_gate.pause(self._deadline_ms + timeout_ms, True)
+        self._deadline_ms = self.replicas.loop.clock.now_ms() + timeout_ms
+        self.engine.write_gate.pause(self._deadline_ms + timeout_ms, True, SHUTDOWN)
         self.replicas.request_acknowledgements()
         LOG.log(NOTICE, "the shutdown waits for %s", self._what_is_missing())
         return True
@@ -104,6 +105,6 @@ class DelayedShutdown:
 
     def _end(self, error: CommandError) -> None:
         waiting, self._waiting, self._finish = self._waiting, [], None
-        self.engine.write_gate.end_pause()
+        self.engine.write_gate.end_pause(SHUTDOWN)
         for session in waiting:
             self.engine.unblock(session, error)

@@ -11,6 +11,7 @@ import logging
 from typing import Protocol
 
 from headrace.engine.engine import Engine
+from headrace.engine.write_gate import FAILOVER
 from headrace.errors import CommandError
 from headrace.replication.primary import Primary, Replica
 from headrace.server.observe.logs import NOTICE
@@ -98,7 +99,7 @@ class Failover:
         self._deadline_ms = self.engine.keyspace.now + timeout_ms if timeout_ms else 0
         self.state = WAITING
         self.replicas.pings = False  # the offset must stand still
-        self.engine.write_gate.pause(PAUSE_MS, True)
+        self.engine.write_gate.pause(PAUSE_MS, True, FAILOVER)
         self.replicas.request_acknowledgements()
         self.replicas.loop.run_timer_now()
 
@@ -164,4 +165,4 @@ class Failover:
         """Let writes continue, here or at the new primary."""
         self.state = NONE
         self.replicas.pings = True
-        self.engine.write_gate.end_pause()
+        self.engine.write_gate.end_pause(FAILOVER)

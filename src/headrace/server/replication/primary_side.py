@@ -340,7 +340,7 @@ class PrimarySide:
 
     def _on_snapshot_sent(self, replica: Replica) -> None:
         """Continue with the stream; after the form without a size, when the replica has loaded."""
-        replica.acknowledged_ms = self.engine.keyspace.now
+        replica.acknowledged_ms = self.loop.clock.now_ms()  # the engine's time is that of the last request
         if replica.rdb_only:
             replica.session.closing = True
             replica.connection.source = None
@@ -379,7 +379,7 @@ class PrimarySide:
             if replica.state == RECEIVES and self._has_stopped_reading(replica, now - timeout, now):
                 self._close(replica, "it has read nothing of its snapshot for repl-timeout seconds")
                 continue
-            if replica.state == ONLINE and not replica.legacy and now - replica.acknowledged_ms > timeout:
+            if replica.state == ONLINE and not replica.legacy and now - replica.last_sign_ms() > timeout:
                 self._close(replica, "it has acknowledged nothing for repl-timeout seconds")
                 continue
             behind = self.primary.end - replica.position

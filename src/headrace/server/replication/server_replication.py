@@ -119,6 +119,7 @@ class ServerReplication(ReplicationInterface):
         self.replicas.disconnect_replicas()
         self.update_write_gate()
         self.engine.keyspace.hide_expired = False
+        self.engine.rules.suspend()
         LOG.log(NOTICE, "this server is a primary now")
 
     def close_link(self) -> None:
@@ -185,6 +186,8 @@ class ServerReplication(ReplicationInterface):
             self.primary.history.begin()  # of a primary without IDs
         self.primary.set_position(offset)
         self.replicas.disconnect_replicas()
+        for session in self.engine.clients.values():
+            session.on_data_replaced()
 
     def publish(self, words: list[bytes]) -> None:
         """Send a PUBLISH or SPUBLISH to the replicas."""
