@@ -105,7 +105,8 @@ class Database:
 
         Raises:
             NotSupported: if `retention` is given, and the server is not Headrace.
-            CodecError: if the codec is invalid, or a dataclass has an attribute that cannot be stored.
+            CodecError: if the codec is invalid, or a class has an attribute that cannot be stored or would be
+                lost.
         """
         found: Stream[Any] = Stream(self.backend, name, codec)
         if retention is not None:

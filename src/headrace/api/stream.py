@@ -179,7 +179,7 @@ class Stream(Generic[T]):
             IdTooSmall: if `id` is not larger than all IDs before.
             LastIdMismatch: if the last ID is not `if_last`.
             StreamFull: if the rules of the stream reject more entries.
-            CodecError: if the value cannot be stored.
+            CodecError: if the value cannot be stored, or would come back changed.
             NotOnDisk: if the entry is in memory but the disk rejected it.
             ConnectionLost: if the server was lost: the entry may have been added. With `idempotency` the call
                 is retried first.

@@ -2,6 +2,9 @@
 
 An attribute that is None is not stored. A missing one becomes None if its type allows that, else its default:
 so a class may get attributes while old entries exist. Unknown fields are ignored.
+
+Types are checked before a value is stored, so it comes back as it is. If the class may do more in its
+constructor, as in __post_init__, an instance is made of what would be stored, and compared.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, get_type_hints
 
+from headrace.api.codecs.comparison import describe_difference, difference
 from headrace.api.codecs.text_codec import strip_optional
 from headrace.errors import CodecError
 
@@ -60,6 +64,7 @@ class Attributes:
         for name, hint in hints.items():
             if isinstance(hint, dataclasses.InitVar):
                 raise CodecError(f"{kind.__name__}.{name} is an InitVar: its value is not kept")
+        self.needs_check: bool = _may_change_values(kind)
         self._all = []
         for field in dataclasses.fields(kind):
             if field.init:
@@ -95,6 +100,13 @@ class Attributes:
                     raise NestedError(f".{one.name}", attribute, wrong) from wrong
         return stored
 
+    def check(self, value: Any, stored: Mapping[Any, Any]) -> None:
+        """Raises NestedError if the class makes another value of what is stored."""
+        changed = difference(value, self.decode(stored))
+        if changed is not None:
+            path, one, back = changed
+            raise NestedError(path, one, ValueError(describe_difference(one, back)))
+
     def decode(self, stored: Mapping[Any, Any]) -> Any:
         """Return an instance. Raises NestedError."""
         values: dict[str, Any] = {}
@@ -112,3 +124,12 @@ class Attributes:
                     f".{one.name}", None, ValueError(f"missing, and {self.kind.__name__} needs it")
                 )
         return self.kind(**values)
+
+
+def _may_change_values(kind: type[Any]) -> bool:
+    """Whether an instance depends on more than the attributes that the generated constructor takes."""
+    generated = "__dataclass_params__" in kind.__dict__ and kind.__dataclass_params__.init
+    taken = all(field.init for field in dataclasses.fields(kind))
+    return (
+        not (generated and taken) or hasattr(kind, "__post_init__") or hasattr(kind, "__pydantic_validator__")
+    )

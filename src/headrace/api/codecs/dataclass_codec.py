@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from headrace.api.codecs.attributes import Attributes, Converter, NestedError
+from headrace.api.codecs.field_encoding import encode_fields
 from headrace.api.codecs.json_codec import JsonConverters
 from headrace.api.codecs.text_codec import text_converter
 from headrace.errors import CodecError
@@ -43,6 +44,9 @@ class DataclassCodec(Generic[T]):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
         try:
             fields = self._attributes.encode(value)
+            if self._attributes.needs_check:
+                words = encode_fields(fields)
+                self._attributes.check(value, dict(zip(words[::2], words[1::2], strict=True)))
         except NestedError as wrong:
             where = f"{self.kind.__name__}{wrong.path}"
             raise CodecError(f"{where}: cannot store {wrong.value!r}: {wrong.reason}") from wrong

@@ -17,15 +17,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin
 
 from headrace.api.codecs.attributes import CONVERSION_ERRORS, Attributes, Converter, NestedError
+from headrace.api.codecs.model_json import ModelJson, compact_json
 from headrace.api.codecs.text_codec import require_one_of, strip_optional, text_converter
 
 ARRAYS = (list, set, frozenset)
 PLAIN = (str, int, bool, list, dict)
-
-
-def compact_json(value: Any) -> str:
-    """Return JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 class JsonConverters:
@@ -85,8 +81,16 @@ class JsonConverters:
             self._classes[kind] = Attributes(kind, str, self.converter_of)
         checked = require_type(kind)
         is_object = require_type(dict)
+
+        def encode(value: Any) -> dict[Any, Any]:
+            attributes = self._classes[kind]
+            stored = attributes.encode(checked(value))
+            if attributes.needs_check:
+                attributes.check(value, stored)
+            return stored
+
         return (
-            lambda value: self._classes[kind].encode(checked(value)),
+            encode,
             lambda stored: self._classes[kind].decode(is_object(stored)),
         )
 
@@ -190,6 +194,5 @@ def dict_converter(names: tuple[Callable[[Any], Any], Callable[[bytes], Any]], v
 
 def model_converter(kind: Any) -> Converter:
     """Return the converter of a pydantic model, or a class with the same methods."""
-    checked = require_type(kind)
-    how = {"mode": "json", "by_alias": True} if hasattr(kind, "model_fields") else {}
-    return (lambda value: checked(value).model_dump(**how), kind.model_validate)
+    model, checked = ModelJson(kind), require_type(kind)
+    return (lambda value: model.dump_checked(checked(value)), model.read)

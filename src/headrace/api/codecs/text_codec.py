@@ -73,8 +73,16 @@ TEXT_CONVERTERS: dict[type, TextConverter] = {
 }
 
 
+def unaliased(annotation: Any) -> Any:
+    """Return what the name of a `type` statement stands for; other annotations unchanged."""
+    while type(annotation).__name__ == "TypeAliasType":
+        annotation = annotation.__value__
+    return annotation
+
+
 def strip_optional(annotation: Any) -> tuple[Any, bool]:
-    """Return an annotation without `| None`, Annotated and NewType, and whether it allows None."""
+    """Return an annotation without `| None`, Annotated, NewType and aliases, and whether it allows None."""
+    annotation = unaliased(annotation)
     if get_origin(annotation) is Annotated:
         return strip_optional(get_args(annotation)[0])
     if isinstance(annotation, NewType):
