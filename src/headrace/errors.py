@@ -171,7 +171,17 @@ class InvalidID(HeadraceError, ValueError):
 
 
 class CodecError(HeadraceError, ValueError):
-    """A value cannot be encoded into an entry's fields, or fields cannot be decoded into a value."""
+    """A value cannot be encoded into an entry's fields, or fields cannot be decoded into a value.
+
+    `entry` is the entry that cannot be decoded; None for all other errors.
+    """
+
+    def __init__(self, text: str, *, entry: object = None) -> None:
+        super().__init__(text)
+        self.entry = entry
+
+    def __reduce__(self) -> tuple[type[CodecError], tuple[str, ...]]:
+        return type(self), self.args  # without the entry, whose codec need not be picklable
 
 
 class ConnectionLost(HeadraceError, ConnectionError):

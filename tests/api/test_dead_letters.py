@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pathlib
+import pickle
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from stepping import Stepper
 import headrace
 from headrace.api.retry_policy import Backoff
 from headrace.companion_keys import dead_letter_name
-from headrace.errors import UsageError
+from headrace.errors import CodecError, UsageError
 from redis_server import free_port, redis_server
 from waiting import wait_until
 
@@ -120,6 +122,51 @@ def test_without_a_limit_nothing_is_given_up(database: Any) -> None:
             delivery = stepper.next()
         assert delivery.times_delivered == times
         delivery.retry(after=0)
+
+
+@dataclass
+class Bill:
+    cents: int
+
+
+def pay(entry: Any) -> None:
+    assert entry.value.cents
+
+
+def test_an_entry_that_cannot_be_decoded_is_a_dead_letter_at_once(database: Any) -> None:
+    database.stream("bills").add({"cents": "x"})
+    group = database.stream("bills", codec=Bill).group("billing")
+    stepper = Stepper(group.consumer("w"))
+    stepper.handle_all(pay)
+    assert [(one.deliveries, one["cents"]) for one in group.dead_letters] == [(1, b"x")]
+    assert "CodecError: entry" in next(iter(group.dead_letters)).error
+    assert group.info().pending == 0 and stepper.worker.counters.retried == 0
+
+
+def test_other_codec_errors_of_a_handler_are_retried(database: Any) -> None:
+    database.stream("other").add({"cents": "x"})
+    other = database.stream("other", codec=Bill)
+    database.stream("bills").add({"cents": "x"})
+    group = database.stream("bills", codec=Bill).group("billing", backoff=Backoff(initial=60))
+    stepper = Stepper(group.consumer("w"))
+    stepper.handle_all(lambda _: other.first().value)
+    assert stepper.worker.counters.retried == 1 and not len(group.dead_letters)
+    for policy in ({"max_deliveries": None}, {"dead_letters": False}):
+        endless = database.stream("bills", codec=Bill).group(
+            str(policy), backoff=Backoff(initial=60), **policy
+        )
+        stepper = Stepper(endless.consumer("w"))
+        stepper.handle_all(pay)
+        assert stepper.worker.counters.retried == 1 and endless.info().pending == 1
+
+
+def test_a_codec_error_can_be_pickled(database: Any) -> None:
+    orders = database.stream("bills", codec=Bill)
+    database.stream("bills").add({"cents": "x"})
+    with pytest.raises(CodecError) as raised:
+        _ = orders.first().value
+    copy = pickle.loads(pickle.dumps(raised.value))
+    assert str(copy) == str(raised.value) and copy.entry is None
 
 
 def slot_tag(key: bytes) -> bytes:

@@ -124,7 +124,10 @@ class Delivery(Entry[T]):
         self._settler.fail(self, reason)
 
     def record_failure(self, error: BaseException) -> None:
-        """Retry after the back-off, because of this exception; dead letters keep its text."""
+        """Retry after the back-off, because of this exception; dead letters keep its text.
+
+        If it says that this entry's value cannot be decoded, move the entry to the dead letters at once.
+        """
         self._settler.record_failure(self, error)
 
     def redeliver(self, flat_fields: list[bytes], deliveries: int, now: int) -> None:

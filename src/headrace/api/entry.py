@@ -42,11 +42,13 @@ class Entry(Generic[T]):
         try:
             self._value: T = self._codec.decode(self.fields)
         except CodecError as wrong:
-            raise CodecError(f"entry {self.id}: {wrong}") from wrong
+            raise CodecError(f"entry {self.id}: {wrong}", entry=self) from wrong
         except KeyError as missing:
-            raise CodecError(f"entry {self.id} has no field {missing}, which its codec needs") from missing
+            reason = f"has no field {missing}, which its codec needs"
+            raise CodecError(f"entry {self.id} {reason}", entry=self) from missing
         except (ValueError, TypeError) as wrong:
-            raise CodecError(f"entry {self.id} cannot be decoded as {self._codec!r}: {wrong}") from wrong
+            reason = f"cannot be decoded as {self._codec!r}: {wrong}"
+            raise CodecError(f"entry {self.id} {reason}", entry=self) from wrong
         return self._value
 
     @property

@@ -37,7 +37,7 @@ from headrace.api.consuming.in_flight import Counters, InFlight, describe_error,
 from headrace.api.consuming.requests import FIRST_ID, Requests
 from headrace.api.delivery import LOST, QUEUED, READY, RUNNING, WAITING, Delivery
 from headrace.api.retry_policy import RetryPolicy
-from headrace.errors import CommandError, ConnectionLost, NotOnDisk, UsageError
+from headrace.errors import CodecError, CommandError, ConnectionLost, NotOnDisk, UsageError
 
 IN_FLIGHT_MAX = 1024  # entries that one consumer has: fetched, running, or waiting for a retry
 CLAIM_COUNT_MIN = 32  # idle entries claimed at a time; a server examines ten times as many
@@ -308,8 +308,16 @@ class Worker:
                 self._changed()
 
     def record_failure(self, delivery: Delivery[Any], error: BaseException) -> None:
-        """Record that its handler raised: retry after the back-off, or move it to the dead letters."""
-        self.retry(delivery, None, describe_error(error), error)
+        """Record that its handler raised: retry after the back-off, or move it to the dead letters.
+
+        The same fields would fail to decode each time, so such an entry is moved to the dead letters at once.
+        """
+        undecodable = isinstance(error, CodecError) and error.entry is delivery
+        gives_up = self.policy.max_deliveries is not None and self.policy.dead_letters is not None
+        if undecodable and gives_up:
+            self.fail(delivery, describe_error(error), error)
+        else:
+            self.retry(delivery, None, describe_error(error), error)
 
     def retry(
         self, delivery: Delivery[Any], after: float | None, error: str, cause: BaseException | None = None
@@ -325,11 +333,11 @@ class Worker:
                 self._in_flight.retry(delivery, after, error, self._clock(), cause)
                 self._changed()
 
-    def fail(self, delivery: Delivery[Any], reason: str) -> None:
+    def fail(self, delivery: Delivery[Any], reason: str, cause: BaseException | None = None) -> None:
         """Move it to the dead letters."""
         with self._lock:
             if delivery.state == RUNNING:
-                self._in_flight.give_up(delivery, reason, self._clock())
+                self._in_flight.give_up(delivery, reason, self._clock(), cause)
                 self._changed()
 
     def abandon(self, delivery: Delivery[Any]) -> None:
