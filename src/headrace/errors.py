@@ -139,6 +139,12 @@ class StreamFull(CommandError):
     text = "FULL the stream is at its limit"
 
 
+class EntriesKept(CommandError):
+    """The rule STRICT rejects a command: it would remove entries that rules keep. Nothing was removed."""
+
+    text = "KEPT the rules of the stream keep its entries"
+
+
 class LastIdMismatch(HeadraceError):
     """The entry was not added: the stream's last ID is not the expected one."""
 

@@ -13,7 +13,7 @@ import pytest
 
 import headrace
 from headrace import Retention
-from headrace.errors import LastIdMismatch, NotSupported, StreamFull, UsageError
+from headrace.errors import EntriesKept, LastIdMismatch, NotSupported, StreamFull, UsageError
 from headrace.testing import ManualClock
 from headrace_server import headrace_server
 from redis_server import redis_server
@@ -55,6 +55,19 @@ def test_discard_new_raises_and_adds_nothing(db: headrace.Database) -> None:
         delivery.ack()
     wait_until(lambda: len(jobs) == 0, "the acknowledged entry to be removed")
     jobs.add({"n": 2})
+
+
+def test_a_strict_stream_rejects_the_removal_of_kept_entries(db: headrace.Database) -> None:
+    orders = db.stream("orders", retention=Retention(keep_unacked=True, strict=True))
+    billing = orders.group("billing")
+    entry = orders.add({"n": 1})
+    with pytest.raises(EntriesKept, match=f"KEEP-UNACKED keeps {entry}, and STRICT rejects XTRIM"):
+        orders.trim(maxlen=0)
+    with pytest.raises(EntriesKept, match="STRICT rejects XDEL"):
+        orders.delete(entry)
+    for delivery in billing.consumer("ann", block=0.1):
+        delivery.ack()
+    assert orders.delete(entry) == 1
 
 
 def test_scheduled_entries_come_when_they_are_due(db: headrace.Database) -> None:

@@ -61,6 +61,7 @@ class Retention:
         keep_unacked: keep what a group has not read or not acknowledged.
         keep_unarchived: keep what is not archived.
         drop_acked: remove an entry as soon as all groups have acknowledged it.
+        strict: reject commands that would remove what keep_unacked or keep_unarchived keeps.
         discard: at max_len or max_bytes remove the `"old"` entries, or reject `"new"` ones.
     """
 
@@ -72,6 +73,7 @@ class Retention:
     keep_unarchived: bool = False
     drop_acked: bool = False
     discard: Literal["old", "new"] = "old"
+    strict: bool = False
 
     def words(self) -> list[bytes]:
         """Return the arguments of XCFGSET that set these rules and remove all others."""
@@ -85,6 +87,7 @@ class Retention:
             b"KEEP-UNACKED": int(self.keep_unacked),
             b"KEEP-UNARCHIVED": int(self.keep_unarchived),
             b"DROP-ACKED": int(self.drop_acked),
+            b"STRICT": int(self.strict),
         }
         found = [word for name, value in rules.items() for word in (name, b"%d" % value)]
         return [*found, b"DISCARD", b"NEW" if self.discard == "new" else b"-"]

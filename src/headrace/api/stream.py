@@ -167,8 +167,7 @@ class Stream(Generic[T]):
             delay: schedule the entry: the server adds it after so many seconds. The ID returned is for
                 cancel().
             at: schedule the entry for a datetime with a time zone.
-            wait_replicas: wait until so many replicas of the server have the entry; None: as connect() was
-                told.
+            wait_replicas: how many replicas must have the entry; None: as connect() was told.
             timeout: seconds to wait for them.
 
         Returns:
@@ -179,6 +178,7 @@ class Stream(Generic[T]):
             IdTooSmall: if `id` is not larger than all IDs before.
             LastIdMismatch: if the last ID is not `if_last`.
             StreamFull: if the rules of the stream reject more entries.
+            EntriesKept: if `maxlen` or `minid` would remove an entry that the rules of the stream keep.
             CodecError: if the value cannot be stored, or would come back changed.
             NotOnDisk: if the entry is in memory but the disk rejected it.
             ConnectionLost: if the server was lost: the entry may have been added. With `idempotency` the call
@@ -335,6 +335,7 @@ class Stream(Generic[T]):
 
         Raises:
             UsageError: if neither or both of `maxlen` and `minid` are given.
+            EntriesKept: if the rules of the stream keep one of the entries. Nothing was removed.
         """
         words = trim_arguments(maxlen, minid, approximate)
         if not words:
@@ -359,6 +360,9 @@ class Stream(Generic[T]):
 
         Returns:
             The number of entries that existed.
+
+        Raises:
+            EntriesKept: if the rules of the stream keep one of the entries. Nothing was removed.
         """
         if not ids:
             return 0

@@ -10,6 +10,7 @@ from headrace.errors import (
     CommandError,
     CrossSlot,
     ElementsTooLarge,
+    EntriesKept,
     GroupExists,
     IdsExhausted,
     IdTooSmall,
@@ -33,6 +34,7 @@ BY_CODE: dict[str, type[CommandError]] = {
     "NOPERM": AccessDenied,
     "OOM": ServerOutOfMemory,
     "FULL": StreamFull,
+    "KEPT": EntriesKept,
     "CROSSSLOT": CrossSlot,
 }
 
@@ -54,6 +56,7 @@ ADVICE: dict[type[CommandError], str] = {
     CrossSlot: "Names that share a part in braces are in one slot: {orders} and {orders}:dead.",
     ServerOutOfMemory: "The server has reached its memory limit: trim streams, or raise maxmemory.",
     StreamFull: "Its rules keep what it has: wait until consumers have acknowledged entries.",
+    EntriesKept: "Groups must acknowledge the entries, or an archive must contain them; or remove STRICT.",
     IdTooSmall: "IDs only increase. Without an ID the stream generates the next one.",
 }
 

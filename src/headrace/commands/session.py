@@ -67,6 +67,7 @@ class Session:
     killed: Public[cython.bint]  # closed by another client: nothing more is sent
     # its requests come from a log: each was executed once before
     replayed: Public[cython.bint]
+    runs_rules: Public[cython.bint]  # its requests are those of rules
     is_script: Public[cython.bint]  # its requests are the commands of scripts, for the clients that run these
     reply_mode: Public[cython.int]
     # replies are muted or reads are tracked: the engine has work after each request
@@ -111,6 +112,7 @@ class Session:
         self.awaited_offset = 0
         self.is_replica = False
         self.replayed = False
+        self.runs_rules = False
         self.is_script = False
         self.force_reply = False
         self.subscription_count = 0

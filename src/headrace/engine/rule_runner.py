@@ -81,6 +81,7 @@ class RuleRunner:
         self._rows = rows
         self.call.may_block = False
         self.call.session = Session(0)
+        self.call.session.runs_rules = True
         self.call.reply = self.call.session.reply
         self._suspended = False  # the rules were not applied at the last tick, or all data is new
 

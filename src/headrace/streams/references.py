@@ -28,12 +28,17 @@ ACKED = cython.declare(cython.int, 2)
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def is_referenced(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Return whether a group has not yet read ms-seq or has it pending. The entry need not exist."""
+def is_referenced(
+    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, acking: Group | None = None
+) -> cython.bint:
+    """Return whether a group has not yet read ms-seq or has it pending. The entry need not exist.
+
+    acking: a group whose pending entry does not count.
+    """
     read: StreamId | None = lowest_last_id(stream)
     if read is None:
         return False
-    return stream_id.before(read.ms, read.seq, ms, seq) or is_pending(stream, ms, seq)
+    return stream_id.before(read.ms, read.seq, ms, seq) or is_pending(stream, ms, seq, acking)
 
 
 @cython.ccall
@@ -52,15 +57,17 @@ def lowest_last_id(stream: Stream) -> StreamId | None:
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def is_pending(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Return whether a group has ms-seq pending, owned or unowned."""
+def is_pending(
+    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, acking: Group | None = None
+) -> cython.bint:
+    """Return whether a group, other than `acking`, has ms-seq pending, owned or unowned."""
     groups: dict[bytes, Group] | None = stream.groups_by_name
     group: Group
     slot: cython.Py_ssize_t = -1
     if groups is None:
         return False
     for group in groups.values():
-        slot = group.pending.find(ms, seq)
+        slot = -1 if group is acking else group.pending.find(ms, seq)
         if slot >= 0:
             break
     return slot >= 0

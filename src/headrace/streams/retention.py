@@ -88,10 +88,23 @@ def first_kept(stream: Stream, rules: StreamRules, archived: StreamId | None) ->
     if unacked is not None:
         kept = unacked
     if rules.keep_unarchived:
-        unarchived = StreamId(0, 0) if archived is None else _id_after(archived.ms, archived.seq)
+        unarchived = first_unarchived(archived)
         if unarchived.precedes(kept):
             kept = unarchived
     return kept
+
+
+@cython.ccall
+def first_unarchived(archived: StreamId | None) -> StreamId:
+    """Return the lowest ID after the last archived one; None: nothing is archived."""
+    return StreamId(0, 0) if archived is None else _id_after(archived.ms, archived.seq)
+
+
+@cython.ccall
+@cython.exceptval(check=False)
+def count_before(stream: Stream, entry: StreamId) -> cython.longlong:
+    """Return the number of entries before an existing one."""
+    return mem.as_signed(entry_counts.count_up_to(stream, entry.ms, entry.seq)) - 1
 
 
 @cython.ccall

@@ -204,6 +204,11 @@ class StreamRules(Rules):
         lambda value: b"NEW" if value else b"OLD",
         requires=("MAX-LEN", "MAX-BYTES"),
     )
+    strict: bool = _flag(
+        "STRICT",
+        "Reject commands that would remove entries which KEEP-UNACKED or KEEP-UNARCHIVED keeps.",
+        requires=("KEEP-UNACKED", "KEEP-UNARCHIVED"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,59 @@ def trim_by_id(
     return removed
 
 
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def count_reached(
+    stream: Stream,
+    by_id: cython.bint,
+    maxlen: cython.ulonglong,
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+    approximate: cython.bint,
+    limit: cython.longlong,
+    added: cython.ulonglong,
+) -> cython.longlong:
+    """Return how many of the oldest entries a trim reaches, and would remove unless a policy keeps some.
+
+    added: entries that are added before. They are not counted, so an approximate trim may remove fewer.
+    """
+    found: cython.longlong = 0
+    live: cython.longlong
+    walk: EntryWalk
+    node: Node
+    excess: cython.longlong = mem.as_signed(stream.length + added - maxlen)
+    cursor: RaxCursor = RaxCursor(stream.nodes)
+    more: cython.bint = cursor.seek("^")
+    while more and (by_id or excess > found):
+        node = node_module.node_at(cursor)
+        live = node.live
+        if limit > 0 and found + live > limit:
+            break
+        walk = EntryWalk(node)
+        if by_id:
+            walk.enter_end(node)
+            if walk.previous() and not stream_id.before(walk.ms, walk.seq, ms, seq):
+                live = _count_before(node, ms, seq)
+        else:
+            live = min(live, excess - found)
+        if live < node.live:
+            return found if approximate else found + live
+        found += live
+        more = cursor.next()
+    return found
+
+
+@cython.cfunc
+def _count_before(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
+    """Return the number of live entries of node before ms-seq."""
+    found: cython.longlong = 0
+    walk: EntryWalk = EntryWalk(node)
+    while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):
+        if not walk.deleted:
+            found += 1
+    return found
+
+
 @cython.cfunc
 def _trim_by_policy(
     stream: Stream,

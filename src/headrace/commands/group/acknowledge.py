@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace.commands import strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import delete
@@ -73,6 +74,9 @@ def run_ack_delete(call: Call) -> None:
     acknowledged: cython.longlong = 0
     slot: cython.Py_ssize_t
     wanted: StreamId
+    if stream.rules is not None:
+        acked_only: cython.bint = request.policy == references.ACKED
+        strict_rules.check_entries(call, argv[1], stream, acked_only, ids, group)
     call.reply.array(request.count)
     for wanted in ids:
         slot = group.pending.find(wanted.ms, wanted.seq)

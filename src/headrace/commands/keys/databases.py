@@ -6,7 +6,7 @@ import re
 
 import cython
 
-from headrace.commands import arguments
+from headrace.commands import arguments, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax
@@ -113,6 +113,7 @@ def check_flush(argv: list[bytes]) -> cython.void:
 def run_flushdb(call: Call) -> None:
     """FLUSHDB: remove all keys of the database."""
     check_flush(call.argv)
+    strict_rules.check_flush(call, call.database)
     call.keyspace.flush_database(call.database)
     call.record_verbatim()
     call.reply.ok()
@@ -121,6 +122,7 @@ def run_flushdb(call: Call) -> None:
 def run_flushall(call: Call) -> None:
     """FLUSHALL: remove all keys of all databases."""
     check_flush(call.argv)
+    strict_rules.check_flush(call, None)
     call.keyspace.flush_all()
     if not call.replayed():
         call.server.flushed_all(call.now)

@@ -8,7 +8,7 @@ that time has passed.
 
 from __future__ import annotations
 
-from headrace.commands import dead_letter_rules
+from headrace.commands import dead_letter_rules, strict_rules
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.keys import expire, rename
@@ -118,6 +118,9 @@ def run_restore(call: Call) -> None:
     moment = moment_of(call, absolute)
     value = unpacked(call)
     dead_letter_rules.check_stream(call, key, value)
+    strict_rules.check_removal(call, call.database, key)
+    if moment >= 0:
+        strict_rules.check_expiry(call, key, value)
     if 0 <= moment <= call.now and not call.replayed():
         expire.remove_key(call, key)  # the new value has expired already
     else:

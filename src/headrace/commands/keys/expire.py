@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments
+from headrace.commands import arguments, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.string.set_options import InvalidExpireTime
@@ -97,9 +97,11 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
     if moment > I64_MAX - base:
         raise InvalidExpireTime(call.command.name.decode())
     moment += base
-    if database.find(key) is None or not conditions_hold(conditions, moment, database.expiry(key)):
+    value = database.find(key)
+    if value is None or not conditions_hold(conditions, moment, database.expiry(key)):
         call.reply.integer(0)
         return
+    strict_rules.check_expiry(call, key, value)
     if moment <= call.now and not call.replayed():
         remove_key(call, key)
     else:

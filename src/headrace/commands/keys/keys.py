@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace.commands import strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.keyspace import keyspace
@@ -16,6 +17,9 @@ def run_del(call: Call) -> None:
     argv: list[bytes] = call.argv
     removed: cython.longlong = 0
     at: cython.Py_ssize_t
+    if len(call.keyspace.rules.streams):
+        for at in range(1, len(argv)):
+            strict_rules.check_removal(call, database, argv[at])
     for at in range(1, len(argv)):
         if database.remove(argv[at]):
             call.changed_and_ready(argv[at], "g", b"del", None)

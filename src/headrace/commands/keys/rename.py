@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments
+from headrace.commands import arguments, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.keys import databases
 from headrace.commands.keys.databases import NoSuchDatabase
@@ -80,6 +80,7 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
         return replace
     if not replace and database.contains(target):
         return False
+    strict_rules.check_removal(call, database, target)
     moment: cython.longlong = database.expiry(key)
     former = keyspace.type_name(database.find(target))
     remove_moved(database, key)
@@ -126,6 +127,7 @@ def run_copy(call: Call) -> None:
     if value is None or (database.contains(target) and not replace):
         call.reply.integer(0)
         return
+    strict_rules.check_removal(call, database, target)
     former = keyspace.type_name(database.find(target))
     put_with_expiry(database, target, duplicate(value), call.database.expiry(key))
     notify_in(database, b"copy_to", target)

@@ -284,6 +284,8 @@ def run(call: Call) -> None:
     if stream.rules is not None and not call.replayed():
         check_room(call, key, stream, stream.rules)
     request.choose_id(stream, call.now)
+    if stream.rules is not None and request.trim is not None:
+        request.trim.check_strict_add(call, key, stream, request.ms, request.seq)
     stream.append(
         request.ms,
         request.seq,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.commands import arguments, rule_effects
+from headrace.commands import arguments, rule_effects, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
@@ -112,6 +112,7 @@ def run(call: Call) -> None:
     stream: Stream = idempotency.new_stream(call) if found is None else found
     before: StreamRules = stream.rules or NO_STREAM_RULES
     rules: StreamRules = before.changed(request.rules)
+    strict_rules.check_rules(call, call.argv[1], rules)
     start: cython.Py_ssize_t = call.effects.position()
     if found is None:
         store_empty_stream(call, stream)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments
+from headrace.commands import arguments, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim as trim_options
@@ -97,6 +97,8 @@ def run(call: Call) -> None:
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
     deleted: cython.longlong = 0
     wanted: StreamId
+    if stream.rules is not None:
+        strict_rules.check_entries(call, key, stream, False, ids, None)
     for wanted in ids:
         if stream.delete(wanted.ms, wanted.seq):
             deleted += 1
@@ -123,6 +125,9 @@ def run_by_policy(call: Call) -> None:
     changed: cython.longlong = 0
     dropped: cython.Py_ssize_t
     wanted: StreamId
+    if stream.rules is not None:
+        acked_only: cython.bint = request.policy == references.ACKED
+        strict_rules.check_entries(call, key, stream, acked_only, ids, None)
     call.reply.array(request.count)
     for wanted in ids:
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):

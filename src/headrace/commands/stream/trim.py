@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.commands import arguments
+from headrace.commands import arguments, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
@@ -197,6 +197,41 @@ class TrimOptions:
         return self.removed
 
     @cython.cfunc
+    def check_strict(self, call: Call, key: bytes, stream: Stream) -> cython.void:
+        """Raise EntriesKept if the rule STRICT of the stream rejects the trim."""
+        if self.strategy != NO_TRIM:
+            acked_only: cython.bint = self.policy == references.ACKED
+            strict_rules.check_trim(call, key, stream, acked_only, self._count_reached(stream, 0))
+
+    @cython.cfunc
+    def check_strict_add(
+        self, call: Call, key: bytes, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong
+    ) -> cython.void:
+        """As check_strict(), for the trim after ms-seq is added."""
+        if self.strategy == NO_TRIM:
+            return
+        acked_only: cython.bint = self.policy == references.ACKED
+        strict_rules.check_trim(call, key, stream, acked_only, self._count_reached(stream, 1))
+        if (self.strategy == MAXLEN and self.maxlen == 0) or (
+            self.strategy == MINID and stream_id.before(ms, seq, self.ms, self.seq)
+        ):
+            strict_rules.check_new_entry(call, key, stream, acked_only)
+
+    @cython.cfunc
+    def _count_reached(self, stream: Stream, added: cython.ulonglong) -> cython.longlong:
+        """Return how many entries the trim reaches; with DELREF and ACKED it visits every entry."""
+        return trimming.count_reached(
+            stream,
+            self.strategy == MINID,
+            mem.as_unsigned(self.maxlen),
+            self.ms,
+            self.seq,
+            self.approximate and self.policy <= references.KEEPREF,
+            self.limit,
+            added,
+        )
+
+    @cython.cfunc
     def make_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
         """Change the trim in `words`, already applied to the stream, to an exact one with the same result."""
         if self.policy == references.ACKED and self.strategy == MAXLEN:
@@ -295,6 +330,8 @@ def trim_stream(call: Call) -> cython.longlong:
     stream: Stream | None = call.database.stream(key)
     if stream is None:
         return 0
+    if stream.rules is not None:
+        trim.check_strict(call, key, stream)
     removed: cython.longlong = trim.apply(stream)
     if removed > 0:
         effect: list[bytes] = call.argv.copy()

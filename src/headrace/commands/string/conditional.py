@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments
+from headrace.commands import arguments, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.keys import expire
 from headrace.commands.spec import Command
@@ -106,6 +106,8 @@ def run_msetex(call: Call) -> None:
             if database.contains(argv[at]) != wanted:
                 call.reply.integer(0)
                 return
+    for at in positions:  # all are stored or none
+        strict_rules.check_removal(call, database, argv[at])
     start = call.effects.position()
     for at in positions:
         if options.unit != set_options.NO_TIME:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace.commands import strict_rules
 from headrace.commands.call import Call
 from headrace.commands.keys import expire
 from headrace.commands.spec import Command
@@ -39,6 +40,8 @@ def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
 @cython.cfunc
 def store(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> cython.void:
     """Store the value, whatever the key held, without expiry."""
+    if len(call.keyspace.rules.streams):
+        strict_rules.check_removal(call, call.database, key)
     call.database.put(key, value)
     call.changed_and_ready(key, "$", b"set", effect)  # readers blocked on a stream here must get an error
 
@@ -59,6 +62,8 @@ def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
     if not database.contains(key):
         store(call, key, value, [b"SET", key, value] if call.recording else None)
         return
+    if len(call.keyspace.rules.streams):
+        strict_rules.check_removal(call, database, key)
     if call.keyspace.settings.notify_keyspace_events:
         database.notify_put(key, value)
     database.replace(key, value)
@@ -193,6 +198,9 @@ def run_mget(call: Call) -> None:
 def store_pairs(call: Call) -> cython.void:
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t
+    if len(call.keyspace.rules.streams):
+        for at in range(1, len(argv), 2):  # all are stored or none
+            strict_rules.check_removal(call, call.database, argv[at])
     for at in range(1, len(argv), 2):
         store(call, argv[at], argv[at + 1], None)
     call.record_verbatim()
