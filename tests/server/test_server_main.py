@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -43,7 +44,8 @@ def test_it_says_where_it_is_and_stops_cleanly(process, tmp_path: Path, number: 
         process.send_signal(number)
         assert process.wait(30) == 0
         assert client.recv(100) == b""
-    assert process.stderr.read() == b""
+    said = [line.partition(b" NOTICE ")[2] for line in process.stderr]
+    assert said == [b"shutting down: %s\n" % signal.Signals(number).name.encode(), b"stopped\n"]
     assert sorted(os.listdir(tmp_path)) == []
 
 
@@ -122,9 +124,46 @@ def test_it_runs_whoever_reads_what_it_says(tmp_path: Path, lost: str):
                 assert client.recv(100) == b"+PONG\r\n"
             child.terminate()
             assert child.wait(30) == 0
-            assert child.stderr.read() == b""
+            assert [line for line in child.stderr if b" NOTICE " not in line] == []
         finally:
             child.kill()
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a server whose log file is `events`, and wait until it is ready."""
+    words = [sys.executable, "-c", PROGRAM, "--port", "free", "--port-file", "port", "--logfile", "events"]
+    here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+    child = subprocess.Popen([*words, *arguments], stdout=PIPE, cwd=folder, env=here)
+    assert child.stdout is not None and b"ready on" in child.stdout.readline()
+    return child
+
+
+def test_the_log_says_when_the_server_is_ready_what_it_loaded_and_when_it_ends(tmp_path: Path):
+    for _ in range(2):
+        with started(tmp_path) as child:
+            try:
+                with redis.Redis(port=int((tmp_path / "port").read_text())) as client:
+                    client.mset({f"k{n}": n for n in range(7)})
+                child.terminate()
+                assert child.wait(30) == 0
+            finally:
+                child.kill()
+    said = [line.partition(" NOTICE ")[2] for line in (tmp_path / "events").read_text().splitlines()]
+    ready, *end = said[:4]
+    assert ready.startswith(f"headrace {headrace.__version__} ready on ")
+    assert end == ["shutting down: SIGTERM", "the log is synced", "stopped"]
+    assert said[4].startswith("loaded 7 keys from ") and said[4].endswith(" s")
+    assert said[5].startswith(f"headrace {headrace.__version__} ready on ")
+
+
+def test_the_ready_line_is_json_if_the_log_is(tmp_path: Path):
+    words = [sys.executable, "-c", PROGRAM, "--port", "free", "--log-format", "json"]
+    here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+    with subprocess.Popen(words, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=here) as child:
+        first = json.loads(child.stdout.readline())
+        child.terminate()
+        assert all(json.loads(line)["level"] == "notice" for line in child.stderr)
+    assert "ready on" in first["message"] and first["level"] == "notice"
 
 
 def test_config_set_takes_effect(server, client):

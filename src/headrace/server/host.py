@@ -162,6 +162,8 @@ class ServerHost(ServerInterface):
             except CommandError:
                 if not force:
                     raise NoShutdown() from None
+        if self.durability.log is not None and not self.durability.failure:
+            logging.getLogger("headrace").log(NOTICE, "the log is synced")
         self.stop()
 
     # Users.

@@ -14,7 +14,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from headrace.server.loop.event_loop import EventLoop
 from headrace.server.loop.listeners import Listeners
 from headrace.server.loop.timers import Timers
 from headrace.server.observe import heap, memory_limit
-from headrace.server.observe.logs import apply_log, reopen_log, start_log
+from headrace.server.observe.logs import NOTICE, apply_log, json_line, reopen_log, start_log
 from headrace.server.observe.metrics import Metrics
 from headrace.server.observe.notify import notify
 from headrace.server.replication.primary_side import PrimarySide
@@ -90,14 +90,22 @@ def serve(arguments: list[str]) -> int:
     with signal_handlers(server):
         server.open()
         if not server.stopping:
-            where = ", ".join(server.addresses)
-            try:
-                print(f"headrace {headrace.__version__} ready on {where} (pid {os.getpid()})", flush=True)
-            except OSError:  # a full disk or a closed pipe: do not try again at the exit, which then fails
-                sys.stdout = None
-            notify(f"READY=1\nSTATUS=Ready on {where}")
+            announce_ready(config, ", ".join(server.addresses))
         server.run()
     return 0
+
+
+def announce_ready(config: Config, where: str) -> None:
+    """Report that clients are served: to the log file, on standard output, and to the service manager."""
+    text = f"headrace {headrace.__version__} ready on {where} (pid {os.getpid()})"
+    if config.text("logfile"):
+        logging.getLogger("headrace").log(NOTICE, "%s", text)
+    is_json = config.text("log-format") == "json"
+    try:
+        print(json_line(NOTICE, text) if is_json else text, flush=True)
+    except OSError:  # a full disk or a closed pipe: do not try again at the exit, which then fails
+        sys.stdout = None
+    notify(f"READY=1\nSTATUS=Ready on {where}")
 
 
 def usage() -> str:
@@ -114,6 +122,7 @@ class Server:
         self.clock = RealClock()
         self.stopping = False
         self.shutdown_requested = False
+        self.shutdown_reason = ""
         self.shutdown_failed = False
         self.reopen_requested = False
         self.host = ServerHost(config, self.stop)
@@ -252,8 +261,13 @@ class Server:
             gc.set_threshold(*thresholds)
             self.close()
 
-    def request_shutdown(self) -> None:
-        """Shut down, as SHUTDOWN does, after the current turn. Callable by threads and signal handlers."""
+    def request_shutdown(self, reason: str = "a request") -> None:
+        """Shut down, as SHUTDOWN does, after the current turn. Callable by threads and signal handlers.
+
+        Args:
+            reason: for the log: a signal's name.
+        """
+        self.shutdown_reason = reason
         self.shutdown_requested = True
         self.script_shutdown.signals += 1
         self.loop.interrupt()
@@ -273,6 +287,7 @@ class Server:
         """Shut down as SHUTDOWN does; a second request does not wait, and is forced if the first failed."""
         self.shutdown_requested = False
         self.script_shutdown.signals = 0
+        logging.getLogger("headrace").log(NOTICE, "shutting down: %s", self.shutdown_reason)
         notify("STOPPING=1")
         again = self.shutdown_failed or self.replication.shutdown.is_waiting
         with suppress(CommandError):  # logged
@@ -316,6 +331,7 @@ class Server:
         for path in self.files_to_remove:
             Path(path).unlink(missing_ok=True)
         self.files_to_remove.clear()
+        logging.getLogger("headrace").log(NOTICE, "stopped")
 
     def apply(self) -> None:
         """Apply the current configuration."""
@@ -435,9 +451,9 @@ def signal_handlers(server: Server) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    doing = {
-        signal.SIGTERM: server.request_shutdown,
-        signal.SIGINT: server.request_shutdown,
+    doing: dict[int, Callable[[], None]] = {
+        signal.SIGTERM: partial(server.request_shutdown, "SIGTERM"),
+        signal.SIGINT: partial(server.request_shutdown, "SIGINT"),
         signal.SIGHUP: server.request_reopen,
     }
 

@@ -24,6 +24,7 @@ from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.recovery import Recovered, recover
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
+from headrace.server.observe.logs import NOTICE
 
 TURN_S = 0.02  # between two turns: clients wait so long for LOADING, at most
 SHOWN_AFTER_S = 0.5  # no progress bar for a shorter load
@@ -80,7 +81,8 @@ class Startup:
         self.keys_loaded = found.keys
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
-        logging.getLogger("headrace").info(
+        logging.getLogger("headrace").log(
+            NOTICE if found.files else logging.INFO,
             "loaded %d keys from %s in %.3f s",
             found.keys,
             ", ".join(found.files) or "nothing",

@@ -44,6 +44,12 @@ class JsonLines(logging.Formatter):
         return json_text(fields)
 
 
+def json_line(level: int, message: str) -> str:
+    """Return a line as log-format json writes it, for standard output."""
+    record = logging.LogRecord("headrace", level, "", 0, message, None, None)
+    return JsonLines().format(record)
+
+
 class LogFile(logging.FileHandler):
     """The file named by logfile; opened again before a line is written if it was moved or removed.
 
