@@ -19,6 +19,25 @@ SUBSCRIBER_COMMANDS = frozenset(
 
 HTTP = frozenset({b"post", b"host:"})  # an HTTP method with a body, and a header that every HTTP request has
 
+# Commands of Redis's other types: clients of job queues and caches begin with one of these.
+OTHER_TYPES = {
+    word: kind
+    for kind, words in {
+        "lists": b"""blmove blmpop blpop brpop brpoplpush lindex linsert llen lmove lmpop lpop lpos lpush
+            lpushx lrange lrem lset ltrim rpop rpoplpush rpush rpushx""",
+        "hashes": b"""hdel hexists hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby
+            hincrbyfloat hkeys hlen hmget hmset hpersist hpexpire hpexpireat hpexpiretime hpttl hrandfield
+            hscan hset hsetex hsetnx hstrlen httl hvals""",
+        "sets": b"""sadd scard sdiff sdiffstore sinter sintercard sinterstore sismember smembers smismember
+            smove spop srandmember srem sscan sunion sunionstore""",
+        "sorted sets": b"""bzmpop bzpopmax bzpopmin geoadd geodist geohash geopos geosearch zadd zcard zcount
+            zdiff zincrby zinter zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange
+            zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore
+            zrevrange zrevrangebyscore zrevrank zscan zscore zunion zunionstore""",
+    }.items()
+    for word in words.split()
+}
+
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -79,6 +98,12 @@ def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
         address = session.address.decode(errors="replace")
         logging.getLogger("headrace").warning(
             "closing %s: it speaks HTTP, perhaps for a page in a browser", address
+        )
+    kind = OTHER_TYPES.get(argv[0].lower())
+    if kind is not None:
+        return CommandError(
+            f"ERR unknown command '{to_text(argv[0])}': Headrace has no {kind}, only streams and strings;"
+            " COMMAND LIST names its commands"
         )
     name = argv[0][:NAME_ECHO_MAX]
     arguments = b""
