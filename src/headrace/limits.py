@@ -36,6 +36,11 @@ REPLY_DEPTH_MAX = 64
 # A client with this much unread gets no further requests executed until it reads; one reply may be longer.
 UNSENT_BYTES_MAX = 1024 * 1024
 
+# What all clients together may have beyond that: unread replies, and requests that wait for them. A client
+# that sends a whole pipeline before it reads the first reply would otherwise wait for ever. Each may use as
+# much as half of what is free, so that a few that never read leave enough for the others.
+BACKLOG_BYTES_MAX = 128 * 1024 * 1024
+
 # The unsent replies of one client, including those of one request or transaction. Beyond this they are
 # dropped and the client is closed. A hard client-output-buffer-limit replaces it. Strings may be longer.
 REPLY_BYTES_MAX = 256 * 1024 * 1024
@@ -60,6 +65,10 @@ TRACKED_PREFIXES_MAX = 1000
 # The most characters of a glob segment between two stars that has `?` or classes. Matching it takes a 64th of
 # this many steps per byte.
 GLOB_SEGMENT_MAX = 1024
+
+# PUBLISH compares its channel with each pattern: the length of the channel times the number of patterns. A
+# step takes some nanoseconds, so other clients wait for a tenth of a second at most.
+PATTERN_STEPS_MAX = 16 * 1024 * 1024
 
 # INFO errorstats counts replies by error code. Clients can make up codes (DEBUG ERROR): further codes, and
 # longer ones, have no counter of their own.

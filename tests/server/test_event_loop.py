@@ -73,10 +73,35 @@ def test_a_client_that_does_not_read_gets_no_more_executed(server, client):
     stopped_at = int(client.request("GET", "n"))
     held = max(c.session.reply.pending() for c in server.server.loop.connections.values())
     assert stopped_at < 200
-    assert held <= limits.UNSENT_BYTES_MAX + 600_000
+    assert held <= limits.UNSENT_BYTES_MAX + limits.BACKLOG_BYTES_MAX // 3 + 600_000
     for n in range(1, 201):
         assert len(greedy.reply()) == 500_000
         assert greedy.reply() == n
+
+
+def test_a_pipeline_that_is_sent_before_a_reply_is_read_is_executed(server, client):
+    writer = server.connect()
+    writer.sock.settimeout(60)
+    requests = b"".join(encoded("ECHO", b"%06d" % n + b"x" * 1494) for n in range(20_000))
+    writer.sock.sendall(requests)  # 32 MB: far more than sockets hold
+    for n in range(20_000):
+        assert writer.reply().startswith(b"%06d" % n)
+    assert client.request("PING") == "PONG"
+    assert server.server.loop.backlog == 0
+
+
+def test_clients_that_never_read_share_a_bounded_memory(server, client):
+    assert client.request("SET", "big", b"x" * 500_000) == "OK"
+    greedy = [server.connect() for _ in range(8)]
+    for one in greedy:
+        one.send(encoded("GET", "big") * 400)
+    loop = server.server.loop
+    wait_until(lambda: sum(c.throttled for c in loop.connections.values()) == len(greedy))
+    assert loop.backlog <= limits.BACKLOG_BYTES_MAX + len(greedy) * 600_000
+    for one in greedy:
+        one.close()
+    wait_until(lambda: len(loop.connections) == 1)
+    assert loop.backlog == 0
 
 
 def test_unread_answers_past_the_hard_limit_close_the_connection(start):

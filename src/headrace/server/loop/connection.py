@@ -25,6 +25,7 @@ class Connection:
     ready: cython.bint  # has requests to execute: it is in EventLoop.ready
     flush_scheduled: cython.bint  # is in EventLoop.to_flush
     throttled: cython.bint  # its requests wait until the client has read its replies
+    backlog: cython.Py_ssize_t  # its part of EventLoop.backlog
     awaiting_commit: cython.bint  # its replies and requests wait until its changes are durable
     source: Public[Any]  # of a replica: fill() puts more to send into its buffer; None for other clients
     eof: cython.bint  # the client has closed its sending side
@@ -39,6 +40,7 @@ class Connection:
         self.ready = False
         self.flush_scheduled = False
         self.throttled = False
+        self.backlog = 0
         self.awaiting_commit = False
         self.source = None
         self.eof = False

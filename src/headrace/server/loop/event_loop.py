@@ -11,8 +11,9 @@ If commit() returns False, the replies to clients that changed data in this turn
 their connections: nothing is read from them or sent to them until release_replies().
 
 A client that has sent more than the budget continues in the next turn, which then does not wait in poll.
-A client that does not read its replies does not stall others: unsent bytes stay in its buffer, and past a
-limit its requests wait too.
+A client that does not read its replies does not stall others: unsent bytes stay in its buffer. Past a limit
+its requests are read and wait, and past another one they stay in its socket. All clients share the memory for
+that (_has_backlog_room), and each may use half of what the others leave.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # of short requests:
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
 REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # of all clients in one turn, about
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
+BACKLOG_MAX = cython.declare(cython.Py_ssize_t, limits.BACKLOG_BYTES_MAX)
 UNAUTHENTICATED_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX)
 EVENTS_MAX = cython.declare(cython.Py_ssize_t, 1024)
@@ -79,6 +81,7 @@ class EventLoop:
     query_max: Public[cython.longlong]  # bytes of requests not yet executed; a client with more is closed
     output_monitor: OutputBufferMonitor  # closes clients that leave too many reply bytes unread
     query_limit_disconnections: Public[cython.longlong]
+    backlog: cython.Py_ssize_t  # bytes of unread replies above UNSENT_MAX, and of requests that wait for them
     received: Public[cython.longlong]
     sent: Public[cython.longlong]
     poller: select.epoll
@@ -104,6 +107,7 @@ class EventLoop:
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
         self.output_monitor, self.handshakes = OutputBufferMonitor(), Handshakes()
         self.clock_watch = ClockWatch(clock, engine.adjust_clock, self.output_monitor.shift_clock)
+        self.backlog = 0
         self.received = self.sent = self.query_limit_disconnections = 0
         self.poller = select.epoll()
         self.poll_fd = self.poller.fileno()
@@ -299,6 +303,8 @@ class EventLoop:
                 self.drop_with_reason(
                     connection, "it has sent more unexecuted requests than client-query-buffer-limit allows"
                 )
+            elif connection.throttled:
+                self._watch(connection)
             elif connection.session.waiting is None:
                 connection.ready = True
                 self.ready.append(connection)
@@ -410,7 +416,7 @@ class EventLoop:
                 left -= 1
                 if session.waiting is not None or session.closing:
                     return
-                if reply.pending() > UNSENT_MAX:
+                if reply.pending() > UNSENT_MAX and not self._has_backlog_room(connection):
                     connection.throttled = True
                     return
         except ProtocolError as wrong:
@@ -554,6 +560,17 @@ class EventLoop:
             self._watch(connection)
 
     @cython.cfunc
+    def _has_backlog_room(self, connection: Connection) -> cython.bint:
+        """Count the connection's backlog; return whether it may grow."""
+        unsent: cython.Py_ssize_t = connection.session.reply.pending()
+        backlog: cython.Py_ssize_t = 0
+        if unsent > UNSENT_MAX:
+            backlog = unsent - UNSENT_MAX + connection.parser.pending()
+        self.backlog += backlog - connection.backlog
+        connection.backlog = backlog
+        return 2 * backlog <= BACKLOG_MAX - self.backlog
+
+    @cython.cfunc
     def _watch(self, connection: Connection) -> cython.void:
         """Make epoll report the events that the connection's state can use, and no others."""
         session: Session = connection.session
@@ -563,7 +580,11 @@ class EventLoop:
             watched = OUT
         if connection.awaiting_commit:
             watched = 0 if connection.eof else GONE
-        elif not connection.eof and not session.closing and unsent <= UNSENT_MAX:
+        elif (
+            not connection.eof
+            and not session.closing
+            and ((unsent <= UNSENT_MAX and connection.backlog == 0) or self._has_backlog_room(connection))
+        ):
             if session.waiting is None or connection.parser.pending() <= AHEAD_MAX:
                 watched |= IN
             else:
@@ -588,6 +609,7 @@ class EventLoop:
         if connection.source is not None:
             connection.source.close()
             connection.source = None
+        self.backlog -= connection.backlog
         self.engine.close(connection.session)
         del self.connections[connection.fd]
         if connection.tls is not None:
