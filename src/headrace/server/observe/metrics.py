@@ -3,8 +3,8 @@
     scraper ── HTTP ── a thread ── socket pair ── the event loop, as any client
 
 The thread requests data as a client, by INFO, SCAN, XINFO, SLOWLOG and LATENCY in short pipelines. Nothing is
-locked, and the event loop's fairness keeps a scrape from delaying other clients. One scrape is served at a
-time.
+locked, and the event loop's fairness keeps a scrape from delaying other clients. One scrape is made at a
+time; /healthz does not wait for it.
 
 There are no passwords here, and names of keys are shown. The addresses are those of `bind`, and with
 protected-mode only local scrapers are served.
@@ -30,7 +30,7 @@ from headrace.server.loop.event_loop import EventLoop
 from headrace.server.loop.listeners import for_each_address, is_loopback
 
 if TYPE_CHECKING:
-    from socketserver import TCPServer
+    from headrace.server.observe.scrapes import Server4
 
 NAME = b"metrics:0"  # the address in CLIENT LIST
 ANSWER_SECONDS = 5.0  # for the event loop to answer a pipeline
@@ -48,7 +48,7 @@ class Metrics:
         self.pending_clients: deque[socket.socket] = deque()  # sockets for the event loop to add
         self.scraping = threading.Lock()
         self.closed = False
-        self.servers: list[TCPServer] = []
+        self.servers: list[Server4] = []
         self.threads: list[threading.Thread] = []
         self.port = 0
 
@@ -80,6 +80,7 @@ class Metrics:
         for server in self.servers:
             with suppress(OSError):
                 server.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits on it
+            server.disconnect_all()
         for thread in self.threads:
             thread.join(CLOSE_SECONDS)
         for server in self.servers:
@@ -87,7 +88,7 @@ class Metrics:
         self.servers.clear()
         self.threads.clear()
 
-    def _serve(self, server: TCPServer) -> None:
+    def _serve(self, server: Server4) -> None:
         while not self.closed:
             server.handle_request()
 

@@ -1,4 +1,9 @@
-"""The HTTP server for scrapers: one request at a time. Imported only when metrics are enabled."""
+"""The HTTP server for scrapers: a thread for each request. Imported only when metrics are enabled.
+
+A request must arrive within REQUEST_SECONDS and be answered within HTTP_SECONDS. Beyond CONNECTIONS_MAX
+connections the one that has waited longest for the rest of its request is closed, so that silent ones keep no
+scraper out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import socket
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer
+from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING
 
 from headrace.console.exposition import CONTENT_TYPE
@@ -16,20 +21,48 @@ from headrace.errors import HeadraceError
 if TYPE_CHECKING:
     from headrace.server.observe.metrics import Metrics
 
-HTTP_SECONDS = 10.0  # for a scraper's whole request and response: others wait meanwhile
+REQUEST_SECONDS = 2.0  # for a scraper to send its request
+HTTP_SECONDS = 10.0  # for the response
+CONNECTIONS_MAX = 32  # of one address
 TEXT = "text/plain; charset=utf-8"
 
 
-def listen(metrics: Metrics, address: str, port: int) -> TCPServer:
+def listen(metrics: Metrics, address: str, port: int) -> Server4:
     """Return a server at the address for these metrics. Raises OSError if the address is not available."""
     handler = type("Handler", (ScrapeHandler,), {"metrics": metrics})
     return (Server6 if ":" in address else Server4)((address, port), handler)
 
 
-class Server4(TCPServer):
+class Server4(ThreadingMixIn, TCPServer):
     """The server of an IPv4 address. Unlike http.server's class it does not look up this machine's name."""
 
     allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], handler: type[ScrapeHandler]) -> None:
+        self.lock = threading.Lock()
+        self.handlers: dict[ScrapeHandler, None] = {}  # oldest first
+        super().__init__(address, handler)
+
+    def add(self, handler: ScrapeHandler) -> None:
+        """Note a handler that runs; disconnect the oldest one that reads if there are too many."""
+        with self.lock:
+            self.handlers[handler] = None
+            if len(self.handlers) > CONNECTIONS_MAX:
+                reading = (one for one in self.handlers if one.is_reading)
+                next(reading, handler).disconnect()
+
+    def remove(self, handler: ScrapeHandler) -> None:
+        """Forget a handler that has ended."""
+        with self.lock:
+            self.handlers.pop(handler, None)
+
+    def disconnect_all(self) -> None:
+        """End all handlers that run."""
+        with self.lock:
+            for handler in self.handlers:
+                handler.disconnect()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Log an error of a scraper, such as a closed connection, at debug level."""
@@ -51,27 +84,40 @@ class ScrapeHandler(BaseHTTPRequestHandler):
     """One request of a scraper."""
 
     metrics: Metrics  # set in a class of its own for each server
+    server: Server4
     deadline: threading.Timer
+    is_reading: bool  # the request has not arrived yet
     server_version = "headrace"
     sys_version = ""
 
     def setup(self) -> None:
         """Start a timer for the whole request: a timeout for each read would not limit it."""
         super().setup()
-        self.deadline = threading.Timer(HTTP_SECONDS, self._disconnect)
-        self.deadline.start()
+        self.is_reading = True
+        self._start_timer(REQUEST_SECONDS)
+        self.server.add(self)
 
     def finish(self) -> None:
         """Stop the timer."""
+        self.server.remove(self)
         self.deadline.cancel()
         super().finish()
 
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """End the connection. Thread-safe."""
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
+    def _start_timer(self, seconds: float) -> None:
+        self.deadline = threading.Timer(seconds, self.disconnect)
+        self.deadline.daemon = True
+        self.deadline.start()
+
     def do_GET(self) -> None:
         """Serve /metrics and /healthz."""
+        self.is_reading = False
+        self.deadline.cancel()
+        self._start_timer(HTTP_SECONDS)
         if not self.metrics.allows(self.client_address[0]):
             self._respond(403, "protected-mode: only clients on the server's machine are served\n")
             return
