@@ -219,6 +219,10 @@ def test_the_replica_introduces_itself_as_configured() -> None:
         ([b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"-LOADING no\r\n"], "answered PSYNC with '-LOADING"),
         ([b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+CONTINUE\r\n"], "answered PSYNC with '.CONTINUE'"),
         ([b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+FULLRESYNC x 1\r\n"], "invalid replication ID"),
+        (
+            [b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+FULLRESYNC %s %d\r\n" % (b"a" * 40, 2**63 - 1)],
+            "an offset that is too large",
+        ),
         ([b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"-ERR what\r\n", b"-ERR no\r\n"], "instead of a snapshot"),
         ([b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"-ERR what\r\n", b"$EOF:short\r\n"], "an invalid size"),
     ],

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.errors import HeadraceError, ProtocolError
+from headrace.replication.stored_position import OFFSET_MAX
 from headrace.resp.parser import RequestParser
 from headrace.resp.request import request
 
@@ -244,7 +245,10 @@ class ReplicaLink:
             self._start_stream()
             self.events.on_continue(self.history)
         elif words[0] == b"+FULLRESYNC" and len(words) == 3 and words[2].isdigit():
-            self.history, self.offset = history_id(words[1], line), int(words[2])
+            offset = int(words[2])
+            if offset > OFFSET_MAX:
+                raise LinkError(f"the primary sent an offset that is too large: {shown(line)}")
+            self.history, self.offset = history_id(words[1], line), offset
             self._step = _SIZE
             self.events.on_snapshot_begins(self.history, self.offset)
         elif line.startswith(RETRY_LATER) or self.failover or not line.startswith(b"-"):

@@ -11,6 +11,7 @@ from headrace.persistence.rdb.reader import ByteReader, LoadedSnapshot, read_rdb
 STREAM_DATABASE = b"repl-stream-db"
 VERSION = b"redis-ver"
 VALKEY_VERSION = b"valkey-ver"
+DATABASE_DIGITS_MAX = 10
 
 
 def load_snapshot(
@@ -60,7 +61,7 @@ def is_of_headrace(loaded: LoadedSnapshot) -> bool:
 def selected_database(loaded: LoadedSnapshot) -> int:
     """Return the database that the stream after the snapshot begins in."""
     text = loaded.aux.get(STREAM_DATABASE, b"0")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdigit() and len(text) <= DATABASE_DIGITS_MAX else 0
 
 
 def settings_for_loading(settings: Settings) -> Settings:

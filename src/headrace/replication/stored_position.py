@@ -21,7 +21,7 @@ COMMENT = b"#REPL:"
 DATABASE, HISTORY, OFFSET = b"repl-stream-db", b"repl-id", b"repl-offset"
 
 DATABASES_MAX = 1 << 31
-OFFSET_MAX = (1 << 63) - 1
+OFFSET_MAX = 1 << 62  # a stream that begins here can still be counted in 63 bits
 
 is_number = re.compile(rb"[0-9]{1,19}").fullmatch
 is_history = re.compile(rb"[0-9a-f]{40}").fullmatch
