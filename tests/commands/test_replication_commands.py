@@ -292,3 +292,9 @@ def test_replies_are_those_of_redis(served):
         long = "x" * 256
         served.say(("REPLCONF", "ip-address", long), "a")
         assert served.clients["a"].reply.take() == theirs.ask("REPLCONF", "ip-address", long)
+
+
+@pytest.mark.parametrize("address", ["1.2.3.4\r\nrole:forged", "1.2.3.4,port=1", "a b", "\x00"])
+def test_an_address_that_could_forge_fields_of_info_is_rejected(served, address: str) -> None:
+    served.say(("REPLCONF", "ip-address", address), "a")
+    assert served.clients["a"].reply.take().startswith(b"-ERR REPLCONF ip-address is neither")

@@ -11,6 +11,7 @@ WAIT blocks until enough replicas have acknowledged the offset that the stream h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64
@@ -25,6 +26,7 @@ from headrace.resp.inline import split_line
 ACKNOWLEDGED = b"\0acknowledged"
 
 PORT_MAX = 65535
+ADDRESS = re.compile(rb"[0-9A-Za-z.:%_-]*")  # INFO shows it between commas in one line
 ADDRESS_MAX = 255  # bytes
 REPLCONF_OPTIONS = frozenset(
     (b"listening-port", b"ip-address", b"capa", b"rdb-only", b"rdb-filter-only", b"version")
@@ -176,6 +178,8 @@ def check_value(option: bytes, value: bytes) -> None:
     elif option == b"ip-address" and len(value) > ADDRESS_MAX:
         text = "ERR REPLCONF ip-address provided by replica instance is too long"
         raise CommandError(f"{text}: {len(value)} bytes")
+    elif option == b"ip-address" and not ADDRESS.fullmatch(value):
+        raise CommandError("ERR REPLCONF ip-address is neither an address nor a host name")
     elif option == b"rdb-only" and not 0 <= parse_i64(value) <= 1:
         raise BadRdbOnly()
     elif option == b"rdb-filter-only":
