@@ -91,6 +91,8 @@ def test_no_monitor_begins_inside_a_transaction(talk):
         "CONFIG SET REQUIREPASS {} nonsense",
         "CONFIG SET tls-key-file-pass {}",
         "ACL SETUSER bob >{}",
+        "ACL DRYRUN default AUTH {}",
+        "acl dryrun default HELLO 3 auth bob {}",
         "acl setuser bob on nopass >{} +@all",
     ],
 )

@@ -23,6 +23,8 @@ def without_secrets(command: Command, argv: list[bytes]) -> list[bytes]:
         return [argv[0], *[REDACTED] * (len(argv) - 1)]
     if name == b"acl|setuser":
         return [*argv[:2], *[REDACTED] * (len(argv) - 2)]
+    if name == b"acl|dryrun":  # user, command, and arguments of any command
+        return [*argv[:4], *[REDACTED] * (len(argv) - 4)]
     if name == b"hello":
         return _without_auth(argv)
     if name == b"config|set":
