@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from headrace.errors import HeadraceError
 
 LOCK_NAME = "headrace.lock"
+OWNER_ONLY = 0o600  # data of clients are read through the server, as its users may
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
 LARGE_BYTES = 16 << 20  # removing a file of this size takes some milliseconds
 CLOSE_DELAY_S = 1.0  # until the caller has synced a directory and a manifest: they would wait for the pages
@@ -339,7 +340,7 @@ class DiskDirectory:
         """Lock the directory. The lock file is never removed, but only a running process can hold it."""
         if self.lock_descriptor >= 0:
             return
-        descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, OWNER_ONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._write_holder(descriptor)
@@ -379,7 +380,7 @@ class DiskDirectory:
 
     def _open(self, name: str, flag: int) -> DiskFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | flag  # do not block on a pipe
-        return DiskFile(name, os.open(self.path(name), flags, 0o644))
+        return DiskFile(name, os.open(self.path(name), flags, OWNER_ONLY))
 
 
 def write_file(files: DataDirectory, name: str, write: Callable[[File], None]) -> None:
