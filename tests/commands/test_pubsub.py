@@ -235,3 +235,25 @@ def test_any_requests_leave_counts_and_subscribers_in_step(talk):
         talk.engine.close(session)
     assert not channels.names and not channels.patterns and not channels.shards
     assert talk.engine.keyspace.events.publish is None
+
+
+def test_subscriptions_are_counted_in_the_memory_of_their_client(talk):
+    talk.say(["PSUBSCRIBE", *(f"pattern-{n}*" for n in range(1000))], "b")
+    talk.say(["SUBSCRIBE", *(f"channel-{n}" for n in range(1000))], "b")
+    held = talk.clients["b"].subscription_bytes
+    assert 2000 * 300 < held < 2000 * 500
+    line = next(one for one in talk("CLIENT LIST").splitlines() if "psub=1000" in one)
+    assert int(line.partition("tot-mem=")[2].split()[0]) >= held
+    talk.say(["SUBSCRIBE", "channel-1"], "b")
+    assert talk.clients["b"].subscription_bytes == held
+    talk.say(["PUNSUBSCRIBE"], "b")
+    talk.say(["UNSUBSCRIBE"], "b")
+    assert talk.clients["b"].subscription_bytes == 0
+
+
+def test_a_channel_too_long_for_all_patterns_is_rejected(talk):
+    talk.say(["PSUBSCRIBE", *(f"*{n}?*" for n in range(2000))], "b")
+    assert talk.words("PUBLISH", "x" * 10_000, "m").startswith("-ERR the channel's name is too long")
+    assert talk.words("PUBLISH", "x" * 8_000, "m") == 0
+    talk.say(["PUNSUBSCRIBE"], "b")
+    assert talk.words("PUBLISH", "x" * 1_000_000, "m") == 0

@@ -157,3 +157,25 @@ def test_the_limit_of_the_table_can_be_changed(dial: Callable[..., Client]) -> N
     assert all(isinstance(push, Push) and push[1][0] in (b"a", b"b", b"c", b"d") for push in forgotten)
     assert admin.info("stats")["tracking_total_keys"] == "2"
     admin.ask("CONFIG SET tracking-table-max-keys 1000000")
+
+
+def test_a_broadcast_client_that_does_not_read_is_closed_as_a_subscriber(start) -> None:
+    running = start("--client-output-buffer-limit", "pubsub", "2mb", "0", "0")
+    writer, silent = running.connect(), running.connect()
+    silent.send(encoded("HELLO", "3") + encoded("CLIENT", "TRACKING", "ON", "BCAST"))
+    wait_until(lambda: any("t" in flags(line) for line in listed(writer)))
+    shown = 0
+    while any("B" in flags(line) for line in listed(writer)):
+        shown = max(shown, *(int(line.partition("omem=")[2].split()[0]) for line in listed(writer)))
+        writer.request("MSET", *(word for n in range(100) for word in ("k" * 4000 + str(n), "v")))
+    assert shown > 100_000
+    assert writer.request("PING") == "PONG"
+
+
+def listed(client: Client) -> list[str]:
+    text = client.request("CLIENT", "LIST")
+    return text.decode().splitlines() if isinstance(text, bytes) else str(text).splitlines()
+
+
+def flags(line: str) -> str:
+    return line.partition("flags=")[2].split()[0]

@@ -76,6 +76,7 @@ class Session:
     force_reply: Public[cython.bint]  # send the latest reply even if CLIENT REPLY is off
     # channels, patterns and shard channels; in RESP2 few commands are allowed while it is not 0
     subscription_count: Public[cython.int]
+    subscription_bytes: Public[cython.Py_ssize_t]  # about the memory of its subscriptions
     monitoring: Public[cython.bint]  # it receives MONITOR lines
     channels: dict[bytes, None]  # in the order of subscription
     patterns: dict[bytes, None]
@@ -116,6 +117,7 @@ class Session:
         self.is_script = False
         self.force_reply = False
         self.subscription_count = 0
+        self.subscription_bytes = 0
         self.monitoring = False
         self.channels = {}
         self.patterns = {}

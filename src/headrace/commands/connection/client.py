@@ -18,10 +18,12 @@ from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSu
 # The kinds of clients that Redis distinguishes.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
 
+# Redis has a buffer of this size for each client: obl counts the bytes in it, omem those beyond it.
+REPLY_BUFFER_BYTES = 16 * 1024
 NO_BUFFERS = (0, 0)  # of a session without a connection
 LIST_LINE = (  # of CLIENT LIST
     b"id=%d addr=%b laddr=%b fd=%d name=%b age=%d idle=%d flags=%b db=%d sub=%d psub=%d ssub=%d multi=%d"
-    b" watch=%d qbuf=%d qbuf-free=%d argv-mem=0 multi-mem=%d rbs=%d rbp=%d obl=%d oll=0 omem=0 tot-mem=%d"
+    b" watch=%d qbuf=%d qbuf-free=%d argv-mem=0 multi-mem=%d rbs=%d rbp=%d obl=%d oll=0 omem=%d tot-mem=%d"
     b" events=r cmd=%b user=%b redir=%d resp=%d lib-name=%b lib-ver=%b io-thread=0"
 )
 
@@ -143,8 +145,9 @@ def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS)
         queued,
         cap,
         unsent,
-        unsent,
-        held + free + cap + queued,
+        min(unsent, REPLY_BUFFER_BYTES),
+        max(unsent - REPLY_BUFFER_BYTES, 0),
+        held + free + cap + queued + session.subscription_bytes,
         b"NULL" if command is None else command.name,
         session.user,
         client_tracking.redirection(session.tracking),

@@ -19,6 +19,10 @@ from headrace.keyspace.glob import Glob
 from headrace.persistence.rule_records import CHANNEL as RULES_CHANNEL
 
 
+class ChannelTooLong(CommandError):
+    text = "ERR the channel's name is too long to be compared with all patterns that clients subscribe to"
+
+
 class SubscriptionInTransaction(CommandError):
     text = "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"
 
@@ -88,6 +92,8 @@ def run_publish(call: Call) -> None:
     pubsub: PubSub = call.engine.pubsub
     if call.argv[1] == RULES_CHANNEL:
         raise ReservedChannel()
+    if pubsub.is_too_long(call.argv[1]):
+        raise ChannelTooLong()
     call.reply.integer(pubsub.publish(call.argv[1], call.argv[2]))
     call.server.replication.publish([b"PUBLISH", call.argv[1], call.argv[2]])
 

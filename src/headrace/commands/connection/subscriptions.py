@@ -28,6 +28,9 @@ from headrace.visibility import Public
 OUTBOX_MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.OUTBOX_MESSAGES_MAX)
 OUTBOX_BYTES_MAX = cython.declare(cython.Py_ssize_t, limits.OUTBOX_BYTES_MAX)
 MESSAGE_BYTES = cython.declare(cython.Py_ssize_t, 150)  # about what a message takes besides its words
+# Two dictionary entries, their bytes object and, for a pattern, its Glob take so much besides the name.
+SUBSCRIPTION_BYTES = cython.declare(cython.Py_ssize_t, 350)
+PATTERN_STEPS_MAX = cython.declare(cython.longlong, limits.PATTERN_STEPS_MAX)
 
 
 @cython.final
@@ -65,8 +68,9 @@ class PubSub:
     def subscribe(self, session: Session, name: bytes) -> cython.void:
         """Subscribe the session to the channel."""
         self.names.setdefault(name, {})[session] = None
-        session.channels[name] = None
-        self._count(session)
+        if name not in session.channels:
+            session.channels[name] = None
+            self._count(session, SUBSCRIPTION_BYTES + len(name))
 
     @cython.ccall
     def subscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
@@ -74,8 +78,9 @@ class PubSub:
         if glob not in self.globs:
             self.globs[glob] = Glob(glob)
         self.patterns.setdefault(glob, {})[session] = None
-        session.patterns[glob] = None
-        self._count(session)
+        if glob not in session.patterns:
+            session.patterns[glob] = None
+            self._count(session, SUBSCRIPTION_BYTES + len(glob))
 
     @cython.ccall
     def unsubscribe(self, session: Session, name: bytes) -> cython.void:
@@ -83,7 +88,7 @@ class PubSub:
         if name in session.channels:
             del session.channels[name]
             remove_listener(self.names, name, session)
-            self._count(session)
+            self._count(session, -SUBSCRIPTION_BYTES - len(name))
 
     @cython.ccall
     def unsubscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
@@ -93,14 +98,15 @@ class PubSub:
             remove_listener(self.patterns, glob, session)
             if glob not in self.patterns:
                 del self.globs[glob]
-            self._count(session)
+            self._count(session, -SUBSCRIPTION_BYTES - len(glob))
 
     @cython.ccall
     def subscribe_shard(self, session: Session, name: bytes) -> cython.void:
         """Subscribe the session to the shard channel."""
         self.shards.setdefault(name, {})[session] = None
-        session.shard_channels[name] = None
-        self._count(session)
+        if name not in session.shard_channels:
+            session.shard_channels[name] = None
+            self._count(session, SUBSCRIPTION_BYTES + len(name))
 
     @cython.ccall
     def unsubscribe_shard(self, session: Session, name: bytes) -> cython.void:
@@ -108,7 +114,7 @@ class PubSub:
         if name in session.shard_channels:
             del session.shard_channels[name]
             remove_listener(self.shards, name, session)
-            self._count(session)
+            self._count(session, -SUBSCRIPTION_BYTES - len(name))
 
     @cython.ccall
     def unsubscribe_all(self, session: Session) -> cython.void:
@@ -136,6 +142,12 @@ class PubSub:
         self._bytes += len(self.monitors) * (MESSAGE_BYTES + len(line))
         for session in self.monitors:
             self.outbox.append((session, (line,)))
+
+    @cython.ccall
+    def is_too_long(self, channel: bytes) -> cython.bint:
+        """Return whether comparing the channel with all patterns would take too long."""
+        steps: cython.longlong = len(channel)
+        return steps * len(self.globs) > PATTERN_STEPS_MAX
 
     @cython.ccall
     def publish(self, channel: bytes, message: bytes) -> cython.longlong:
@@ -249,8 +261,9 @@ class PubSub:
         reply.overflow()
 
     @cython.cfunc
-    def _count(self, session: Session) -> cython.void:
-        """Update the session's number of subscriptions; enable or disable keyspace events."""
+    def _count(self, session: Session, added_bytes: cython.Py_ssize_t) -> cython.void:
+        """Update the session's number of subscriptions and their memory; switch keyspace events."""
+        session.subscription_bytes += added_bytes
         session.subscription_count = (
             len(session.channels) + len(session.patterns) + len(session.shard_channels)
         )

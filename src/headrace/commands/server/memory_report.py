@@ -23,7 +23,10 @@ FULL_RATIO = 0.9
 def client_bytes(call: Call) -> int:
     """Return the bytes of all clients' buffers."""
     clients = call.engine.clients.values()
-    return sum(session.reply.cap + sum(call.server.client_buffers(session)) for session in clients)
+    return sum(
+        session.reply.cap + session.subscription_bytes + sum(call.server.client_buffers(session))
+        for session in clients
+    )
 
 
 def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:

@@ -2,7 +2,7 @@
 
     normal   hard  soft  seconds     ordinary clients
     slave    hard  soft  seconds     replicas: accepted and shown, but there are none
-    pubsub   hard  soft  seconds     subscribers and monitors
+    pubsub   hard  soft  seconds     subscribers, monitors, and clients with CLIENT TRACKING BCAST
 
 A client with more than `hard` unread bytes is closed at once. One that has had more than `soft` unread for
 `seconds`, without a pause, is closed then. Zero means no limit. A client that reads as fast as the server
@@ -18,6 +18,7 @@ import cython
 
 from headrace import limits
 from headrace.commands.session import Session
+from headrace.commands.tracking_state import TrackingState
 from headrace.visibility import Public
 
 UNAUTHENTICATED_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNSENT_BYTES_MAX)
@@ -92,7 +93,10 @@ class OutputBufferMonitor:
 
     @cython.cfunc
     def _limit_of(self, session: Session) -> Any:
+        tracking: TrackingState | None = session.tracking
         listens: cython.bint = session.subscription_count > 0 or session.monitoring
+        if tracking is not None and tracking.broadcasting:
+            listens = True  # messages that it has not requested
         return self.buffers.pubsub if listens else self.buffers.normal
 
     @cython.cfunc

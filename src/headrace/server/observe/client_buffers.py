@@ -24,5 +24,5 @@ class ClientBuffers:
             if session.is_replica == replicas:
                 received, output = sum(server.client_buffers(session)), session.reply.cap
                 most_input, most_output = max(most_input, received), max(most_output, output)
-                total += received + output
+                total += received + output + session.subscription_bytes
         return cls(most_input, most_output, total)
