@@ -282,9 +282,13 @@ def test_the_same_requests_at_the_same_times_give_the_same_bytes():
     assert run() == run()
 
 
-@pytest.mark.parametrize(("command", "kind"), [("HSET", "hashes"), ("lpush", "lists"), ("ZADD", "sorted sets")])
+@pytest.mark.parametrize(
+    ("command", "kind"), [("HSET", "hashes"), ("lpush", "lists"), ("ZADD", "sorted sets")]
+)
 def test_a_command_of_another_type_is_rejected_with_the_reason(engine, command, kind):
     session = engine.session()
     engine.execute(session, [command.encode(), b"k", b"1", b"v"], 1000)
     answer = session.reply.take().decode()
-    assert answer.startswith(f"-ERR unknown command '{command}': Headrace has no {kind}, only streams and strings")
+    assert answer.startswith(
+        f"-ERR unknown command '{command}': Headrace has no {kind}, only streams and strings"
+    )

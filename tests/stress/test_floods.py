@@ -109,7 +109,9 @@ def test_who_reads_a_byte_at_a_time_or_never_is_given_no_more(launch):
             assert len(sock.recv(1)) == 1
         assert admin.ask("XLEN long") == 300
         time.sleep(DRIP_S)
-    most = (BACKLOG_BYTES_MAX + len(readers) * (UNSENT_BYTES_MAX + 400 * len(ENTRY))) * 2  # a buffer is up to twice what is in it
+    most = (
+        BACKLOG_BYTES_MAX + len(readers) * (UNSENT_BYTES_MAX + 400 * len(ENTRY))
+    ) * 2  # a buffer is up to twice what is in it
     assert server.rss() - before < most
     assert count(admin, "connected_clients") == len(readers) + 1
     whole = admin.request("XRANGE", "long", "-", "+")

@@ -126,7 +126,7 @@ class Session:
         self.reset()
 
     def on_data_replaced(self) -> None:
-        """Note that all data was replaced by that of another primary, which may lack this session's writes."""
+        """Note that another primary's data replaced all: it may lack this session's writes."""
         if self.last_write_offset > self.confirmed_offset:
             self.writes_lost = True
             self.confirmed_offset = self.last_write_offset
