@@ -245,6 +245,54 @@ def test_json_that_would_lose_data_is_a_bad_row(
     assert reason in error and error.count("\n") == 1 and client.keys() == []
 
 
+def test_what_the_first_lines_show_is_printed(
+    here: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("people.csv").write_bytes("name;born\r\nx;1985-10-26\r\ny;1969-07-20\r\n".encode("utf-16"))
+    assert main(["load", "people.csv", "--stream", "s", "--url", server_url]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "Values are separated by ';', as the first line shows (--delimiter)",
+        "column 'born' is not used: it holds '1969-07-20', before 1970",
+        "IDs from the server; no column looks like a time (--time-column names one)",
+    ]
+    assert fields(client) == [{"name": "x", "born": "1985-10-26"}, {"name": "y", "born": "1969-07-20"}]
+
+
+def test_ids_in_the_future_need_an_option(
+    here: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("plans.csv").write_text("plan,ends\na,2026-02-01\nb,9999-12-31\n")
+    words = ["load", "plans.csv", "--stream", "s", "--url", server_url, "--time-column", "ends"]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "row 2: column 'ends' holds '9999-12-31', which is later than now" in error
+    assert "--allow-future" in error and error.count("\n") == 1
+    assert main([*words, "--resume", "--allow-future"]) == 0
+    assert [row["plan"] for row in fields(client)] == ["a", "b"]
+    assert client.xrange("s")[1][0] == "253402214400000-0"
+
+
+def test_rejected_rows_of_parquet_are_json_lines_whatever_their_values(
+    here: Path, server_url: str, client: redis.Redis
+) -> None:
+    table = pa.table(
+        {
+            "d": pa.array([0, 2_932_897, 1], pa.date32()),
+            "n": [1, 2, 3],
+            "far": pa.array([0, 2**63 - 1, 0], pa.timestamp("us")),
+            "raw": [[b"a"], [b"\xff"], [b"b"]],
+        }
+    )
+    pyarrow.parquet.write_table(table, "x.parquet")
+    words = ["load", "x.parquet", "--stream", "s", "--url", server_url, "--time-column", "d", "--skip-bad"]
+    assert main(words) == 0
+    assert [row["n"] for row in fields(client)] == ["1", "3"]
+    [line] = Path("x.rejects.jsonl").read_text().splitlines()
+    rejected = json.loads(line)
+    assert (rejected["d"], rejected["n"]) == ("+10000-01-01", 2)
+    assert rejected["far"] == "+294247-01-10T04:00:54.775807"
+
+
 def test_a_record_of_several_lines_is_not_split(here: Path, server_url: str, client: redis.Redis) -> None:
     values = ["two\nlines", 'a "quoted" word', "a,comma", "", "\n"]
     text = "n,v\n" + "".join(f'{n},"{v.replace(chr(34), chr(34) * 2)}"\n' for n, v in enumerate(values))

@@ -111,7 +111,8 @@ Examples:
 @click.option(
     "--delimiter",
     metavar="CHARACTER",
-    help="Split CSV values at this character, such as ; or | or tab.  [default: a comma; a tab in .tsv]",
+    help="Split CSV values at this character, such as ; or | or tab.  [default: what "
+    "the first line shows: a comma, or ; tab | if it has none; a tab in .tsv]",
 )
 @click.option(
     "--encoding",
@@ -304,6 +305,9 @@ def read_first_rows(
             raise UsageError(f"{reader.name}: {each}")
     if batch is None:
         raise UsageError(f"{reader.name}: has no rows" + (" that can be loaded" if first else ""))
+    if reader.found_delimiter:
+        found = f"Values are separated by {reader.found_delimiter!r}, as the first line shows (--delimiter)"
+        console.print(found, soft_wrap=True)
     latest_ms = MS_MAX if options.allow_future else latest_time()
     times = None
     if not options.new_ids:

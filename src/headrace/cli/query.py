@@ -11,6 +11,7 @@ import time
 import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -354,7 +355,9 @@ def escaped_cells(row: Iterable[Any]) -> list[Any]:
 
 
 def decoded(value: Any) -> Any:
-    """Return a value with bytes as text; bytes that are not UTF-8 become \\xNN."""
+    """Return a value with bytes as text, bytes that are not UTF-8 as \\xNN, and all digits of decimals."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode(errors="backslashreplace")
     if isinstance(value, Row):

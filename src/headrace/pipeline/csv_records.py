@@ -10,16 +10,21 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 
+from headrace.errors import UsageError
+from headrace.pipeline.text_lines import LineReader
 from headrace.plurals import plural
 
 QUOTE = b'"'
 RECORD_BYTES_MAX = 16 * 1024 * 1024
 EXCERPT_CHARACTERS = 80
+SEP_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([!-~\t])"?[\r\n]*', re.IGNORECASE)
+QUOTED = re.compile(rb'"[^"]*"')
+OTHER_DELIMITERS = (";", "\t", "|")  # in files of spreadsheets and databases
 
 
 @dataclass(frozen=True)
@@ -45,18 +50,6 @@ class BadRow:
         return f"{where}: {self.reason}"
 
 
-class LineReader(Protocol):
-    """A binary file that can be read by lines."""
-
-    def readlines(self, hint: int, /) -> list[bytes]:
-        """Return whole lines of about `hint` bytes."""
-        ...
-
-    def readline(self) -> bytes:
-        """Return one line; empty at the end."""
-        ...
-
-
 @dataclass(frozen=True)
 class RecordBlock:
     """Consecutive records.
@@ -65,29 +58,34 @@ class RecordBlock:
         number: The line number of the first one.
         records: Their bytes with line ends; blank lines are included.
         unclosed: Indexes of the records with an opening quote that is never closed.
+        newline: The character that ends lines.
     """
 
     number: int
     records: list[bytes]
     unclosed: frozenset[int] = frozenset()
+    newline: bytes = b"\n"
 
 
 class RecordSplitter:
-    """Reads blocks of whole records from a file."""
+    """Reads blocks of whole records from a file.
 
-    def __init__(self, file: LineReader, delimiter: bytes) -> None:
+    Args:
+        file: The lines.
+        delimiter: The delimiter.
+        newline: The character that ends lines.
+        number: The number of the first line.
+    """
+
+    def __init__(self, file: LineReader, delimiter: bytes, newline: bytes = b"\n", number: int = 1) -> None:
         self._file = file
+        self._newline = newline
         d = re.escape(delimiter)
         value = rb'(?:"(?:[^"]++|"")*+"[^%b]*+|[^"%b][^%b]*+|)' % (d, d, d)
         self._whole = re.compile(rb"%b(?:%b%b)*+" % (value, d, value), re.DOTALL)
         self._opening = re.compile(rb'(?:\A|%b)"' % d)
         self._closing = re.compile(rb'(?:[^"]++|"")*+"')
-        self._number = 1
-
-    def blocks(self, size: int) -> Iterator[RecordBlock]:
-        """Yield blocks of about `size` bytes."""
-        while block := self.block(size):
-            yield block
+        self._number = number
 
     def first_record(self, size: int) -> tuple[RecordBlock, RecordBlock | None]:
         """Return the first record that is not blank, and the rest of its block."""
@@ -102,9 +100,9 @@ class RecordSplitter:
 
     @staticmethod
     def _part(block: RecordBlock, start: int, stop: int) -> RecordBlock:
-        number = block.number + sum(record.count(b"\n") for record in block.records[:start])
+        number = block.number + sum(record.count(block.newline) for record in block.records[:start])
         unclosed = frozenset(at - start for at in block.unclosed if start <= at < stop)
-        return RecordBlock(number, block.records[start:stop], unclosed)
+        return RecordBlock(number, block.records[start:stop], unclosed, block.newline)
 
     def block(self, size: int) -> RecordBlock | None:
         """Return the next block; None at the end."""
@@ -113,8 +111,8 @@ class RecordSplitter:
             return None
         number = self._number
         records, unclosed = self._records(lines)
-        self._number += sum(record.count(b"\n") for record in records)
-        return RecordBlock(number, records, unclosed)
+        self._number += sum(record.count(self._newline) for record in records)
+        return RecordBlock(number, records, unclosed, self._newline)
 
     def _records(self, lines: list[bytes]) -> tuple[list[bytes], frozenset[int]]:
         if QUOTE not in b"".join(lines):
@@ -192,7 +190,7 @@ class CsvParser:
         numbers, number = [], block.number
         for record in block.records:
             numbers.append(number)
-            number += record.count(b"\n")
+            number += record.count(block.newline)
         return numbers
 
     def _bisected(
@@ -244,6 +242,30 @@ def excerpt(text: bytes) -> str:
 
 
 def header_names(record: bytes, delimiter: str) -> list[str]:
-    """Return the column names of a CSV file's first record."""
-    text = record.decode("utf-8-sig").rstrip("\r\n")
+    """Return the column names of a CSV file's first record. UsageError if they are no text."""
+    try:
+        text = record.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"the column names are not UTF-8 (--encoding names another encoding): {excerpt(record)}"
+        ) from error
+    if "\0" in text:
+        raise UsageError(
+            f"the column names have null characters, as in UTF-16 without a byte order mark (--encoding "
+            f"utf-16-le names it): {excerpt(record)}"
+        )
     return next(csv.reader(text.splitlines(keepends=True), delimiter=delimiter), [])
+
+
+def sep_delimiter(line: bytes) -> str:
+    """Return the delimiter that a first line `sep=;` of Excel names; empty if it is another line."""
+    match = SEP_LINE.fullmatch(line)
+    return match[1].decode() if match else ""
+
+
+def guess_delimiter(header: bytes) -> str:
+    """Return the delimiter of a header: a semicolon, tab or | if it has no comma; else a comma."""
+    names = QUOTED.sub(b"", header)
+    if b"," in names:
+        return ","
+    return next((d for d in OTHER_DELIMITERS if d.encode() in names), ",")

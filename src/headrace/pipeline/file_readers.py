@@ -6,28 +6,39 @@ in its place as a BadRow, so that the rows before and after it can be loaded.
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import io
-import json
 import zipfile
-from collections import deque
+import zlib
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import pyarrow as pa
-import pyarrow.parquet
 
 from headrace.errors import UsageError
-from headrace.pipeline.csv_records import BadRow, CsvParser, LineReader, RecordSplitter, excerpt, header_names
+from headrace.pipeline.csv_records import (
+    BadRow,
+    CsvParser,
+    RecordSplitter,
+    guess_delimiter,
+    header_names,
+    sep_delimiter,
+)
+from headrace.pipeline.json_rows import line_rows
+from headrace.pipeline.parquet_rows import ParquetRows
 from headrace.pipeline.standard_input import standard_input
-from headrace.spark.decode.nested_json import float_text, json_text
+from headrace.pipeline.text_lines import (
+    BUFFER_BYTES,
+    PushedBackLines,
+    buffered_reader,
+    normalize_encoding,
+    text_lines,
+)
 
 BLOCK_BYTES = 4 * 1024 * 1024
-BUFFER_BYTES = 1 << 18
 FORMATS_BY_SUFFIX = {
     ".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json",
     ".parquet": "parquet",
@@ -36,7 +47,12 @@ COMPRESSIONS = (".gz", ".zip")
 STDIN = Path("-")
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
-EXACT_FLOAT_CHARACTERS = 15  # a decimal number of at most so many characters is exact as a double
+
+# What the libraries raise for a file that is damaged, encrypted or of another format.
+READ_ERRORS = (
+    pa.ArrowException, OSError, EOFError, ValueError, OverflowError, zlib.error, zipfile.BadZipFile,
+    RuntimeError, MemoryError,
+)  # fmt: skip
 Rows = Iterator[pa.RecordBatch | BadRow]
 
 
@@ -46,8 +62,9 @@ class FileReader(AbstractContextManager["FileReader"]):
     Args:
         path: The file.
         null_values: Texts in CSV that mean no value.
-        delimiter: The CSV delimiter; None for a comma, or a tab in .tsv files.
-        encoding: The text encoding of CSV or JSON lines.
+        delimiter: The CSV delimiter; None for a tab in .tsv files, and otherwise for the one of a first line
+            `sep=;`, for a semicolon, tab or | if the header has no comma, else for a comma.
+        encoding: The text encoding of CSV or JSON lines. UTF-16 is also recognized by its byte order mark.
 
     Attributes:
         name: The file's name for messages.
@@ -55,6 +72,8 @@ class FileReader(AbstractContextManager["FileReader"]):
         compression: ".gz", ".zip" or "".
         size: The file's size in bytes, for Parquet in rows; 0 if unknown.
         header: The first record of a CSV file, in UTF-8.
+        delimiter: The CSV delimiter.
+        found_delimiter: The delimiter if the first line of the file shows another one than the default.
 
     Raises:
         UsageError: if the format is not known, or an option does not fit it.
@@ -72,6 +91,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         self.null_values = null_values
         self.size = 0
         self.header = b""
+        self.found_delimiter = ""
         self._read = 0
         self._open: list[IO[bytes]] = []
         self._measure: IO[bytes] | None = None
@@ -84,8 +104,8 @@ class FileReader(AbstractContextManager["FileReader"]):
             raise UsageError(f"{self.name}: --delimiter is for CSV, and this is {FORMAT_NAMES[self.format]}")
         if self.format == "parquet" and self._encoding != "utf-8":
             raise UsageError(f"{self.name}: --encoding is for text, and this is {FORMAT_NAMES[self.format]}")
-        by_name = "\t" if ".tsv" in path.suffixes else ","
-        self.delimiter = by_name if delimiter is None else parse_delimiter(delimiter)
+        self._given_delimiter = "" if delimiter is None else parse_delimiter(delimiter)
+        self.delimiter = self._given_delimiter or ("\t" if ".tsv" in path.suffixes else ",")
 
     def __exit__(self, *failure: object) -> None:
         while self._open:
@@ -118,7 +138,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         reader = {"csv": self._csv, "json": self._json, "parquet": self._parquet}[self.format]
         try:
             yield from reader()
-        except (pa.ArrowInvalid, OSError, EOFError, zipfile.BadZipFile, UnicodeError) as error:
+        except READ_ERRORS as error:
             raise UsageError(f"{self.name}: {first_line(error)}") from error
 
     def _detect_stdin(self) -> tuple[str, str]:
@@ -134,18 +154,20 @@ class FileReader(AbstractContextManager["FileReader"]):
             raise UsageError(f"{self.name}: {first_line(error)}") from error
         if first_bytes.startswith(PARQUET_MAGIC):
             raise UsageError("standard input holds Parquet, which cannot be read from a pipe; give a file")
-        is_json = first_bytes.lstrip(b"\xef\xbb\xbf\x00 \t\r\n").startswith(b"{")
+        # The bytes of a byte order mark, and the null bytes of UTF-16, are left out.
+        text = first_bytes.translate(None, b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n")
+        is_json = text.startswith((b"{", b"[{", b"[]"))
         return "json" if is_json else "csv", compression
 
-    def _bytes(self) -> IO[bytes]:
+    def _bytes(self) -> io.BufferedReader:
         if self._stdin is not None:
-            return cast(IO[bytes], self._stdin)
-        file: IO[bytes] = self.path.open("rb")
+            return self._stdin
+        file = cast(io.BufferedReader, self.path.open("rb", BUFFER_BYTES))
         self._open.append(file)
         self.size = self.path.stat().st_size
         self._measure = file
         if self.compression == ".gz":
-            file = cast(IO[bytes], buffered_reader(gzip.GzipFile(fileobj=file)))
+            file = buffered_reader(gzip.GzipFile(fileobj=file))
         elif self.compression == ".zip":
             archive = zipfile.ZipFile(file)
             members = [member for member in archive.infolist() if not member.is_dir()]
@@ -154,54 +176,54 @@ class FileReader(AbstractContextManager["FileReader"]):
             member = archive.open(members[0])
             self.size = members[0].file_size
             self._measure = member
-            file = cast(IO[bytes], buffered_reader(member))
+            file = buffered_reader(member)
         self._open.append(file)
         return file
 
-    def _lines(self) -> LineReader:
-        """Return the file's lines in UTF-8."""
-        file = self._bytes()
-        return cast(LineReader, file) if self._encoding == "utf-8" else TranscodedLines(file, self._encoding)
-
     def _csv(self) -> Rows:
-        splitter = RecordSplitter(self._lines(), self.delimiter.encode())
+        file, newline = text_lines(self._bytes(), self._encoding)
+        number = 1
+        first = file.readline()
+        found = self.delimiter
+        if named := sep_delimiter(first):  # Excel's own line is not part of the table
+            found, number, first = named, 2, file.readline()
+        elif self.delimiter == ",":
+            found = guess_delimiter(first)
+        if not self._given_delimiter and found != self.delimiter:
+            self.delimiter = self.found_delimiter = found
+        lines = PushedBackLines([first] if first else [], file)
+        splitter = RecordSplitter(lines, self.delimiter.encode(), newline, number)
         header, block = splitter.first_record(BLOCK_BYTES)
         if header.unclosed:
             raise UsageError(f"{self.name}: line {header.number}: a quoted column name is not closed")
         self.header = header.records[0] if header.records else b""
-        names = check_column_names(self.name, header_names(self.header, self.delimiter), self.delimiter)
+        try:
+            names = header_names(self.header, self.delimiter)
+        except UsageError as error:
+            raise UsageError(f"{self.name}: line {header.number}: {error}") from error
+        check_column_names(self.name, names, self.delimiter)
         parser = CsvParser(names, self.delimiter, self.null_values)
         while block is not None:
             yield from parser.rows(block)
             block = splitter.block(BLOCK_BYTES)
 
     def _json(self) -> Rows:
-        file = self._lines()
-        number = 0
-        while lines := file.readlines(BLOCK_BYTES):
-            rows = []
-            for line in lines:
-                number += 1
-                if not line.strip():
-                    continue
-                row = json_object(line, number)
-                if not isinstance(row, BadRow):
-                    rows.append(row)
-                    continue
-                if rows:
-                    yield text_batch(rows)
-                    rows = []
-                yield row
-            if rows:
-                yield text_batch(rows)
+        file, _ = text_lines(self._bytes(), self._encoding)
+        try:
+            yield from line_rows(file, BLOCK_BYTES)
+        except UsageError as error:
+            raise UsageError(f"{self.name}: {error}") from error
 
     def _parquet(self) -> Rows:
-        with pyarrow.parquet.ParquetFile(self.path) as file:
-            self.size = file.metadata.num_rows
-            check_column_names(self.name, file.schema_arrow.names)
-            for batch in file.iter_batches():
-                self._read += batch.num_rows
-                yield batch
+        with ParquetRows(self.path) as file:
+            self.size = file.num_rows
+            check_column_names(self.name, file.names)
+            try:
+                for batch in file.batches():
+                    self._read += batch.num_rows
+                    yield batch
+            except UsageError as error:
+                raise UsageError(f"{self.name}: {error}") from error
 
 
 FORMAT_NAMES = {"csv": "CSV", "json": "JSON lines", "parquet": "Parquet"}
@@ -237,41 +259,6 @@ class FileProgress:
         return start + (end - start) * max(0, rows - start_rows) // (end_rows - start_rows)
 
 
-class TranscodedLines:
-    """Reads the lines of a file in another encoding as UTF-8.
-
-    Bytes that are not valid in the encoding are passed through; they make their row a bad row.
-    """
-
-    def __init__(self, file: IO[bytes], encoding: str) -> None:
-        self._text = io.TextIOWrapper(file, encoding, errors="surrogateescape", newline="")
-
-    def readlines(self, hint: int, /) -> list[bytes]:
-        """Return whole lines of about `hint` characters."""
-        return [line.encode(errors="surrogateescape") for line in self._text.readlines(hint)]
-
-    def readline(self) -> bytes:
-        """Return one line; empty at the end."""
-        return self._text.readline().encode(errors="surrogateescape")
-
-
-def buffered_reader(file: object) -> io.BufferedReader:
-    """Return a compressed file with a buffer, which makes reading its lines several times faster."""
-    return io.BufferedReader(cast(io.RawIOBase, file), BUFFER_BYTES)
-
-
-def normalize_encoding(name: str) -> str:
-    """Return Python's name of a text encoding. UsageError if it is unknown."""
-    try:
-        found = codecs.lookup(name)
-        "".encode(name)  # a codec from bytes to bytes, such as base64, cannot do this
-    except (LookupError, ValueError) as error:
-        raise UsageError(
-            f"--encoding {name}: unknown encoding; expected a name such as utf-8, latin-1 or cp1252"
-        ) from error
-    return found.name
-
-
 def parse_delimiter(text: str) -> str:
     """Return the character that separates values. UsageError if it is not one ASCII character."""
     found = {"tab": "\t", "\\t": "\t"}.get(text, text)
@@ -301,68 +288,10 @@ def check_column_names(file: str, names: list[str], delimiter: str = "") -> list
     """Return the column names. UsageError if there is none, or one occurs twice."""
     if not names:
         raise UsageError(f"{file}: is empty, expected a line of column names")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         hint = f" (the delimiter is {delimiter!r})" if delimiter not in ("", ",") else ""
         raise UsageError(f"{file}: has two columns named {twice[0]!r}{hint}")
     return names
-
-
-def json_object(line: bytes, number: int) -> dict[str, Any] | BadRow:
-    """Return the object on a line, or a BadRow with the reason why there is none."""
-    try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        row = json.loads(text, parse_float=exact_float, object_pairs_hook=unique_key_object)
-    except UnicodeDecodeError:
-        return BadRow(number, f"not UTF-8 (--encoding names another encoding): {excerpt(line)}", line)
-    except (ValueError, RecursionError) as error:
-        return BadRow(number, f"not JSON: {first_line(error)}", line)
-    if not isinstance(row, dict):
-        return BadRow(number, f"not a JSON object, expected one object a line: {excerpt(line)}", line)
-    try:
-        return {name: field_text(value) for name, value in row.items()}
-    except UnicodeEncodeError:
-        return BadRow(
-            number, f"contains half a surrogate pair, which is not a character: {excerpt(line)}", line
-        )
-    except RecursionError as error:
-        return BadRow(number, f"nested too deeply: {first_line(error)}", line)
-
-
-def unique_key_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. ValueError if a key occurs twice, because one value would be lost."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} occurs twice")
-    return found
-
-
-def exact_float(text: str) -> float | Decimal:
-    """Return a JSON number as a double; as a decimal if a double would change it."""
-    value = float(text)
-    if len(text) <= EXACT_FLOAT_CHARACTERS and "e" not in text and "E" not in text:
-        return value
-    exact = Decimal(text)
-    return value if exact == Decimal(repr(value)) else exact
-
-
-def text_batch(rows: list[dict[str, str | None]]) -> pa.RecordBatch:
-    """Return JSON objects as columns of text, in the order in which their keys first appear."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = [pa.array([row.get(name) for row in rows], pa.string()) for name in names]
-    return pa.RecordBatch.from_arrays(columns, names)
-
-
-def field_text(value: object) -> str | None:
-    """Return a JSON value as a field's text: strings as they are, the rest as JSON, null left out."""
-    if value is None:
-        return None
-    if isinstance(value, float):
-        return float_text(value)
-    text = value if isinstance(value, str) else json_text(value)
-    text.encode()  # UnicodeEncodeError for half a surrogate pair
-    return text
 
 
 def first_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.time_columns import TimeColumn
-from headrace.spark.sink.value_texts import plain_value, texts_or_reasons
+from headrace.spark.sink.value_texts import DIRECT_TYPES, plain_value, texts_or_reasons
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ def text_columns(batch: pa.RecordBatch, wrong: dict[int, str]) -> pa.RecordBatch
 
     They are converted once: the digest of the load and the sender both need them.
     """
+    if all(column.type.id in DIRECT_TYPES for column in batch.columns):
+        return batch
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         texts, reasons = texts_or_reasons(column, "iso8601")

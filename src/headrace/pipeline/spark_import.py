@@ -75,6 +75,7 @@ def load_from_spark(
     """
     try:
         rows = spark.read.format(kind).options(**options).load(path)
+        check_parsed(rows, kind, options)
         if time_column_name is not None:
             rows = add_ids(rows, time_column_name, MS_MAX if allow_future else latest_time())
         if rate is not None:
@@ -99,6 +100,18 @@ def load_from_spark(
     finally:
         servers.close()
     return count
+
+
+def check_parsed(rows: DataFrame, kind: str, options: Mapping[str, str]) -> None:
+    """Raise UsageError if Spark found text that it could not parse, and so made rows of the unparsed text."""
+    session = rows.sparkSession
+    named = {name.lower(): value for name, value in options.items()}.get("columnnameofcorruptrecord")
+    column = named or session.conf.get("spark.sql.columnNameOfCorruptRecord")
+    if kind.lower() == "json" and column in rows.columns and named is None:
+        raise UsageError(
+            "Spark cannot parse some lines as JSON: an array, or objects of several lines, need --option "
+            "multiLine=true; --option mode=DROPMALFORMED drops such lines"
+        )
 
 
 def add_ids(rows: DataFrame, column: str, latest_ms: int) -> DataFrame:

@@ -34,6 +34,16 @@ WRITTEN_UNITS = {digits: unit for unit, digits in FRACTION_DIGITS.items()}
 TEMPORAL_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond"}  # names of floor_temporal()
 DAY_SECONDS = 86400
 
+# Types whose values the encoder reads in place.
+DIRECT_TYPES = frozenset(
+    kind.id
+    for kind in (
+        pa.null(), pa.bool_(), pa.float64(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(),
+        pa.binary(1), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
+        pa.uint64(),
+    )
+)  # fmt: skip
+
 # The days, since 1970, of the years 1 to 9999, for which Arrow formats dates and times right.
 FIRST_DAY = -719_162
 LAST_DAY = 2_932_896
@@ -52,7 +62,7 @@ def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     """
     types = pa.types
     kind = column.type
-    if _is_read_directly(kind):
+    if kind.id in DIRECT_TYPES:
         return column
     if isinstance(kind, pa.BaseExtensionType):
         return _extension_texts(column, timestamp_format)
@@ -145,17 +155,6 @@ def time_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
         return pc.divide(micros, 1_000_000 // EPOCHS[timestamp_format]).cast(pa.string())
     return time_column(column, timestamp_format)
-
-
-def _is_read_directly(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    if isinstance(kind, pa.BaseExtensionType):
-        return False
-    texts = types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind)
-    texts = texts or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-    numbers = types.is_integer(kind) or types.is_boolean(kind) or types.is_float64(kind)
-    return bool(texts or numbers or types.is_null(kind))
 
 
 def _extension_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
