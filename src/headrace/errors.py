@@ -41,6 +41,10 @@ class CommandError(HeadraceError):
         super().__init__(text or self.text)
 
 
+class ForeignCommand(CommandError):
+    """A command of another server, for types or features that Headrace does not have."""
+
+
 class InvalidSyntax(CommandError):
     text = "ERR syntax error"
 

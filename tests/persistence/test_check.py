@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.engine.engine import Engine
-from headrace.engine.replaying import Replayer
+from headrace.engine.foreign_commands import SkippingReplayer
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.check import DatabaseCounts, check_file, fix
 from headrace.persistence.data_directory import DiskDirectory
@@ -43,7 +43,8 @@ def snapshot():
 
 def new_engine():
     engine = Engine()
-    return engine.keyspace, Replayer(engine, NOW_MS).replay
+    replayer = SkippingReplayer(engine, NOW_MS)
+    return engine.keyspace, replayer.replay, replayer.skipped
 
 
 def check(path):
@@ -122,7 +123,7 @@ def test_an_empty_log_is_good_and_an_empty_snapshot_is_not(tmp_path):
         (record("DEL", "k")[:-1], "cut"),
         (record("MULTI") + record("DEL", "k"), "cut"),
         (b"\0" * 100, "damaged"),
-        (record("LPUSH", "l", "x") + record("DEL", "k"), "damaged"),
+        (record("EXEC") + record("DEL", "k"), "damaged"),
     ],
 )
 def test_the_end_of_a_log_is_cut_where_the_damage_begins_and_a_copy_stays(tmp_path, tail, state):
@@ -244,3 +245,28 @@ def test_a_log_in_use_is_not_fixed(log):
     assert sorted(os.listdir(log)) == sorted(
         ["a.aof.2.base.rdb", "a.aof.2.incr.aof", last.name, "a.aof.manifest"]
     )
+
+
+@pytest.mark.parametrize("name", ["HSET", "JSON.SET", "XNEW", "xgroup new"])
+def test_a_command_of_another_server_is_counted_and_not_damage(tmp_path, name):
+    path = tmp_path / "a.incr.aof"
+    path.write_bytes(LOG + record(*name.split(), "k", "v") + record("SET", "k", "2"))
+    report = check(path)
+    assert report.damage is None and states(report) == [("a.incr.aof", "good")]
+    assert dict(report.foreign) == {f"{name.split()[0].upper()} command": 1}
+
+
+def test_a_name_that_no_command_can_have_is_damage(tmp_path):
+    path = tmp_path / "a.incr.aof"
+    path.write_bytes(LOG + record(b"X\0DD", "k", "v"))
+    report = check(path)
+    assert report.damage is not None and not report.foreign and report.valid == len(LOG)
+
+
+@pytest.mark.parametrize("data", [b"REDIS0099", b"REDIS0010\x06\x01kx", b"REDIS0010\xf6"])
+def test_what_cannot_be_skipped_ends_the_check_without_damage(tmp_path, data):
+    path = tmp_path / "dump.rdb"
+    path.write_bytes(data)
+    report = check(path)
+    assert report.damage is None and report.unreadable is not None
+    assert states(report) == [("dump.rdb", "foreign")]

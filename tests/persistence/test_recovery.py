@@ -92,7 +92,7 @@ def place(tmp_path):
 
 @pytest.mark.parametrize("appendonly", [True, False])
 def test_an_empty_directory_loads_nothing_and_stays_empty(place, appendonly):
-    assert place.start(appendonly) == (None, "nothing", [], 0, 0, [], {}, b"")
+    assert place.start(appendonly) == (None, "nothing", [], 0, 0, [], "", {}, b"")
     assert not place.bytes()
 
 
@@ -235,7 +235,7 @@ def test_damage_names_the_file_the_offset_and_what_to_do(place):
     assert "8 zero bytes" in text and f"headrace check {place.incr(1)}" in text
 
 
-def test_an_unknown_command_is_damage(place):
+def test_a_command_of_another_server_is_not_loaded(place):
     place.write(i1=WHOLE + record("ZADD", "z", 1, "m"))
     assert "'ZADD'" in str(place.fails()) and "streams and strings" in str(place.fails())
 

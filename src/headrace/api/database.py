@@ -325,8 +325,9 @@ def open(
             database copies and follows. It is read-only, and has all data once `db.replica.wait()` returns;
             `db.replica.status()` tells how far it is. Opened again after close(), it continues where it was
             if the server still has what followed; otherwise it copies all data again.
-        skip_foreign_types: of a server whose keys have other types than streams and strings, too: skip those
-            keys. Otherwise such a server is not copied.
+        skip_foreign_types: leave out keys of other types than streams and strings, in the directory of a
+            Redis or at the server of `replica_of`. Otherwise such data is not opened, or not copied. They are
+            gone from the directory after the next compact(), so keep a copy of it.
         settings: `stream_node_max_bytes`, `stream_node_max_entries`, `stream_idmp_duration` (seconds) and
             `stream_idmp_maxsize` (requests per producer).
 
@@ -336,7 +337,9 @@ def open(
     """
     if fsync not in POLICIES:
         raise UsageError(f"fsync={fsync!r}: must be one of {', '.join(map(repr, POLICIES))}")
-    storage = None if path is None else Storage(open_directory(path), fsync)
+    storage = None
+    if path is not None:
+        storage = Storage(open_directory(path), fsync, skip_foreign_types=skip_foreign_types)
     database = build_database(
         storage, clock if clock is not None else SystemClock(), stream_settings(settings)
     )

@@ -13,17 +13,18 @@ from rich.text import Text
 from headrace.console.escaping import printable
 from headrace.console.rich_text import line
 from headrace.engine.engine import Engine
-from headrace.engine.replaying import Replayer
+from headrace.engine.foreign_commands import SkippingReplayer
 from headrace.errors import HeadraceError, os_error_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.reader import Execute
 from headrace.persistence.check import FileReport, Report, check_file, fix
+from headrace.persistence.recovery import describe_counts
 from headrace.plurals import plural
 
 DATABASES = 1024  # more than a server is usually configured with
 COLUMNS = ("keys", "expiring", "strings", "streams", "entries", "groups", "consumers", "pending")
-STYLES = {"good": "green", "cut": "yellow", "damaged": "red", "not read": "dim"}
+STYLES = {"good": "green", "cut": "yellow", "damaged": "red", "foreign": "yellow", "not read": "dim"}
 
 
 @click.command(
@@ -42,13 +43,15 @@ Examples:
 def command(file: str, fixing: bool) -> int:
     """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey.
 
-    Prints what the files contain and where they are damaged. Nothing is changed without --fix. The exit code
-    is 0 if all is good, 1 if a file is damaged, and 2 if there is nothing to check.
+    Prints what the files contain and where they are damaged. Nothing is changed without --fix, and nothing is
+    cut for data of types that Headrace does not hold. The exit code is 0 if all is good, 1 if a file is
+    damaged or has such data, and 2 if there is nothing to check.
     """
     console = Console(highlight=False)
     report = read(file, console)
     print_report(report, console)
     if report.damage is None:
+        raise_if_foreign(report)
         console.print("[green]All is good[/]")
         return 0
     console.print(line((report.damage, "red")), soft_wrap=True)
@@ -63,10 +66,23 @@ def command(file: str, fixing: bool) -> int:
     copy = fix(report)
     removed = plural(size - report.valid, "byte")
     console.print(line(f"Cut off the last {removed}; the original file is {copy}"), soft_wrap=True)
-    if read(file, console).damage is not None:
+    again = read(file, console)
+    if again.damage is not None:
         raise HeadraceError(f"{file} is still damaged; run the check again")
+    raise_if_foreign(again)
     console.print("[green]All is good now[/]")
     return 0
+
+
+def raise_if_foreign(report: Report) -> None:
+    """Raise HeadraceError if the undamaged files have data of types that Headrace does not hold."""
+    if report.unreadable is not None:
+        raise HeadraceError(f"{report.unreadable}; the file is not damaged, but headrace cannot read on")
+    if report.foreign:
+        raise HeadraceError(
+            f"{report.path} is not damaged, but headrace holds streams and strings only: a server starts with"
+            f" it only if `load-skip-foreign-types yes` leaves out {describe_counts(report.foreign)}"
+        )
 
 
 def read(file: str, console: Console) -> Report:
@@ -78,12 +94,13 @@ def read(file: str, console: Console) -> Report:
         raise HeadraceError(f"{error.filename or file}: {os_error_text(error)}") from error
 
 
-def new_keyspace() -> tuple[Keyspace, Execute]:
-    """Return an empty keyspace and the function that executes commands on it."""
+def new_keyspace() -> tuple[Keyspace, Execute, dict[str, int]]:
+    """Return an empty keyspace, the function that executes commands on it, and what it has skipped."""
     settings = Settings()
     settings.databases = DATABASES
     engine = Engine(settings)
-    return engine.keyspace, Replayer(engine, time.time_ns() // 1_000_000).replay
+    replayer = SkippingReplayer(engine, time.time_ns() // 1_000_000)
+    return engine.keyspace, replayer.replay, replayer.skipped
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -107,6 +124,8 @@ def print_report(report: Report, console: Console) -> None:
     if report.commands:
         names = (f"{name} {count:,}" for name, count in report.commands.most_common())
         console.print(line(("records of ", "dim"), ", ".join(names)), soft_wrap=True)
+    if report.foreign:
+        console.print(line((f"not of Headrace: {describe_counts(report.foreign)}", "yellow")), soft_wrap=True)
     for note in report.notes:
         console.print(line((note, "yellow")), soft_wrap=True)
 

@@ -8,21 +8,24 @@ The entry point for clients is engine.py.
 from __future__ import annotations
 
 import logging
+import re
 
 import cython
 
 from headrace.commands import rule_effects
 from headrace.commands.call import Call
+from headrace.commands.keys.dump import BadData
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.stats import CommandRow
 from headrace.engine.engine import Engine
 from headrace.engine.error_replies import wire_text
-from headrace.errors import CommandError, WrongArgumentCount, to_text
+from headrace.errors import CommandError, ForeignCommand, WrongArgumentCount, to_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.visibility import Public
 
 NAME_SHOWN_MAX = 60
+COMMAND_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9._|-]*")
 
 
 class InvalidLogCommand(CommandError):
@@ -31,6 +34,10 @@ class InvalidLogCommand(CommandError):
     def __init__(self, argv: list[bytes], why: str) -> None:
         name = to_text(argv[0][:NAME_SHOWN_MAX]).upper()
         super().__init__(f"the command {name!a}: {why}")
+
+
+class ForeignLogCommand(InvalidLogCommand, ForeignCommand):
+    """A log record of another server, for types or features that Headrace does not have."""
 
 
 @cython.final
@@ -62,8 +69,9 @@ class Replayer:
         """Replay one command; return its error text if it failed, else None.
 
         Raises:
-            CommandError: if the command cannot be in a log: it is unknown, has too few arguments, does not
-                concern data, or headrace failed to run it.
+            ForeignLogCommand: if it is a command of another server.
+            CommandError: if the command cannot be in a log: it has too few arguments, does not concern data,
+                or headrace failed to run it.
         """
         call: Call = self.call
         recorded: list[bytes] | None = None
@@ -94,6 +102,8 @@ class Replayer:
             row.run(call)
         except CommandError as error:
             row.failed += 1 if self.live else 0
+            if not self.live and command.name == b"restore" and isinstance(error, BadData):
+                raise ForeignLogCommand(argv, "the value has a type that headrace does not have") from error
             return wire_text(error)
         except Exception as error:
             logging.getLogger("headrace").exception("a bug in %s", command.name.decode())
@@ -107,10 +117,19 @@ class Replayer:
         """Return the row of a mixed-case name or of a subcommand."""
         row: CommandRow | None = self.engine.rows.get(argv[0].lower())
         if row is None:
-            raise InvalidLogCommand(argv, "it is unknown: headrace supports streams and strings only")
+            raise _unknown(argv, argv[0], "it is unknown: headrace supports streams and strings only")
         if row.is_plain or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])
         if sub is None:
-            raise InvalidLogCommand(argv, f"it has no subcommand {to_text(argv[1][:NAME_SHOWN_MAX])!a}")
+            text = f"it has no subcommand {to_text(argv[1][:NAME_SHOWN_MAX])!a}"
+            raise _unknown(argv, argv[1], text)
         return self.engine.by_name[sub.name]
+
+
+def _unknown(argv: list[bytes], name: bytes, why: str) -> InvalidLogCommand:
+    """Return the error for a name that no command here has.
+
+    If it could be the name of a command, another server has written it. Otherwise the record is damaged.
+    """
+    return (ForeignLogCommand if COMMAND_NAME.fullmatch(name) else InvalidLogCommand)(argv, why)

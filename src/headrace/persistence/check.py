@@ -2,6 +2,7 @@
 
 A file is read as a starting server reads it, into a keyspace that is discarded. An incomplete last record
 counts as damage here, although a server would cut it off: the report is about the file.
+What belongs to types that Headrace does not hold is skipped and counted. It is not damage.
 fix() truncates a damaged log at the damage, after it has made a copy.
 """
 
@@ -19,13 +20,14 @@ from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.persistence.aof.file_names import TEMPORARY, LogFileNames
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
-from headrace.persistence.damage import Damaged
+from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
-from headrace.persistence.recovery import Recovery, describe_failures, expiry_suspended
+from headrace.persistence.recovery import Recovery, command_counts, describe_failures, expiry_suspended
 from headrace.plurals import plural
 from headrace.streams.stream import Stream
 
 MANIFEST = ".manifest"
+SNAPSHOT = "dump.rdb"
 COPY = ".before-fix"
 
 NO_PART = (
@@ -36,8 +38,9 @@ NOT_LAST = "it is not the last file of the log, and the files after it depend on
 NO_LOG = "it does not contain any record of a log"
 BY_HAND = "correct it with an editor: it is a text of a few lines"
 
-# Returns an empty keyspace, and a function that executes commands on it.
-EngineFactory = Callable[[], tuple[Keyspace, Execute]]
+# Returns an empty keyspace, a function that executes commands on it, and the commands that it has skipped,
+# because they are for other types: how many, by name.
+EngineFactory = Callable[[], tuple[Keyspace, Execute, dict[str, int]]]
 
 
 @dataclass
@@ -63,7 +66,7 @@ class FileReport:
     version: str = ""
     aux: dict[bytes, bytes] = field(default_factory=dict)
     records: int = 0
-    state: str = "not read"  # then "good", "cut" or "damaged"
+    state: str = "not read"  # then "good", "cut", "damaged", or "foreign" if the rest cannot be skipped
 
 
 @dataclass
@@ -71,6 +74,7 @@ class Report:
     """The result of a check.
 
     valid is the number of good bytes of the damaged file; obstacle says why it cannot be fixed, "" if it can.
+    foreign counts what Headrace does not hold; unreadable is where such data ended the check, if it did.
     """
 
     path: str
@@ -79,6 +83,8 @@ class Report:
     databases: dict[int, DatabaseCounts] = field(default_factory=dict)
     commands: Counter[str] = field(default_factory=Counter)  # records by command name
     notes: list[str] = field(default_factory=list)
+    foreign: Counter[str] = field(default_factory=Counter)
+    unreadable: ForeignData | None = None
     damage: Damaged | None = None
     valid: int = 0
     obstacle: str = ""
@@ -118,7 +124,10 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
 
 
 def _manifest_in(directory: str) -> str:
-    """Return the manifest of the log in a directory: the directory of the log, or its data directory."""
+    """Return the manifest of the log in a directory: the directory of the log, or its data directory.
+
+    Without a log return the snapshot, as a server loads it then.
+    """
     found = []
     for place in [directory, *(entry.path for entry in os.scandir(directory) if entry.is_dir())]:
         names = sorted(name for name in os.listdir(place) if name.endswith(MANIFEST))
@@ -127,6 +136,9 @@ def _manifest_in(directory: str) -> str:
             break
     if len(found) == 1:
         return found[0]
+    snapshot = os.path.join(directory, SNAPSHOT)
+    if not found and os.path.exists(snapshot):
+        return snapshot
     if not found:
         raise UsageError(f"{directory}: there is no manifest of a log; name a file instead")
     raise UsageError(f"{directory}: more than one log; name one of {', '.join(found)}")
@@ -154,6 +166,9 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> R
         report.files.append(FileReport(there, os.path.getsize(there)))
     if manifest.history:
         report.notes.append(f"{plural(len(manifest.history), 'file')} of history, which servers do not read")
+    if os.path.exists(os.path.join(above, SNAPSHOT)):
+        why = "a server with `appendonly yes` reads the log only"
+        report.notes.append(f"{SNAPSHOT} beside it is not read: {why}")
     check = Checker(report, DiskDirectory(beside), new_engine, now_ms)
     check.log(wanted)
     return check.finish()
@@ -165,8 +180,9 @@ class Checker:
     def __init__(self, report: Report, files: DiskDirectory, new_engine: EngineFactory, now_ms: int) -> None:
         self.report = report
         self.now_ms = now_ms
-        self.keyspace, self.play = new_engine()
+        self.keyspace, self.play, self.skipped = new_engine()
         self.recovery = Recovery(files, self.keyspace, self._count, now_ms)
+        self.recovery.skip_foreign_types, self.recovery.foreign_advice = True, ""
 
     def _count(self, words: list[bytes]) -> bytes | None:
         self.report.commands[words[0].decode(errors="backslashreplace").upper()] += 1
@@ -178,6 +194,9 @@ class Checker:
         try:
             with expiry_suspended(self.keyspace):
                 loaded = self.recovery.read_snapshot(name, keep_expired=True)
+        except ForeignData as foreign:
+            self._record_foreign(file, foreign)
+            return True
         except Damaged as damage:
             self._record_damage(file, damage, NO_PART)
             return True
@@ -208,6 +227,9 @@ class Checker:
         try:
             with expiry_suspended(self.keyspace):
                 recovery.read_file(name)
+        except ForeignData as foreign:
+            self._record_foreign(file, foreign)
+            return False
         except Damaged as caught:
             damage = caught
         assert recovery.reader is not None
@@ -234,8 +256,13 @@ class Checker:
         self.report.damage = Damaged(damage.offset, damage.what, file.path)
         self.report.obstacle = obstacle
 
+    def _record_foreign(self, file: FileReport, foreign: ForeignData) -> None:
+        file.state = "foreign"
+        self.report.unreadable = ForeignData(foreign.offset, foreign.what, file.path)
+
     def finish(self) -> Report:
         """Add the counts of the keyspace to the report, and return it."""
+        self.report.foreign = self.recovery.foreign + Counter(command_counts(self.skipped))
         self.report.notes += self.recovery.notes
         self.report.commands = +self.report.commands  # drops counts of 0
         for database in self.keyspace.databases:

@@ -1,4 +1,4 @@
-"""The error for damaged files and payloads."""
+"""The errors for files and payloads that cannot be loaded: damaged, or with data of other types."""
 
 from __future__ import annotations
 
@@ -22,3 +22,7 @@ class Damaged(HeadraceError):
     def __str__(self) -> str:
         where = f"{self.file}, at byte {self.offset}" if self.file else f"at byte {self.offset}"
         return f"{where}: {self.what}" + (f"; {self.advice}" if self.advice else "")
+
+
+class ForeignData(Damaged):
+    """Valid data of another server that Headrace does not hold. No file is damaged: nothing is cut for it."""

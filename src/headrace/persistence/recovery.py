@@ -13,7 +13,8 @@ the data. Empty files after a truncated file do not count: nothing was written a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError, os_error_text
@@ -21,12 +22,13 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
 from headrace.persistence.aof.reader import ADVICE, Execute, LogReader, Replayed
-from headrace.persistence.damage import Damaged
+from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.data_directory import DataDirectory, DiskDirectory, Source
 from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
 from headrace.plurals import plural
 
 FIRST_DATABASE = [b"SELECT", b"0"]
+FOREIGN_ADVICE = "set `load-skip-foreign-types yes` to start without what has other types"
 SNAPSHOT_ADVICE = "`headrace check FILE` shows what can be read of it; restore another copy"
 
 Progress = Callable[[str, int, int], None]  # file, bytes read, size in bytes
@@ -40,7 +42,8 @@ class Recovered(NamedTuple):
     files: list[str]  # those read, in order, relative to the data directory
     keys: int
     commands: int  # replayed from the log
-    notes: list[str]  # sentences for the operator
+    notes: list[str]  # sentences for the operator: warnings
+    ignored_snapshot: str  # a snapshot beside the log, which is not read; empty if there is none
     aux: dict[bytes, bytes]  # the auxiliary fields of a snapshot that is the only source
     ending: bytes  # the comment at the end of a log; empty if there is none
 
@@ -57,6 +60,8 @@ def recover(
     now_ms: int,
     progress: Progress | None = None,
     fix_tail: bool = True,
+    skip_foreign_types: bool = False,
+    foreign_advice: str = FOREIGN_ADVICE,
 ) -> Recovered:
     """Fill an empty keyspace from the disk, as the top of this file describes.
 
@@ -64,12 +69,18 @@ def recover(
         execute: runs a command, see LogReader.
         truncated_ok: accept a log that ends in the middle of a record or transaction.
         fix_tail: also truncate the file there.
+        skip_foreign_types: leave out keys of types that Headrace does not hold; a note counts them. `execute`
+            must skip commands for them, see SkippingReplayer.
+        foreign_advice: what the error about such types says that is to be set.
 
     Raises:
         Damaged: with the file, the offset and what to do.
+        ForeignData: if there are such types, and they are not skipped.
         HeadraceError: if a file cannot be read.
     """
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
+    recovery.skip_foreign_types, recovery.foreign_advice = skip_foreign_types, foreign_advice
+    ignored = ""
     with expiry_suspended(keyspace), errors_with_paths(files):
         manifest = None
         if appendonly:
@@ -78,6 +89,7 @@ def recover(
         if manifest is not None:
             recovery.read_log(names, manifest, truncated_ok, fix_tail)
             source = "log"
+            ignored = dbfilename if files.exists(dbfilename) else ""
         elif files.exists(dbfilename):
             recovery.read_snapshot(dbfilename)
             source = "snapshot"
@@ -85,8 +97,19 @@ def recover(
             source = "nothing"
     keys = sum(len(database.values) for database in keyspace.databases)
     aux = recovery.loaded.aux if source == "snapshot" and recovery.loaded is not None else {}
+    if recovery.foreign:
+        left_out = describe_counts(recovery.foreign)
+        recovery.notes.append(f"left out {left_out}: the next snapshot and rewrite do not contain them")
     return Recovered(
-        manifest, source, recovery.read, keys, recovery.commands, recovery.notes, aux, recovery.ending
+        manifest,
+        source,
+        recovery.read,
+        keys,
+        recovery.commands,
+        recovery.notes,
+        ignored,
+        aux,
+        recovery.ending,
     )
 
 
@@ -109,6 +132,9 @@ class Recovery:
         self.read: list[str] = []
         self.commands = 0
         self.notes: list[str] = []
+        self.skip_foreign_types = False
+        self.foreign_advice = FOREIGN_ADVICE
+        self.foreign: Counter[str] = Counter()  # what was skipped in snapshots, by its kind
         self.ending = b""  # the comment at the end of the last file of a log that is not empty
         self.loaded: LoadedSnapshot | None = None  # the snapshot in the last file
         self.reader: LogReader | None = None  # of the last log file
@@ -151,7 +177,11 @@ class Recovery:
         with contextlib.closing(self.files.source(name)) as source:
             self.execute(FIRST_DATABASE)
             self.reader = LogReader(source, name, self.execute, self._progress_of(name, source.size))
-            done = self.reader.run(lambda head: self._snapshot(name, head, keep_expired=True).end)
+            try:
+                done = self.reader.run(lambda head: self._snapshot(name, head, keep_expired=True).end)
+            except ForeignData as foreign:
+                foreign.advice = foreign.advice or self.foreign_advice
+                raise
         self.read.append(name)
         self.commands += done.commands
         if done.size > 0:
@@ -168,10 +198,18 @@ class Recovery:
                 now_ms=self.now_ms,
                 keep_expired=keep_expired,
                 progress=self._progress_of(name, source.size),
+                skip_foreign_types=self.skip_foreign_types,
+                foreign_advice=self.foreign_advice,
             )
+        except ForeignData as foreign:
+            foreign.file = name
+            raise
         except Damaged as damage:
             raise Damaged(damage.offset, damage.what, name, damage.advice or SNAPSHOT_ADVICE) from None
         self.loaded = loaded
+        self.foreign.update({f"{kind} key": n for kind, n in loaded.skipped.items()})
+        if loaded.module_data:
+            self.foreign["module data record"] += loaded.module_data
         return loaded
 
     def _progress_of(self, name: str, size: int) -> Callable[[int], None] | None:
@@ -249,3 +287,21 @@ def describe_failures(done: Replayed) -> str:
         f"{plural(done.failed, 'command')} failed when replayed, the first at byte {done.first_failed}: "
         + done.first_error.decode(errors="replace")
     )
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Describe what has other types, the most first: `2 list keys, 1 LPUSH command`."""
+    return ", ".join(plural(n, what) for what, n in sorted(counts.items(), key=lambda pair: -pair[1]))
+
+
+def command_counts(skipped: Mapping[str, int]) -> dict[str, int]:
+    """Return the commands of a log that were skipped, as describe_counts() takes them."""
+    return {f"{name} command": n for name, n in skipped.items()}
+
+
+def skipped_notes(skipped: Mapping[str, int]) -> list[str]:
+    """Return the note about commands of a log that were skipped; an empty list if none were."""
+    if not skipped:
+        return []
+    counts = describe_counts(command_counts(skipped))
+    return [f"left out {counts} in the log: the next rewrite does not contain them"]

@@ -15,6 +15,13 @@ import logging
 from collections.abc import Iterable
 
 from headrace.engine.engine import Engine
+from headrace.engine.foreign_commands import (
+    FOREIGN_ERRORS,
+    copy_database,
+    count_name,
+    overwritten_key,
+    shown,
+)
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, HeadraceError, InvalidStreamId, to_text
 from headrace.persistence import rule_records
@@ -27,28 +34,7 @@ SET_WHAT = "set replica-skip-foreign-types yes to skip keys of other types"
 # They change no keys.
 IGNORED = frozenset({b"SCRIPT", b"FUNCTION", b"REPLCONF", b"PING"})
 CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
-# Commands of other types that overwrite a key of any type, or change strings: the index of that key.
-OVERWRITES = {
-    b"SINTERSTORE": 1,
-    b"SUNIONSTORE": 1,
-    b"SDIFFSTORE": 1,
-    b"ZINTERSTORE": 1,
-    b"ZUNIONSTORE": 1,
-    b"ZDIFFSTORE": 1,
-    b"ZRANGESTORE": 1,
-    b"GEOSEARCHSTORE": 1,
-    b"SETBIT": 1,
-    b"BITFIELD": 1,
-    b"PFADD": 1,
-    b"PFMERGE": 1,
-    b"BITOP": 2,
-}
-STORES = frozenset({b"SORT", b"GEORADIUS", b"GEORADIUSBYMEMBER"})  # the key follows STORE or STOREDIST
-# Failures that show that a key has a type which does not exist here.
-FOREIGN_ERRORS = (b"WRONGTYPE", b"ERR no such key", b"ERR Bad data format")
 CLAIM_WORDS = 14  # of the XCLAIM by which a delivery is propagated; its LASTID is the last word
-NAME_MAX = 60  # bytes of a name that are kept and logged
-NAMES_MAX = 1000  # names counted
 
 
 class CannotApply(HeadraceError):
@@ -222,10 +208,10 @@ class StreamApplier:
 
     def _remove_copy(self, argv: list[bytes]) -> None:
         """Handle COPY of a key that does not exist here: the copy does not either."""
-        words = [word.upper() for word in argv]
         database = self.database
-        if b"DB" in words[3:-1]:
-            self._replay([b"SELECT", argv[words.index(b"DB", 3) + 1]])
+        target = copy_database(argv)
+        if target is not None:
+            self._replay([b"SELECT", target])
         self._skip(b"COPY", argv)
         self._replay([b"SELECT", b"%d" % database])
 
@@ -253,27 +239,3 @@ class StreamApplier:
             delivery.count_as_redis_7(stream, group, ms, seq)
             words = [b"XGROUP", b"SETID", argv[1], argv[2], argv[5], b"ENTRIESREAD"]
             self.engine.effects.record(self.database, [*words, b"%d" % group.entries_read])
-
-
-def overwritten_key(name: bytes, argv: list[bytes]) -> bytes | None:
-    """Return the key that a skipped command overwrites at the primary, whatever its type; None for none."""
-    at = OVERWRITES.get(name, 0)
-    if name in (b"RENAME", b"RENAMENX", b"COPY"):
-        at = 2
-    elif name == b"RESTORE":
-        at = 1
-    elif name in STORES:
-        stores = [i + 1 for i, word in enumerate(argv) if word.upper() in (b"STORE", b"STOREDIST")]
-        at = stores[-1] if stores else 0
-    return argv[at] if 0 < at < len(argv) else None
-
-
-def shown(name: bytes) -> str:
-    """Return a name for counters and messages."""
-    return to_text(name[:NAME_MAX])
-
-
-def count_name(counters: dict[str, int], name: str) -> None:
-    """Count a name, of which there may be many."""
-    if name in counters or len(counters) < NAMES_MAX:
-        counters[name] = counters.get(name, 0) + 1

@@ -37,7 +37,7 @@ from headrace.api.local.directory import explain_disk_errors
 from headrace.api.local.log_rewriter import LogRewriter
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
-from headrace.engine.replaying import Replayer
+from headrace.engine.foreign_commands import log_replayer
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk
 from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.file_names import LogFileNames
@@ -46,11 +46,12 @@ from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
-from headrace.persistence.recovery import Recovered, recover
+from headrace.persistence.recovery import Recovered, recover, skipped_notes
 
 if TYPE_CHECKING:
     from headrace.api.local.local_engine import LocalEngine
 
+SET_WHAT = "open it with skip_foreign_types=True to leave out what has other types"
 SNAPSHOT = "dump.rdb"  # the default name of a server's snapshot
 RETRY_MS = 100  # between attempts to write after a failure
 REWRITE_RETRY_MS = 1000
@@ -62,8 +63,15 @@ class Storage:
 
     local_engine: LocalEngine  # set after load()
 
-    def __init__(self, files: DataDirectory, policy: str, rewrite_min_bytes: int = REWRITE_MIN_BYTES) -> None:
+    def __init__(
+        self,
+        files: DataDirectory,
+        policy: str,
+        rewrite_min_bytes: int = REWRITE_MIN_BYTES,
+        skip_foreign_types: bool = False,
+    ) -> None:
         self.files = files
+        self.skip_foreign_types = skip_foreign_types
         self.names = LogFileNames()
         self.policy = policy
         self.rewrite_min_bytes = rewrite_min_bytes
@@ -106,22 +114,30 @@ class Storage:
         self.found_comment = found.ending
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
+        if found.ignored_snapshot:
+            logging.getLogger("headrace").info(
+                "%s is not read, because there is a log: %s", found.ignored_snapshot, self.names.directory
+            )
         self.set_rewrite_threshold()
         engine.stats.reset()
         engine.record_effects(True)
         return found
 
     def _recover(self, engine: Engine, now_ms: int) -> Recovered:
+        replay, skipped = log_replayer(engine, now_ms, self.skip_foreign_types)
         found = recover(
             self.files,
             self.names,
             engine.keyspace,
-            Replayer(engine, now_ms).replay,
+            replay,
             appendonly=True,
             dbfilename=SNAPSHOT,
             truncated_ok=True,
             now_ms=now_ms,
+            skip_foreign_types=self.skip_foreign_types,
+            foreign_advice=SET_WHAT,
         )
+        found.notes.extend(skipped_notes(skipped))
         engine.rules.suspend()
         self.log.open(found.manifest, lambda file: write_base(engine, file, now_ms))
         return found

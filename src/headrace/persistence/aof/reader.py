@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import cython
 
 from headrace import mem
-from headrace.errors import CommandError
-from headrace.persistence.damage import Damaged
+from headrace.errors import CommandError, ForeignCommand
+from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.data_directory import Source
 from headrace.resp.read_buffer import ReadBuffer
 
@@ -101,7 +101,8 @@ class LogReader(ReadBuffer):
 
     execute(words) returns None, or the command's error reply, which is only counted. It raises CommandError
     for a command that no log can contain, such as an unknown one. The reader turns that into Damaged, which
-    it also raises for bytes that are not a record. Then result() still describes the good part.
+    it also raises for bytes that are not a record; ForeignCommand becomes ForeignData. Then result() still
+    describes the good part.
     """
 
     source: Any
@@ -348,6 +349,8 @@ class LogReader(ReadBuffer):
     def _execute(self, offset: cython.longlong, words: list[bytes]) -> cython.void:
         try:
             error = self.execute(words)
+        except ForeignCommand as foreign:
+            raise ForeignData(offset, str(foreign), self.name) from None
         except CommandError as impossible:
             raise Damaged(offset, str(impossible), self.name, ADVICE) from None
         self.commands += 1

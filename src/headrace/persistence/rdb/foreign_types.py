@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.persistence.damage import Damaged
+from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.rdb.input import RdbInput
 
 TYPES = {
@@ -90,7 +90,7 @@ def skip_value(inp: RdbInput, kind: cython.int, valkey: cython.bint) -> cython.v
     repeated: bytes
     shapes: dict[int, bytes] = VALKEY_SHAPES if valkey else SHAPES
     if kind not in shapes:
-        raise Damaged(inp.offset(), f"a value of the type {kind}, which cannot be skipped")
+        raise ForeignData(inp.offset(), f"a value of the type {kind}, which cannot be skipped")
     once, star, repeated = shapes[kind].partition(b"*")
     _skip(inp, once)
     if star:

@@ -25,7 +25,7 @@ from typing import Protocol
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.libraries import parse_library
-from headrace.persistence.damage import Damaged
+from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.rdb import foreign_types, stream_extras
 from headrace.persistence.rdb.file_checksum import checksum_of
 from headrace.persistence.rdb.input import RdbInput
@@ -90,7 +90,8 @@ def read_rdb(
         progress: called about every MiB with the bytes read.
 
     Raises:
-        Damaged: if the file is damaged or contains unsupported types. The keyspace then has a part of it.
+        Damaged: if the file is damaged. The keyspace then has a part of it.
+        ForeignData: if it has types that Headrace does not hold, and they are not skipped. The same.
     """
     file = _RdbFile(source, keyspace, progress)
     file.now_ms, file.keep_expired, file.merge = now_ms, keep_expired, merge
@@ -146,7 +147,7 @@ class _RdbFile:
             if magic.startswith(name) and len(number) == digits and number.isdigit():
                 self.loaded.version = magic.decode()
                 if int(number) not in (range(1, 15) if name == b"REDIS" else (80,)):
-                    raise Damaged(0, f"a file of version {magic.decode()}, which is not known here")
+                    raise ForeignData(0, f"a file of version {magic.decode()}, which is not known here")
                 return int(number)
         raise Damaged(0, "not an RDB file: it does not begin with REDIS or VALKEY and a version")
 
@@ -189,7 +190,7 @@ class _RdbFile:
         elif opcode == MODULE_AUX or (opcode == KEY_METADATA and not self._is_valkey()):
             self._module_data(opcode, at)
         elif opcode == OLD_FUNCTIONS:
-            raise Damaged(at, "functions of a preview of Redis 7: headrace cannot read those")
+            raise ForeignData(at, "functions of a preview of Redis 7: headrace cannot read those")
         else:
             raise Damaged(at, f"the opcode {opcode:#x}, which is not known here")
 
@@ -207,7 +208,7 @@ class _RdbFile:
         """Skip data of modules, or reject them."""
         inp = self.inp
         if not self.skip_foreign_types:
-            raise Damaged(at, "data of a module: headrace cannot read those", advice=self.foreign_advice)
+            raise ForeignData(at, "data of a module: headrace cannot read those", advice=self.foreign_advice)
         if opcode == MODULE_AUX:
             inp.length(), inp.length(), inp.length()
             foreign_types.skip_module_data(inp)
@@ -259,7 +260,7 @@ class _RdbFile:
             raise Damaged(at, f"a value of the unknown type {kind}: headrace holds streams and strings only")
         if not self.skip_foreign_types:
             what = f"a key of the type {name!r}: headrace holds streams and strings only"
-            raise Damaged(at, what, advice=self.foreign_advice)
+            raise ForeignData(at, what, advice=self.foreign_advice)
         self.inp.skip_string()
         foreign_types.skip_value(self.inp, kind, self._is_valkey())
         self.loaded.skipped[name] = self.loaded.skipped.get(name, 0) + 1

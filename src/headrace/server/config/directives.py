@@ -184,6 +184,13 @@ _GENERAL = [
     Directive("log-format", Choice(("text", "json")), "text", "Lines of the log: text, or an object each."),
     Directive("logfile", Text(), "", "The file of log messages; empty: standard error.", mutable=False),
     Directive(
+        "load-skip-foreign-types",
+        Flag(),
+        "no",
+        "Start without keys of types that do not exist here; no: refuse files with such keys.",
+        mutable=False,
+    ),
+    Directive(
         "loglevel",
         Choice(("debug", "verbose", "notice", "warning", "nothing")),
         "notice",

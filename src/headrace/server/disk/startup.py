@@ -17,11 +17,11 @@ from contextlib import contextmanager
 
 from headrace.commands.server_interface import Section
 from headrace.engine.engine import Engine
-from headrace.engine.replaying import Replayer
+from headrace.engine.foreign_commands import log_replayer
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.data_directory import DiskDirectory
-from headrace.persistence.recovery import Recovered, recover
+from headrace.persistence.recovery import Recovered, recover, skipped_notes
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe.logs import NOTICE
@@ -81,6 +81,9 @@ class Startup:
         self.keys_loaded = found.keys
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
+        if found.ignored_snapshot:
+            text = "%s is not read, because there is a log: %s"
+            logging.getLogger("headrace").log(NOTICE, text, found.ignored_snapshot, self.names.directory)
         logging.getLogger("headrace").log(
             NOTICE if found.files else logging.INFO,
             "loaded %d keys from %s in %.3f s",
@@ -91,33 +94,40 @@ class Startup:
         return found
 
     def _recover(self, now: int) -> Recovered:
-        return recover(
+        skips = self.config.flag("load-skip-foreign-types")
+        replay, skipped = log_replayer(self.engine, now, skips)
+        found = recover(
             self.files,
             self.names,
             self.engine.keyspace,
-            Replayer(self.engine, now).replay,
+            replay,
             appendonly=self.config.flag("appendonly"),
             dbfilename=self.config.text("dbfilename"),
             truncated_ok=self.config.flag("aof-load-truncated"),
             now_ms=now,
             progress=self._progress,
+            skip_foreign_types=skips,
         )
+        found.notes.extend(skipped_notes(skipped))
+        return found
 
     def replay(self, now: int) -> None:
         """Load the log alone into an empty keyspace, without serving clients.
 
         Raises HeadraceError, OSError.
         """
+        skips = self.config.flag("load-skip-foreign-types")
         recover(
             self.files,
             self.names,
             self.engine.keyspace,
-            Replayer(self.engine, now).replay,
+            log_replayer(self.engine, now, skips)[0],
             appendonly=True,
             dbfilename=self.config.text("dbfilename"),
             truncated_ok=False,
             now_ms=now,
             fix_tail=False,
+            skip_foreign_types=skips,
         )
 
     def _progress(self, file: str, done: int, total: int) -> None:
