@@ -7,12 +7,26 @@ UsageError       an invalid argument, option or file; the program prints one lin
 
 from __future__ import annotations
 
+import copy
+
 NAME_ECHO_MAX = 128  # bytes of an unknown name that an error repeats
 
 
 def os_error_text(error: OSError) -> str:
     """Return the system's message of an error in lower case, without the path."""
     return (error.strerror or str(error)).lower()
+
+
+def copy_error(error: BaseException) -> BaseException:
+    """Return an equal error without traceback, cause and context.
+
+    An object that keeps an error and raises it would be part of a reference cycle: the traceback has the
+    frames, and these have the object. So it keeps a copy, and raises a copy of that.
+    """
+    try:
+        return copy.copy(error)
+    except Exception:  # its class has other arguments than its text
+        return HeadraceError(str(error))
 
 
 def to_text(word: bytes) -> str:

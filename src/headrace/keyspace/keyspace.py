@@ -175,7 +175,7 @@ class Keyspace:
             self.on_flushed()
 
     def replace_databases(self, other: Keyspace) -> None:
-        """Replace all data with those of the other keyspace, which must not be used any more.
+        """Replace all data with those of the other keyspace, which is closed.
 
         It must have as many databases. Invalidates watches and signals waiters; settings, events and
         counters stay.
@@ -190,7 +190,18 @@ class Keyspace:
         self.idempotency_sweeper = other.idempotency_sweeper
         self.compaction = other.compaction
         self.has_ttls = other.has_ttls
+        other.close()
         self._notify_flushed()
+
+    def close(self) -> None:
+        """Free all data; the keyspace must not be used any more.
+
+        A keyspace and its databases refer to each other, and its account to the streams: without this, the
+        data would stay until the garbage collector finds the cycle.
+        """
+        self.databases = []
+        self.memory.evictable = None
+        self.rules.clear()
 
     def freeze(
         self, now_ms: cython.longlong, step_bytes: cython.longlong = image_module.STEP_BYTES

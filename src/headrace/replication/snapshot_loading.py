@@ -36,15 +36,19 @@ def load_snapshot(
         Damaged: if the snapshot is damaged, or has other types that are not skipped.
     """
     keyspace = Keyspace(settings_for_loading(settings))
-    loaded = read_rdb(
-        source,
-        keyspace,
-        now_ms=now_ms,
-        keep_expired=True,
-        skip_foreign_types=skip_foreign_types,
-        foreign_advice=advice,
-        progress=progress,
-    )
+    try:
+        loaded = read_rdb(
+            source,
+            keyspace,
+            now_ms=now_ms,
+            keep_expired=True,
+            skip_foreign_types=skip_foreign_types,
+            foreign_advice=advice,
+            progress=progress,
+        )
+    except BaseException:
+        keyspace.close()
+        raise
     return keyspace, loaded
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.api.backend import Wakeup
 from headrace.api.local.clock import NEVER_MS
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, copy_error
 from headrace.persistence.data_directory import File
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class BackgroundSync:
         self.file = file
         self.lock = threading.Lock()
         self.finished = False
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def run(self) -> None:
         """Run once; concurrent callers wait for that run. Errors are raised by result()."""
@@ -80,7 +80,7 @@ class BackgroundSync:
             try:
                 self.file.sync()
             except Exception as error:
-                self.error = error
+                self.error = copy_error(error)
             self.finished = True
 
     def done(self) -> bool:
@@ -91,7 +91,7 @@ class BackgroundSync:
         """Wait for the sync. Raises OSError if it failed."""
         self.run()
         if self.error is not None:
-            raise self.error
+            raise copy_error(self.error)
 
 
 def run_uninterrupted(work: Callable[[], None]) -> None:

@@ -5,7 +5,8 @@
     finish(done) -> end of the queue -> done(), for example fsync and rename -> DONE
 
 The thread holds the GIL only for moments: neither encoding nor writing needs it. It never removes a file:
-after a failure or cancel(), the caller removes what was written so far.
+after a failure or cancel(), the caller removes what was written so far. At its end it drops all callbacks, so
+that whatever owns this object and is called back by it is no reference cycle.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, copy_error
 from headrace.persistence.rdb.encoder import RdbEncoder
 from headrace.persistence.rdb.output import RdbPiece
 
@@ -66,7 +67,7 @@ class EncoderThread:
             RuntimeError: if the process cannot start another thread.
         """
         self.encoder = RdbEncoder()
-        self._write = write
+        self._write: Callable[[memoryview | bytes], object] | None = write
         self._unblock = unblock
         self._close = close
         self._on_end = on_end
@@ -140,8 +141,9 @@ class EncoderThread:
         if self.state is EncoderState.RUNNING:
             self._cancelled = True
             self._queue.put(None)
-            if self._unblock is not None:
-                self._unblock()
+            unblock = self._unblock  # the thread may end meanwhile and drop it
+            if unblock is not None:
+                unblock()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the thread has ended, at most timeout seconds; return whether it has."""
@@ -159,7 +161,7 @@ class EncoderThread:
 
     def _check(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise copy_error(self._error)
 
     # ---- the thread
 
@@ -171,14 +173,18 @@ class EncoderThread:
             finally:
                 if self._close is not None:
                     self._close()
-            self.state = EncoderState.DONE
+            state = EncoderState.DONE
         except BaseException as error:
-            self._error = EncoderCancelled("the snapshot was cancelled") if self._cancelled else error
-            self.state = EncoderState.FAILED
+            cancelled = EncoderCancelled("the snapshot was cancelled")
+            self._error = cancelled if self._cancelled else copy_error(error)
+            state = EncoderState.FAILED
+        on_end = self._on_end
+        self._write = self._unblock = self._close = self._at_end = self._on_end = None
         self._queue = SimpleQueue()  # drops the pieces that are left after a failure
+        self.state = state
         self._tell()
-        if self._on_end is not None:
-            self._on_end()
+        if on_end is not None:
+            on_end()
 
     def _work(self) -> None:
         """Write what comes out of the queue until its end."""
@@ -189,6 +195,7 @@ class EncoderThread:
             else:
                 data = self.encoder.encode(piece)
                 piece.recycle()
+            assert self._write is not None
             self._write(data)
             self._taken_bytes += size
             self._taken_cost += cost

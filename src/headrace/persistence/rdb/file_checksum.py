@@ -14,6 +14,7 @@ import threading
 import cython
 
 from headrace import system
+from headrace.errors import copy_error
 from headrace.persistence import crc64
 
 PIECE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 18)
@@ -33,7 +34,7 @@ class FileChecksum:
         self._descriptor = descriptor
         self._end = size - TRAILER_BYTES
         self._crc = 0
-        self._error: OSError | None = None
+        self._error: BaseException | None = None
         own = os.dup(descriptor)  # the load may fail and close the other one
         self._thread = threading.Thread(target=self._run, args=(own,), name="headrace-checksum", daemon=True)
         try:
@@ -52,14 +53,14 @@ class FileChecksum:
         if end != self._end:
             return crc_of_file(self._descriptor, end)
         if self._error is not None:
-            raise self._error
+            raise copy_error(self._error)
         return self._crc
 
     def _run(self, descriptor: int) -> None:
         try:
             self._crc = crc_of_file(descriptor, self._end)
         except OSError as error:
-            self._error = error
+            self._error = copy_error(error)
         finally:
             os.close(descriptor)
 

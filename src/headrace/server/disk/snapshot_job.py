@@ -72,7 +72,7 @@ class SnapshotJob:
         self._killed = False
         self._steps: Iterator[int] | None = steps(self.image)
         self._released = False
-        self._failure: Exception | None = None  # of a step
+        self._failure = ""  # of a step
         self._stats = engine.stats
         self._commands = self._stats.commands  # at the last slice
         self._active_until = 0
@@ -112,7 +112,7 @@ class SnapshotJob:
                     self.thread.finish(self._finish)
                     return False
             except Exception as error:
-                self._failure = error
+                self._failure = describe_error(error)
                 self._release()
                 self.thread.cancel()
                 return False
@@ -152,7 +152,7 @@ class SnapshotJob:
         try:
             self.thread.size()
         except Exception as error:
-            self.reason = describe_error(self._failure or error)
+            self.reason = self._failure or describe_error(error)
         return True
 
     def kill(self) -> None:

@@ -1,0 +1,61 @@
+"""A census: run work many times with the garbage collector off, and count what only the collector could free.
+
+The server hardly ever has old objects collected, so nothing that it drops may be part of a reference cycle.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from waiting import wait_until
+
+# The repetitions of one kind of work: few in each run of the tests, more in `make test-all`.
+TIMES = [5, pytest.param(1000, marks=pytest.mark.slow)]
+TIMES_OF_JOBS = [3, pytest.param(100, marks=pytest.mark.slow)]  # each takes some hundredths of a second
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Collect what there is; then keep all garbage in gc.garbage."""
+    gc.collect()
+    gc.garbage.clear()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        if was_enabled:
+            gc.enable()
+
+
+def descriptors() -> int:
+    """Return how many descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def assert_nothing_left(work: Callable[[], object], times: int) -> None:
+    """Run work so often: no objects in reference cycles, descriptors or threads may be left.
+
+    It runs twice before, for what is made once and kept.
+    """
+    work()
+    work()
+    with collector_off():
+        open_before, threads_before = descriptors(), threading.active_count()
+        for _ in range(times):
+            work()
+        gc.collect()
+        left = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
+        assert not left, f"left by {times} runs: {left.most_common(20)}"
+        wait_until(lambda: threading.active_count() <= threads_before, "the end of threads")
+        assert descriptors() <= open_before
