@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from command_generator import CommandGenerator
 from headrace.engine.engine import Engine
+from headrace.persistence.rule_records import recorded_command
 
 START_MS = 1_700_000_000_000
 
@@ -87,7 +88,7 @@ class Follower:
 
     def say(self, words: list[bytes]) -> bytes:
         """Carry it out; the answer."""
-        self.engine.execute(self.session, words, self.now)
+        self.engine.execute(self.session, recorded_command(words) or words, self.now)
         return self.session.reply.take()
 
     def repeat(self, effects: list[tuple[int, list[bytes]]]) -> None:

@@ -295,6 +295,21 @@ def test_groups_shows_consumers_lag_and_pending(run: Command, orders: redis.Redi
     assert [(c["consumer"], c["pending"]) for c in group["consumers"]] == [("ann", 5), ("bob", 3)]  # type: ignore[attr-defined]
 
 
+def test_groups_shows_lost_entries_if_there_are_any(
+    run: Command, orders: redis.Redis, url: str, headrace_url: str
+) -> None:
+    assert run.json("groups", "orders")[0]["lost_unread"] == 0
+    orders.xtrim("orders", minid="15-0", approximate=False)
+    orders.xautoclaim("orders", "billing", "ann", 0, count=3)
+    if url != headrace_url:
+        assert run.json("groups", "orders")[0]["lost_unread"] == 0, "Redis does not count them"
+        return
+    titles, line = run("groups", "orders")
+    assert "lost unread  lost pending" in titles and line.split()[-2:] == ["6", "3"]
+    (group,) = run.json("groups", "orders")
+    assert (group["lost_unread"], group["lost_pending"]) == (6, 3)
+
+
 def test_groups_of_a_stream_without_any_prints_a_note(run: Command, client: redis.Redis) -> None:
     client.xadd("s", {"n": 1})
     assert run("groups", "s") == [] and run.error == "stream s has no groups\n"

@@ -106,13 +106,14 @@ def test_noack_history_and_claim_keep_their_meaning(leased: Any) -> None:
     assert reply[0][1][0] == ["1-0", ["f", "1"], 1000, 2]
 
 
-def test_a_due_entry_that_is_deleted_is_acknowledged(leased: Any) -> None:
+def test_a_due_entry_that_is_deleted_leaves_the_pending_list(leased: Any) -> None:
     read(leased, "ann")
     leased("XDEL s 1-0 3-0")
     leased.tick(1200)
     leased.effects()
     assert read(leased, "bob") == ["2-0"]
-    assert [one for one in leased.effects() if one.startswith("XACK")] == ["XACK s g 1-0", "XACK s g 3-0"]
+    removed = [one for one in leased.effects() if one.startswith("XCLAIM") and "TIME" not in one]
+    assert removed == ["XCLAIM s g bob 0 1-0 JUSTID", "XCLAIM s g bob 0 3-0 JUSTID"]
     assert pending(leased) == [["2-0", "bob", 2]]
 
 

@@ -77,6 +77,11 @@ def value(data, at=0):
     return items, at
 
 
+def without_losses(group):
+    """A group as XINFO shows it, without the fields that only Headrace has."""
+    return {name: value for name, value in fields(group).items() if not name.startswith(b"lost-")}
+
+
 def fields(flat):
     return dict(zip(flat[::2], flat[1::2], strict=True))
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from headrace.cli.main import main
 from headrace.cli.top import request_sender
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, collect_stats
-from headrace.console.top_picture import History, top_picture
+from headrace.console.top_picture import History, loss_lines, top_picture
 
 GROUP = GroupStats(b"billing", 2, 3, b"9-0", 90, 10)
 STREAM = StreamStats(0, b"orders", 100, 5, 2, b"9-0", entries_added=100, groups=[GROUP], memory_bytes=2048)
@@ -165,3 +165,16 @@ def test_effects_of_rules_are_shown() -> None:
     history.add(ServerStats(10.0, info | {"scheduled_entries": "5"}, [STREAM]))
     shown = text(top_picture(history, "here", "rate", None))
     assert "rules of 2 streams   1,200 removed   5 scheduled" in shown and "dead letters" not in shown
+
+
+def test_lost_entries_are_shown_if_there_are_any() -> None:
+    stats = ServerStats(0.0, {})
+    stream = StreamStats(0, b"orders", 1, 1, 1, b"9-0")
+    stats.streams = [stream]
+    for name in (b"billing", b"shipping", b"mail"):
+        stream.groups.append(GroupStats(name, 1, 0, b"9-0", 9, 0))
+    assert loss_lines(stats) == []
+    stream.groups[0].lost_unread = 1200
+    stream.groups[2].lost_unread, stream.groups[2].lost_pending = 34, 5
+    (line,) = loss_lines(stats)
+    assert line.plain == "lost by 2 groups   1,234 unread   5 pending"

@@ -80,6 +80,19 @@ def test_streams_groups_and_consumers_have_their_figures(server, client):
     assert at(samples, "redis_db_keys", db="db0") == 1
 
 
+def test_lost_entries_are_counted(server, client):
+    for n in range(1, 9):
+        client.request("XADD", "orders", f"{n}-0", "item", "pear")
+    client.request("XGROUP", "CREATE", "orders", "g", "0")
+    client.request("XREADGROUP", "GROUP", "g", "ann", "COUNT", "2", "STREAMS", "orders", ">")
+    client.request("XTRIM", "orders", "MINID", "8")
+    client.request("XAUTOCLAIM", "orders", "g", "ann", "0", "0")
+    here = {"db": "db0", "stream": "orders", "group": "g"}
+    samples = scrape(server)
+    assert at(samples, "headrace_stream_group_lost_unread_total", **here) == 5
+    assert at(samples, "headrace_stream_group_lost_pending_total", **here) == 2
+
+
 def test_a_lag_that_cannot_be_told_is_absent(server, client):
     for n in range(1, 6):
         client.request("XADD", "orders", f"{n}-0", "item", "pear")

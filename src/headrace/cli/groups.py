@@ -15,6 +15,7 @@ from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.console.server_stats import ConsumerStats, consumer_stats
 
+LOST_TITLES = ("lost unread", "lost pending")
 TITLES = ("group", "consumers", "lag", "pending", "oldest pending", "last delivered")
 DROPPED = ("last delivered", "consumers", "oldest pending")
 CONSUMER_TITLES = ("group", "consumer", "pending", "idle")
@@ -37,6 +38,7 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
     """List the consumer groups of a stream: consumers, lag, pending entries.
 
     The lag is the number of entries not delivered to the group yet; a dash if the server does not know it.
+    Entries that were removed before the group had read or processed them are shown if there are any.
     """
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         groups = client.groups()
@@ -55,7 +57,12 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         ]
         print_table(CONSUMER_TITLES, rows, right=("pending", "idle"))
     else:
-        print_table(TITLES, [as_row(group, idle_ms[group["name"]]) for group in groups], TITLES[1:5], DROPPED)
+        titles: tuple[str, ...] = TITLES
+        rows = [as_row(group, idle_ms[group["name"]]) for group in groups]
+        if any(any(lost_entries(group)) for group in groups):
+            titles = (*TITLES, *LOST_TITLES)
+            rows = [[*row, *lost_entries(group)] for row, group in zip(rows, groups, strict=True)]
+        print_table(titles, rows, (*TITLES[1:5], *LOST_TITLES), DROPPED)
 
 
 def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerStats]:
@@ -67,6 +74,11 @@ def oldest_idle_ms(client: StreamClient, group: bytes) -> int | None:
     """Return the time since the first pending entry was delivered; None without one, or after XNACK."""
     first = client.call("XPENDING", client.key, group, "-", "+", 1)
     return first[0][2] if first and first[0][2] >= 0 else None
+
+
+def lost_entries(group: dict[str, Any]) -> tuple[int, int]:
+    """Return how many unread and pending entries were removed; 0 if the server does not count them."""
+    return group.get("lost-unread", 0), group.get("lost-pending", 0)
 
 
 def as_row(group: dict[str, Any], idle_ms: int | None) -> list[object]:
@@ -85,6 +97,8 @@ def as_object(group: dict[str, Any], consumers: list[ConsumerStats], idle_ms: in
         "oldest_pending_idle_ms": idle_ms,
         "last_delivered_id": group["last-delivered-id"].decode(),
         "entries_read": group.get("entries-read"),
+        "lost_unread": lost_entries(group)[0],
+        "lost_pending": lost_entries(group)[1],
         "consumers": [
             {"consumer": json_bytes(each.name), "pending": each.pending, "idle_ms": each.idle_ms}
             for each in consumers

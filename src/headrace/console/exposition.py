@@ -57,6 +57,10 @@ GROUP_HELP = {
     "stream_group_entries_read": "Entries read by the group; absent when unknown.",
     "stream_group_lag": "Entries not delivered yet; absent when unknown.",
 }
+LOSS_HELP = {
+    "stream_group_lost_unread_total": "Entries that were removed before the group read them.",
+    "stream_group_lost_pending_total": "Pending entries of the group that were deleted before their ack.",
+}
 PRIMARY_HELP = {
     "master_link_up": "1 if the link to the primary is up.",
     "slave_repl_offset": "Replication offset of this replica in bytes.",
@@ -274,6 +278,8 @@ def _group(out: Exposition, group: GroupStats, labels: Labels) -> None:
     )
     for (name, about), value in zip(GROUP_HELP.items(), values, strict=True):
         out.add(f"redis_{name}", GAUGE, about, value, labels)
+    for (name, about), value in zip(LOSS_HELP.items(), (group.lost_unread, group.lost_pending), strict=True):
+        out.add(f"headrace_{name}", COUNTER, about, value, labels)
     oldest = None if group.oldest_idle_ms is None else group.oldest_idle_ms / 1000
     out.add(OLDEST, GAUGE, "Seconds since the first pending entry was delivered.", oldest, labels)
     for member in group.members:

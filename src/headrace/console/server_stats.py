@@ -39,6 +39,8 @@ class GroupStats:
         lag: Entries not delivered yet; None if the server does not know.
         oldest_idle_ms: Time since the first pending entry was delivered; None if there is none, or if it was
             given back (XNACK).
+        lost_unread: Entries that were removed before the group read them; 0 if it is not counted.
+        lost_pending: Pending entries that were removed, because they were deleted from the stream.
     """
 
     name: bytes
@@ -50,6 +52,8 @@ class GroupStats:
     members: list[ConsumerStats] = field(default_factory=list)
     oldest_id: bytes | None = None
     oldest_idle_ms: int | None = None
+    lost_unread: int = 0
+    lost_pending: int = 0
 
 
 @dataclass
@@ -232,6 +236,8 @@ def group_stats(about: dict[str, object]) -> GroupStats:
         _bytes(about, "last-delivered-id"),
         _maybe_int(about, "entries-read"),
         _maybe_int(about, "lag"),
+        lost_unread=_int(about, "lost-unread"),
+        lost_pending=_int(about, "lost-pending"),
     )
 
 

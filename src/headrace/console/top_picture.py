@@ -174,6 +174,7 @@ def head_lines(history: History, stats: ServerStats, address: str) -> list[Text]
         *snapshot_lines(stats.info),
         *replication_lines(stats.info),
         *rule_lines(stats.info),
+        *loss_lines(stats),
     ]
 
 
@@ -187,6 +188,24 @@ def rule_lines(info: Mapping[str, str]) -> list[Text]:
         value = int(info.get(name, "0"))
         if value:
             text.append(f"   {value:,}")
+            text.append(f" {what}", styles.GREY)
+    return [text]
+
+
+def loss_lines(stats: ServerStats) -> list[Text]:
+    """Return the line about entries that groups have lost, if there are any."""
+    groups = [group for stream in stats.streams for group in stream.groups]
+    losers = [group for group in groups if group.lost_unread or group.lost_pending]
+    if not losers:
+        return []
+    text = Text("lost", "bold")
+    text.append(f" by {plural(len(losers), 'group')}", styles.GREY)
+    for count, what in (
+        (sum(group.lost_unread for group in losers), "unread"),
+        (sum(group.lost_pending for group in losers), "pending"),
+    ):
+        if count:
+            text.append(f"   {count:,}", styles.LATE)
             text.append(f" {what}", styles.GREY)
     return [text]
 

@@ -29,6 +29,7 @@ from headrace.errors import to_text
 from headrace.keyspace import watermark
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.keyspace.log_budget import LogBudget
 from headrace.streams import retention
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -37,7 +38,7 @@ SAMPLE_SIZE = 16  # streams compared in one search
 LOOKED_AT_MAX = 128  # streams looked at in one search, with those whose entries rules keep
 NODES_MAX = 16  # nodes dropped for one request, unless the request is larger than they were
 
-KEPT_LOG_MS = 60_000  # a line in the log at most once in so many milliseconds
+KEPT_LINE_MS = 60_000  # at most one line in the log in this time
 
 NO_EVICTION = "noeviction"
 STREAM_OLDEST = "stream-oldest"
@@ -55,7 +56,7 @@ class Eviction:
         self.peak = 0  # the highest memory use of keys and values that was seen
         self.peak_ms = 0  # when that was
         self._kept = b""  # a stream whose entries rules kept in the last search
-        self._logged_ms: int | None = None  # when the log last said that rules keep entries
+        self._kept_lines = LogBudget(1, KEPT_LINE_MS)
 
     def make_room(self, wanted: int) -> bool:
         """Evict until `wanted` more bytes fit below the limit; return False if nothing more can be evicted.
@@ -128,10 +129,8 @@ class Eviction:
 
     def _log_kept(self) -> None:
         """Log that rules keep entries although memory is full, from time to time."""
-        now = self.keyspace.now
-        if not self._kept or (self._logged_ms is not None and 0 <= now - self._logged_ms < KEPT_LOG_MS):
+        if not self._kept or not self._kept_lines.take(self.keyspace.now):
             return
-        self._logged_ms = now
         logging.getLogger("headrace").warning(
             "memory is full and nothing can be evicted: rules keep the entries of streams, for example of %s;"
             " writes are rejected",

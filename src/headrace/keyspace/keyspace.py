@@ -27,6 +27,7 @@ from headrace.keyspace.blocking import Blocking
 from headrace.keyspace.events import Events
 from headrace.keyspace.expiry import Expiry
 from headrace.keyspace.image import DatabaseImage, KeyspaceImage
+from headrace.keyspace.log_budget import LogBudget
 from headrace.keyspace.rules import RuleRegistry
 from headrace.keyspace.scan import ScanOrder
 from headrace.keyspace.settings import Settings
@@ -43,6 +44,9 @@ SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
 # How many hidden keys RANDOMKEY may choose before it searches for another one.
 RANDOM_TRIES_MAX = cython.declare(cython.Py_ssize_t, 100)
+
+LOSS_LINES_MAX = 20
+LOSS_LINES_MS = 60_000
 
 KEY_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_OVERHEAD_BYTES)  # memory besides its bytes
 BYTES_HEADER = cython.declare(cython.Py_ssize_t, 33)  # size of a bytes object besides its bytes
@@ -90,6 +94,7 @@ class Keyspace:
     memory: MemoryAccount  # memory account of all keys and values
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
     on_flushed: Public[Callable[[], object] | None]  # called when all keys of a database were removed
+    loss_lines: LogBudget  # for lines about groups that have lost entries
     random: Public[Random]
     epoch: cython.uint  # how many images were made, plus one; see image.py
     image: KeyspaceImage | None  # the present one
@@ -116,6 +121,7 @@ class Keyspace:
         self.expired = 0
         self.on_expired = None
         self.on_flushed = None
+        self.loss_lines = LogBudget(LOSS_LINES_MAX, LOSS_LINES_MS)
         self.random = Random()
         self.epoch = 1
         self.image = None

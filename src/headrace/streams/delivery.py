@@ -88,6 +88,43 @@ def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulon
         group.entries_read = entries_read_at(stream, ms, seq)
     group.last_ms = ms
     group.last_seq = seq
+    if group.passed >= 0:
+        group.passed += 1
+    else:
+        stream.start_counting(group)
+
+
+@cython.ccall
+def move(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+    """Set the position of the group, other than by advance(); the caller sets entries_read.
+
+    The number of lost entries stays the same: entries between the positions were delivered, or are skipped or
+    read again on purpose.
+    """
+    if ms == group.last_ms and seq == group.last_seq:
+        return
+    before: cython.ulonglong = 0
+    if group.passed >= 0:
+        if stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
+            group.lost_unread = stream.lost_unread(group)
+        before = stream.count_up_to(group.last_ms, group.last_seq)
+    group.last_ms = ms
+    group.last_seq = seq
+    if group.passed < 0 or stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
+        stream.start_counting(group)
+    else:
+        group.passed += mem.as_signed(mem.sub_u64(stream.count_up_to(ms, seq), before))
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def may_have_lost(stream: Stream, group: Group) -> cython.bint:
+    """Return whether an entry after the group's position may have been removed. It takes no search."""
+    return (
+        stream.length == 0
+        or stream_id.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
+        or stream_id.before(group.last_ms, group.last_seq, stream.max_deleted_ms, stream.max_deleted_seq)
+    )
 
 
 @cython.ccall

@@ -9,8 +9,6 @@ import cython
 
 from headrace import mem
 from headrace.streams.group import Group
-from headrace.streams.node import Node
-from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
@@ -20,20 +18,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 @cython.ccall
 def count_up_to(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.ulonglong:
     """Return the number of live entries up to and including ms-seq, which need not exist."""
-    if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
-        return stream.length
-    node: Node | None = stream.node_for(ms, seq)
-    if node is None:
-        return 0
-    total: cython.ulonglong = stream.entries_before(node)
-    walk: EntryWalk = EntryWalk(node)
-    while walk.next():
-        if walk.deleted:
-            continue
-        if stream_id.before(ms, seq, walk.ms, walk.seq):
-            break
-        total += 1
-    return total
+    return stream.count_up_to(ms, seq)
 
 
 @cython.ccall
@@ -58,4 +43,4 @@ def count_between(
 @cython.ccall
 def undelivered_count(stream: Stream, group: Group) -> cython.ulonglong:
     """Return the number of live entries after the last ID of the group; unlike the lag, always known."""
-    return mem.sub_u64(stream.length, count_up_to(stream, group.last_ms, group.last_seq))
+    return stream.undelivered(group)

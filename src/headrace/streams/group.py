@@ -3,6 +3,13 @@
 last          the last delivered ID, or the one that XGROUP SETID has set
 entries_read  how many entries were ever added up to it; -1: unknown
 pending       the entries that are delivered and not acknowledged
+passed        how many of the entries ever added were delivered, or were not the group's when it was created
+
+Unlike entries_read, `passed` does not count an entry that was removed before the group read it. So the lost
+entries are counted without any work when entries are added or removed:
+
+    entries added - passed - entries after the last ID  =  entries lost unread
+          8       -   2    -            1               =           5            3-0 to 7-0 were trimmed
 """
 
 from __future__ import annotations
@@ -33,6 +40,13 @@ class Group:
     pending: PendingEntries
     memory: MemoryAccount
     consumers_by_name: dict[bytes, Consumer]
+    passed: Public[cython.longlong]  # -1: not known before the next delivery
+    lost_unread: Public[cython.longlong]  # those that `passed` does not show any more
+    lost_pending: Public[cython.longlong]  # removed from the pending entries, because they were deleted
+    logged_unread: Public[cython.longlong]  # of the lost entries, those that the log has named
+    logged_pending: Public[cython.longlong]
+    logged_ms: Public[cython.longlong]  # when; -1: never
+    has_unlogged: Public[cython.bint]  # some are to be logged later
     rules: Public[GroupRules | None]  # None: there are none
     lease: Lease | None
     redeliveries: Public[DueEntries | None]  # with a LEASE and without ORDERED-BY
@@ -44,6 +58,11 @@ class Group:
         self.last_ms = ms
         self.last_seq = seq
         self.entries_read = entries_read
+        self.passed = -1
+        self.lost_unread = self.lost_pending = 0
+        self.logged_unread = self.logged_pending = 0
+        self.logged_ms = -1
+        self.has_unlogged = False
         self._set_pending(PendingEntries())
         self.consumers_by_name = {}
         self.rules = None
@@ -147,6 +166,11 @@ class Group:
     @cython.cfunc
     def _twin(self, pending: PendingEntries) -> Group:
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
+        other.passed = self.passed
+        other.lost_unread = self.lost_unread
+        other.lost_pending = self.lost_pending
+        other.logged_unread = self.logged_unread
+        other.logged_pending = self.logged_pending
         other._set_pending(pending)
         other.set_rules(self.rules)
         consumer: Consumer

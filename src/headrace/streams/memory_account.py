@@ -21,7 +21,7 @@ from headrace.visibility import Public
 # The bytes of the objects beside their blocks, in the compiled program.
 STREAM_BYTES = cython.declare(cython.Py_ssize_t, 330)
 NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # with its key in the rax and its cell in LiveCounts
-GROUP_BYTES = cython.declare(cython.Py_ssize_t, 930)
+GROUP_BYTES = cython.declare(cython.Py_ssize_t, 986)
 CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 344)
 INDEX_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, in the indexes of group and consumer
 

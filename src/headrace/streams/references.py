@@ -88,5 +88,6 @@ def drop_references(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong)
         slot = pending.find(ms, seq)
         if slot >= 0:
             pending.remove(slot)
+            group.lost_pending += 1
             dropped += 1
     return dropped

@@ -267,6 +267,27 @@ class Stream:
         return self.live_counts.count_before(node)
 
     @cython.ccall
+    @cython.exceptval(check=False)
+    def count_up_to(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.ulonglong:
+        """Return the number of live entries up to and including ms-seq, which need not exist."""
+        if not stream_id.before(ms, seq, self.last_ms, self.last_seq):
+            return self.length
+        if stream_id.before(ms, seq, self.first_ms, self.first_seq):
+            return 0
+        node: Node | None = self.node_for(ms, seq)
+        if node is None:
+            return 0
+        total: cython.ulonglong = self.entries_before(node)
+        walk: EntryWalk = EntryWalk(node)
+        while walk.next():
+            if walk.deleted:
+                continue
+            if stream_id.before(ms, seq, walk.ms, walk.seq):
+                break
+            total += 1
+        return total
+
+    @cython.ccall
     def first_node(self) -> Node | None:
         """Return the first node; None if there is none."""
         cursor: RaxCursor
@@ -347,6 +368,49 @@ class Stream:
         return [self.groups_by_name[name] for name in sorted(self.groups_by_name)]
 
     @cython.ccall
+    @cython.exceptval(check=False)
+    def undelivered(self, group: Group) -> cython.ulonglong:
+        """Return the number of live entries after the group's last ID."""
+        return mem.sub_u64(self.length, self.count_up_to(group.last_ms, group.last_seq))
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def lost_unread(self, group: Group) -> cython.longlong:
+        """Return how many entries were removed before the group has read them; see group.py."""
+        if group.passed < 0:
+            return group.lost_unread
+        accounted: cython.ulonglong = mem.as_unsigned(group.passed) + self.undelivered(group)
+        return group.lost_unread + max(mem.as_signed(mem.sub_u64(self.entries_added, accounted)), 0)
+
+    @cython.ccall
+    def start_counting(self, group: Group) -> cython.void:
+        """Count lost entries from now on, in addition to those that `lost_unread` of the group says."""
+        group.passed = -1
+        if not stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
+            group.passed = mem.as_signed(mem.sub_u64(self.entries_added, self.undelivered(group)))
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def derived_passed(self, group: Group) -> cython.longlong:
+        """Return what can be told about `passed` from the numbers that Redis stores of a group."""
+        if stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
+            return -1
+        accounted: cython.ulonglong = self.undelivered(group)
+        added: cython.longlong = mem.as_signed(mem.sub_u64(self.entries_added, accounted))
+        removed: cython.longlong = mem.as_signed(mem.sub_u64(self.entries_added, self.length))
+        if group.entries_read >= 0 and 0 <= added - group.entries_read <= removed:
+            return group.entries_read
+        return added
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _must_store_losses(self, group: Group) -> cython.bint:
+        """Return whether it has lost entries, or a reader would think so."""
+        if group.lost_pending != 0 or self.lost_unread(group) != 0:
+            return True
+        return group.passed != group.entries_read and group.passed != self.derived_passed(group)
+
+    @cython.ccall
     def set_idempotency(self, idempotency: IdempotencyStore) -> cython.void:
         """Attach the store of idempotent requests."""
         self.idempotency = idempotency
@@ -396,9 +460,19 @@ class Stream:
         image.max_deleted_ms = self.max_deleted_ms
         image.max_deleted_seq = self.max_deleted_seq
         image.rules = self.rules
+        image.losses = self._losses()
         image.idmp_duration_s = self.idmp_duration_s
         image.idmp_maxsize = self.idmp_maxsize
         return image
+
+    def _losses(self) -> list[tuple[bytes, int, int, int]]:
+        group: Group
+        found: list[tuple[bytes, int, int, int]] = []
+        if self.groups_by_name is not None:
+            for group in self.groups():
+                if self._must_store_losses(group):
+                    found.append((group.name, group.passed, group.lost_unread, group.lost_pending))
+        return found
 
     # ---- the whole stream
 

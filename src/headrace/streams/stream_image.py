@@ -69,6 +69,8 @@ class StreamImage:
     idmp_duration_s: cython.longlong
     idmp_maxsize: cython.longlong
     rules: StreamRules | None
+    # name, passed, lost_unread, lost_pending of groups that have lost entries, or seem to have
+    losses: list[tuple[bytes, int, int, int]]
     # The current node.
     ms: cython.ulonglong
     seq: cython.ulonglong
@@ -92,6 +94,7 @@ class StreamImage:
         self.idempotency = None
         self.idmp_duration_s = self.idmp_maxsize = 0
         self.rules = None
+        self.losses = []
         self.ms = self.seq = 0
         self.data = None
         self.size = 0

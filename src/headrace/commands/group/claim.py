@@ -11,12 +11,13 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.group import members
+from headrace.commands.group import loss_log, members
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.errors import CommandError, InvalidStreamId, InvalidSyntax, NotAnInteger
 from headrace.resp.writer import ReplyWriter
+from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
@@ -69,6 +70,7 @@ class ClaimOperation:
     force: cython.bint  # also claim entries that are not pending
     claimed: cython.longlong
     changes: cython.longlong
+    removed: cython.longlong  # entries that do not exist any more
     consumer_created: cython.bint  # the consumer was created
     last_id_recorded: cython.bint  # an effect contains the group's last ID
     effects_start: cython.Py_ssize_t
@@ -85,6 +87,7 @@ class ClaimOperation:
         self.force = False
         self.claimed = 0
         self.changes = 0
+        self.removed = 0
         self.consumer_created = False
         self.last_id_recorded = False
         self.effects_start = 0
@@ -110,6 +113,8 @@ class ClaimOperation:
                 members.record_consumer(self.call, self.key, self.group, self.consumer)
             self.call.effects.make_atomic(self.effects_start)
         self.call.keyspace.changes += self.changes
+        if self.removed > 0:
+            loss_log.report(self.call, self.key, self.lookup.stream, self.group)
         if self.claimed > 0:
             self.call.database.signal_ready(self.key)
 
@@ -147,8 +152,15 @@ class ClaimOperation:
     def remove_deleted(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
         """Remove a pending entry that no longer exists in the stream."""
         if self.call.recording:
-            self.record(slot, word)
+            if word is None:
+                word = stream_id.text_of(self.group.pending.ms_of(slot), self.group.pending.seq_of(slot))
+            if self.group.pending.owner_of(slot) is None:
+                members.record_lost(self.call, self.key, self.group, self.consumer, word)
+            else:
+                self.record(slot, word)
         self.group.pending.remove(slot)
+        self.group.lost_pending += 1
+        self.removed += 1
         self.changes += 1
 
     @cython.cfunc
@@ -176,8 +188,7 @@ def run_claim(call: Call) -> None:
         group.last_ms, group.last_seq, last.ms, last.seq
     )
     if moved and last is not None:
-        group.last_ms = last.ms
-        group.last_seq = last.seq
+        delivery.move(stream, group, last.ms, last.seq)
     claim.begin()
     mark: cython.Py_ssize_t = call.reply.open_array()
     i: cython.Py_ssize_t

@@ -16,12 +16,13 @@ import cython
 from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.group import configure
+from headrace.commands.group import configure, loss_log
 from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
 from headrace.errors import CommandError, GroupExists, KeyRequired, UnknownSubcommand, to_text
+from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -57,14 +58,16 @@ class GroupOptions:
     make_stream: cython.bint
     entries_read: cython.longlong
     read_at: cython.Py_ssize_t  # index of entries_read in argv; 0: not given
+    losses: list[int]  # passed, lost_unread and lost_pending of the group; only in a rewritten log
 
     def __init__(self) -> None:
         self.make_stream = False
         self.entries_read = UNKNOWN
         self.read_at = 0
+        self.losses = []
 
     @cython.cfunc
-    def read(self, argv: list[bytes], creating: cython.bint) -> cython.void:
+    def read(self, argv: list[bytes], creating: cython.bint, replayed: cython.bint) -> cython.void:
         """Read all arguments after the ID."""
         at: cython.Py_ssize_t = 5
         while at < len(argv):
@@ -77,6 +80,9 @@ class GroupOptions:
                 if self.entries_read < UNKNOWN:
                     raise EntriesReadNegative()
                 at += 2
+            elif at + 3 < len(argv) and replayed and arguments.is_keyword(argv[at], b"LOSSES"):
+                self.losses = [arguments.parse_i64(word) for word in argv[at + 1 : at + 4]]
+                at += 4
             else:
                 raise UnknownSubcommand("XGROUP", argv[1])
 
@@ -123,7 +129,7 @@ def run_create(call: Call) -> None:
     argv: list[bytes] = call.argv
     key: bytes = argv[2]
     options: GroupOptions = GroupOptions()
-    options.read(argv, True)
+    options.read(argv, True, False)
     found: Stream | None = call.database.stream(key)
     if found is None and not options.make_stream:
         raise KeyRequired()
@@ -136,7 +142,7 @@ def run_create(call: Call) -> None:
     if stream.group(argv[3]) is not None:
         raise GroupExists()
     options.cap(call, stream)
-    stream.make_group(argv[3], after.ms, after.seq, options.entries_read)
+    stream.start_counting(stream.make_group(argv[3], after.ms, after.seq, options.entries_read))
     group_changed(call, b"xgroup-create")
     call.reply.ok()
 
@@ -152,16 +158,19 @@ def run_set_id(call: Call) -> None:
     """XGROUP SETID: set the group's last ID; pending entries stay."""
     argv: list[bytes] = call.argv
     options: GroupOptions = GroupOptions()
-    options.read(argv, False)
+    options.read(argv, False, call.replayed())
     stream: Stream = stream_at(call)
     group: Group = group_at(call)
-    if len(argv) not in (5, 7):
+    if len(argv) not in (5, 7) and not options.losses:
         raise UnknownSubcommand("XGROUP", argv[1])
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse_bound(argv[4], 0)
-    group.last_ms = after.ms
-    group.last_seq = after.seq
+    delivery.move(stream, group, after.ms, after.seq)
     options.cap(call, stream)
     group.entries_read = options.entries_read
+    if options.losses:
+        group.passed, group.lost_unread, group.lost_pending = options.losses
+    if call.replayed():  # the log has named them when the group read
+        loss_log.mark_as_logged(stream, group)
     group_changed(call, b"xgroup-setid")
     call.reply.ok()
 

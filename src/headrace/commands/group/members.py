@@ -92,6 +92,12 @@ def record_claim(
 
 
 @cython.ccall
+def record_lost(call: Call, key: bytes, group: Group, consumer: Consumer, word: bytes) -> cython.void:
+    """Record that a pending entry is removed because it was deleted: an XCLAIM does that, and counts it."""
+    call.record([b"XCLAIM", key, group.name, consumer.name, b"0", word, b"JUSTID"])
+
+
+@cython.ccall
 def record_redelivery(
     call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, ids: list[bytes]
 ) -> cython.void:

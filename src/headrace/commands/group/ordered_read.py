@@ -13,7 +13,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.call import Call
-from headrace.commands.group import members, stream_reply
+from headrace.commands.group import loss_log, members, stream_reply
 from headrace.commands.group.stream_reply import StreamReply
 from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.streams import delivery
@@ -174,8 +174,12 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
     stream: Stream = reply.stream
     ms: cython.ulonglong = group.last_ms
     seq: cython.ulonglong = group.last_seq
+    if group.has_unlogged:
+        loss_log.report(call, reply.key, stream, group)
     if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
         return
+    if delivery.may_have_lost(stream, group):
+        loss_log.report(call, reply.key, stream, group)
     if seq == U64_MAX:
         ms += 1
         seq = 0

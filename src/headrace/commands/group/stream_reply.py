@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.call import Call
-from headrace.commands.group import members
+from headrace.commands.group import loss_log, members
 from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.commands.stream.read_options import ReplyBudget
@@ -200,8 +200,11 @@ class StreamReply:
         entry: StreamIterator | None = lookup.find(ms, seq)
         if entry is None:
             pending.remove(slot)
+            group.lost_pending += 1
+            loss_log.report(call, self.key, self.stream, group)
             call.keyspace.changes += 1
-            call.record([b"XACK", self.key, group.name, stream_id.text_of(ms, seq)])
+            if call.recording:
+                members.record_lost(call, self.key, group, self.consumer, stream_id.text_of(ms, seq))
             return REMOVED
         deliveries: cython.longlong = pending.delivery_count_of(slot)
         rules: GroupRules | None = group.rules
@@ -235,8 +238,12 @@ class StreamReply:
         seq: cython.ulonglong = group.last_seq
         slot: cython.Py_ssize_t
         word: bytes
+        if group.has_unlogged:
+            loss_log.report(call, self.key, stream, group)
         if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
             return  # the usual case of a client that polls
+        if delivery.may_have_lost(stream, group):
+            loss_log.report(call, self.key, stream, group)
         last: bytes = stream_id.text_of(ms, seq) if call.recording else b""
         if seq == U64_MAX:
             ms += 1

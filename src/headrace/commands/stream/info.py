@@ -149,6 +149,24 @@ def write_progress(reply: ReplyWriter, stream: Stream, group: Group) -> cython.v
 
 
 @cython.cfunc
+def write_losses(reply: ReplyWriter, group: Group, unread: cython.longlong) -> cython.void:
+    """Write the pairs of the lost entries; nothing if there are none."""
+    if unread == 0 and group.lost_pending == 0:
+        return
+    reply.bulk(b"lost-unread")
+    reply.integer(unread)
+    reply.bulk(b"lost-pending")
+    reply.integer(group.lost_pending)
+
+
+@cython.cfunc
+def own_fields(group: Group, unread: cython.longlong) -> cython.Py_ssize_t:
+    """Return how many pairs are shown that Redis does not have: of lost entries, and of rules."""
+    pairs: cython.Py_ssize_t = 0 if unread == 0 and group.lost_pending == 0 else 2
+    return pairs if group.rules is None else pairs + 1
+
+
+@cython.cfunc
 def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
     """Write a group as FULL shows it, with at most `count` (0: all) pending entries in each list."""
     pending: PendingEntries = group.pending
@@ -156,7 +174,8 @@ def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.
     shown: cython.longlong = 0
     owner: Consumer | None
     consumer: Consumer
-    reply.map(8 if group.rules is None else 9)
+    unread: cython.longlong = stream.lost_unread(group)
+    reply.map(8 + own_fields(group, unread))
     reply.bulk(b"name")
     reply.bulk(group.name)
     write_progress(reply, stream, group)
@@ -180,6 +199,7 @@ def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.
     reply.array(group.consumer_count())
     for consumer in group.consumers():
         write_consumer(reply, pending, consumer, count)
+    write_losses(reply, group, unread)
     write_rules(reply, group.rules)
 
 
@@ -218,7 +238,8 @@ def run_groups(call: Call) -> None:
     group: Group
     reply.array(stream.group_count)
     for group in stream.groups():
-        reply.map(6 if group.rules is None else 7)
+        unread: cython.longlong = stream.lost_unread(group)
+        reply.map(6 + own_fields(group, unread))
         reply.bulk(b"name")
         reply.bulk(group.name)
         reply.bulk(b"consumers")
@@ -226,6 +247,7 @@ def run_groups(call: Call) -> None:
         reply.bulk(b"pending")
         reply.integer(group.pending.count)
         write_progress(reply, stream, group)
+        write_losses(reply, group, unread)
         write_rules(reply, group.rules)
 
 

@@ -15,6 +15,7 @@ from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
 from headrace.streams import references
 from headrace.streams import trim as trimming
+from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
@@ -408,6 +409,10 @@ def run_set_id(call: Call) -> None:
     if stream is None:
         raise NoSuchKey()
     check_set_id(request, stream, call.replayed())
+    restarts: cython.bint = stream.length == 0 and request.last.precedes(stream.last_id())
+    group: Group
+    for group in stream.groups():
+        group.lost_unread = 0 if restarts else stream.lost_unread(group)
     stream.last_ms = request.last.ms
     stream.last_seq = request.last.seq
     if request.entries_added >= 0:
@@ -415,6 +420,8 @@ def run_set_id(call: Call) -> None:
     if request.max_deleted.ms != 0 or request.max_deleted.seq != 0:
         stream.max_deleted_ms = request.max_deleted.ms
         stream.max_deleted_seq = request.max_deleted.seq
+    for group in stream.groups():
+        stream.start_counting(group)
     call.count_changes(1)
     call.notify("t", b"xsetid", call.argv[1])
     call.reply.ok()

@@ -10,6 +10,7 @@
     XCFGSET s IDMP-DURATION 50 IDMP-MAXSIZE 9                       if it differs from the defaults
     XIDMPRECORD s pid iid 4-0                                       each remembered request
     PUBLISH headrace:rules "... XCFGSET s MAX-LEN 1000 ..."         rules of the stream and its groups
+    PUBLISH headrace:rules "... XGROUP SETID s g 1-1 ... LOSSES 1 5 2"  what groups have lost
     PEXPIREAT s 4102444800000
 
 XCLAIM and XNACK need the entry, but a pending entry may be deleted. For a stream with such entries the groups
@@ -170,6 +171,7 @@ def stream_commands(key: bytes, stream: StreamImage, settings: Settings) -> Iter
             yield from member_commands(key, group)
     yield from producer_commands(key, stream, settings)
     yield from rule_commands(key, stream)
+    yield from loss_commands(key, stream)
 
 
 def rule_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
@@ -180,6 +182,15 @@ def rule_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
     for group in stream.groups:
         if group.rules is not None:
             yield rule_record([b"XGROUP", b"CFGSET", key, group.name, *group.rules.words()])
+
+
+def loss_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
+    """Yield the records of what groups have lost."""
+    groups = {group.name: group for group in stream.groups}
+    for name, *losses in stream.losses:
+        last = stream_id.text_of(groups[name].last_ms, groups[name].last_seq)
+        words = [b"XGROUP", b"SETID", key, name, last, b"ENTRIESREAD", b"%d" % groups[name].entries_read]
+        yield rule_record([*words, b"LOSSES", *(b"%d" % number for number in losses)])
 
 
 def entry_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:

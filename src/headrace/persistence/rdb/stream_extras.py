@@ -19,9 +19,11 @@ In a DUMP payload they are between object and footer. They are written in the pr
     'r' count, word ...                   the rules of the stream: names and values, as XCFGSET has them
         groups: string name, count, word ...
                                           the rules of groups, as XGROUP CFGSET has them
+    'l' groups: string name, passed + 1, lost unread, lost pending
+                                          what groups have lost, if they have or seem to have lost any
 
-groups is a count; groups without such data are left out, as are empty parts. DUMP payloads never contain 'a'
-or 'o', so that they equal those of a Redis server with the same history.
+groups is a count; groups without such data are left out, as are empty parts. DUMP payloads never contain
+'a', 'o' or 'l', so that they equal those of a Redis server with the same history.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ from headrace.streams.stream_image import StreamImage
 
 AUX_NAME = b"headrace-kept"
 MAGIC = b"HRK1"
-UNOWNED, ACTIVE, ORDER, PRODUCERS, RULES = b"uaoir"
+UNOWNED, ACTIVE, ORDER, PRODUCERS, RULES, LOSSES = b"uaoirl"
 STEP_SLOTS = cython.declare(cython.Py_ssize_t, 1024)
 
 
@@ -105,6 +107,8 @@ def extras_steps(
         out.byte(PRODUCERS)
         write_producers(out, image, now_ms)
     _put_rules(out, image)
+    if image.losses and not for_dump:
+        _put_losses(out, image)
     return MAGIC + out.take() if out.offset() else None
 
 
@@ -175,6 +179,15 @@ def _put_rules(out: RdbOutput, image: StreamImage) -> None:
     for group in ruled:
         out.string(group.name)
         _put_words(out, group.rules.words() if group.rules is not None else [])
+
+
+def _put_losses(out: RdbOutput, image: StreamImage) -> None:
+    out.byte(LOSSES)
+    out.length(len(image.losses))
+    for name, passed, unread, pending in image.losses:
+        out.string(name)
+        for number in (passed + 1, unread, pending):
+            out.length(number)
 
 
 def _put_words(out: RdbOutput, words: list[bytes]) -> None:
@@ -255,6 +268,10 @@ def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
                 read_producers(inp, stream, keyspace)
             elif kind == RULES:
                 _take_rules(inp, stream)
+            elif kind == LOSSES:
+                _take_groups(inp, stream, _take_losses)
+                for group in stream.groups():
+                    group.logged_unread = stream.lost_unread(group)
             else:
                 raise ValueError(f"the part {kind:#x} is not known here")
     except Damaged as damaged:
@@ -310,6 +327,12 @@ def _take_rules(inp: RdbInput, stream: Stream) -> None:
 
 def _take_group_rules(inp: RdbInput, group: Group) -> None:
     group.set_rules(NO_GROUP_RULES.changed(_take_words(inp, GroupRules)))
+
+
+def _take_losses(inp: RdbInput, group: Group) -> None:
+    group.passed = inp.length() - 1
+    group.lost_unread = inp.length()
+    group.lost_pending = group.logged_pending = inp.length()
 
 
 def _take_words(inp: RdbInput, kind: type[Rules]) -> list[bytes]:

@@ -202,6 +202,8 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
         _read_unowned(inp, group.pending)
     elif group.pending.unowned > 0:
         raise Damaged(at, f"{group.pending.unowned} pending entries of the group {name!r} have no owner")
+    group.passed = stream.derived_passed(group)
+    group.logged_unread = stream.lost_unread(group)
 
 
 @cython.cfunc
