@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headrace.pipeline.archive_creation import HEAD_COLUMNS, TAIL_COLUMNS, create_or_open
+from headrace.pipeline.archive_creation import HEAD_COLUMNS, create_or_open
 from headrace.pipeline.archive_table import WrittenFile
 from headrace.pipeline.archive_writer import write_days
 from headrace.spark.archive.files import ArchivedFile, read_archive
@@ -95,7 +95,7 @@ class ArchiveMaker:
         self.table.commit([], parse_positions(positions))
 
     def rows(self, entries: Sequence[Entry]) -> pa.Table:
-        """Return entries as the rows of a file."""
+        """Return entries as the rows of a file. `_exact` of an entry is the value of that column, too."""
         ids = [parse_id(entry_id) for entry_id, _ in entries]
         columns = {
             "id": pa.array([entry_id for entry_id, _ in entries], pa.string()),
@@ -107,10 +107,7 @@ class ArchiveMaker:
                 pairs = [[(name, str(value)) for name, value in fields.items()] for _, fields in entries]
                 columns["fields"] = pa.array(pairs, MAP)
             elif column.name not in {each.name for each in HEAD_COLUMNS}:
-                found = [
-                    fields.get(column.name) if column.name != TAIL_COLUMNS[0].name else None
-                    for _, fields in entries
-                ]
+                found = [fields.get(column.name) for _, fields in entries]
                 columns[column.name] = pa.array(found, column.type)
         return pa.table(columns)
 

@@ -20,6 +20,7 @@ from stream_server import StreamServer
 
 import headrace
 from archives import ArchiveMaker, Entry
+from headrace.cli.main import main
 from headrace.cli.query import local_time_zone
 from headrace.cli.query import rows_of as rows_in_zone
 from headrace.errors import HeadraceError, UsageError
@@ -333,6 +334,55 @@ def test_both_engines_return_the_local_times_of_a_zone(
     register_views(spark, sql, stream_server.url)
     with local_time_zone("Europe/Berlin"):
         assert [list(row) for row in run_query(spark, sql).collect()] == found
+
+
+def exact(**fields: str) -> dict[str, object]:
+    """An entry that is whole in `_exact`."""
+    pairs = [{"name": name.encode(), "value": value.encode()} for name, value in fields.items()]
+    return {**fields, "_exact": pairs}
+
+
+@pytest.fixture
+def typed_archive(tmp_path: pathlib.Path) -> ArchiveMaker:
+    """An archive with the column `total` alone, of a stream with fields `id` and `date`, and with `gone`."""
+    maker = ArchiveMaker(tmp_path / "typed", pa.schema([("total", pa.string())]))
+    fields = exact(id="k1", date="2024-01-01", total="5", gone="g")
+    maker.add("s", [("1-1", fields), ("2-1", {"total": "7"})], reached={"s": "2-1"})
+    return maker
+
+
+def test_a_typed_archive_hides_no_field(stream_server: StreamServer, typed_archive: ArchiveMaker) -> None:
+    stream_server.add("s", [("3-1", {"id": "k3", "date": "2024-01-03", "total": "6", "refund": "3"})])
+
+    def found(sql: str) -> list[tuple[object, ...]]:
+        return rows_of(headrace.sql(sql, stream_server.url, archive=typed_archive.directory))
+
+    days = datetime.date(2024, 1, 1), datetime.date(2024, 1, 3)
+    assert found("SELECT _id, id, date, total, gone, refund FROM s ORDER BY _id") == [
+        ("1-1", "k1", days[0], "5", "g", None),
+        ("2-1", None, None, "7", None, None),
+        ("3-1", "k3", days[1], "6", None, 3),
+    ]
+    names = headrace.sql("SELECT * FROM s", stream_server.url, archive=typed_archive.directory).column_names
+    assert names == [*METADATA.names, "total", "id", "date", "refund", "gone"]
+    assert found("SELECT count(*) FROM s WHERE id = 'k1'") == [(1,)]
+
+
+def test_what_a_query_does_not_show_is_named(
+    stream_server: StreamServer, typed_archive: ArchiveMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream_server.add("s", [("3-1", {"total": "6", "refund": "3", "_id": "x"})])
+    words = ["--archive", str(typed_archive.directory), "--url", stream_server.url]
+    assert main(["query", "SELECT * FROM s", *words]) == 0
+    error = " ".join(capsys.readouterr().err.split())
+    assert "refund bigint" in error and "total string" not in error and "from 2 entries" in error
+    assert "s: no columns for the fields _id: their names are reserved or not UTF-8" in error
+    assert main(["query", "SELECT total FROM s", *words]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["query", "DESCRIBE s", *words, "--csv"]) == 0
+    described = capsys.readouterr().out
+    assert "total,string,column of the archive" in described
+    assert "refund,bigint,inferred from 2 entries" in described and "id,string,inferred" in described
 
 
 def test_the_metadata_columns_are_all_there(stream_server: StreamServer) -> None:

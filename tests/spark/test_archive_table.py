@@ -366,8 +366,9 @@ def test_archived_columns_are_cast_to_the_schema(stream_server: StreamServer, tm
     assert first["at"].isoformat() == "1970-01-02T00:00:00+00:00"
     with pytest.raises(UsageError, match=r"name the fields.*schema"):
         rows(reader(stream_server, maker.directory, DEFAULT))
-    with pytest.raises(UsageError, match="no column 'other'"):
-        rows(reader(stream_server, maker.directory, "other INT"))
+    stream_server.add("s", [("8-0", {"other": 5})])
+    got = rows(reader(stream_server, maker.directory, "_id STRING, other INT"))
+    assert [row["other"] for row in got] == [None, None, None, 5]
     with pytest.raises(HeadraceError, match="the column t is not"):
         rows(reader(stream_server, maker.directory, "t INT"))
 

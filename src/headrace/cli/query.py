@@ -246,15 +246,19 @@ def parse_fields_option(text: str) -> tuple[str, StructType]:
 
 
 def print_inferred_types(errors: Console, table: StreamView) -> None:
-    """Print the types that were inferred from a sample."""
+    """Print the types that were inferred from a sample, and the fields that have no column."""
     if table.sampled:
         columns = ", ".join(
-            f"{f.name} {f.dataType.simpleString()}" for f in table.columns if not f.name.startswith("_")
+            f"{f.name} {f.dataType.simpleString()}" for f in table.columns if f.name in table.inferred
         )
         if columns:
             count = plural(table.sampled, "entry")
             text = f"{table.stream}: {columns} (from {count}; --fields sets other types)"
             errors.print(Text(printable(text), style="dim"))
+    if table.hidden and set(table.fields) <= set(table.columns.names):  # SELECT *
+        names = ", ".join(table.hidden)
+        text = f"{table.stream}: no columns for the fields {names}: their names are reserved or not UTF-8"
+        errors.print(Text(printable(text), style="dim"))
 
 
 def print_misfits(errors: Console, misfits: MisfitCounts) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
-from headrace.pipeline.query import METADATA, archived_columns, inferred_columns, sampled_entries
+from headrace.pipeline.query import METADATA, table_columns
 from headrace.pipeline.query_errors import no_stream_message
 from headrace.plurals import plural
 from headrace.spark.archive.files import Archive, read_archive
@@ -113,15 +113,19 @@ def describe(
     tables = known_tables(servers, contents)
     if name not in tables:
         raise UsageError(no_stream_message(name, tables))
-    columns, known_from = fields.get(name, fields.get("")), "declared by --fields"
-    if columns is None and contents is not None:
-        columns, known_from = archived_columns(contents, name), "column of the archive"
-    if columns is None:
-        sample = sampled_entries(servers, contents, name)
-        columns, known_from = inferred_columns(sample), f"inferred from {plural(len(sample), 'entry')}"
+    of = table_columns(servers, contents, name, fields)
+    is_declared = name in fields or "" in fields
+
+    def known_from(column: str) -> str:
+        if column in of.inferred:
+            return f"inferred from {plural(of.sampled, 'entry')}"
+        return "declared by --fields" if is_declared else "column of the archive"
+
     rows: Rows = [(field.name, field.dataType.simpleString(), "of every entry") for field in METADATA]
     own = set(METADATA.names)
     rows += [
-        (field.name, field.dataType.simpleString(), known_from) for field in columns if field.name not in own
+        (field.name, field.dataType.simpleString(), known_from(field.name))
+        for field in of.fields
+        if field.name not in own
     ]
     return ["column", "type", "known_from"], rows

@@ -1,8 +1,9 @@
 """Query streams in SQL: each stream that a query names is a view of its name.
 
-The columns of a stream are given by the caller, taken from an archive with typed columns, or inferred from a
-sample of entries (column_inference). Each view also has _stream, _id, _timestamp and _sequence. Only columns
-that the query names are read.
+The columns of a stream are given by the caller, or those of an archive with typed columns and of a sample
+of entries together (column_inference). Each view also has _stream, _id, _timestamp and _sequence. Only
+columns that the query names are read. A field named id or date is the column id or date, with an archive as
+without one: the archive's own columns of these names are not fields.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ from headrace.pipeline.sql_tokens import (
     without_literals,
 )
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.spark.archive.files import Archive, read_archive
+from headrace.spark.archive.files import Archive, ArchivedFile, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.archive.partition_reader import EXACT_COLUMN, exact_fields
+from headrace.spark.archive.partition_reader import EXACT_COLUMN, exact_as_map, exact_fields, has_fields_map
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 
 SAMPLE_ENTRIES = 400  # of a stream, from both its ends; half as many of its archive
+SAMPLE_FILES = 4  # of the archive
 TYPES: dict[str, DataType] = {
     "BOOLEAN": BooleanType(),
     "BIGINT": LongType(),
@@ -70,6 +72,8 @@ METADATA = StructType(
 )
 FIELDS_MAP = StructField("fields", MapType(StringType(), StringType()))
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
+SCAN_ROWS = 65_536  # rows of a file whose column `_exact` is read at a time
+RESERVED_NAMES = {name.lower() for name in RESERVED_COLUMNS}
 TABLE = re.compile(rf"\b(?:FROM|JOIN)\s+({BACKQUOTED}|{DOUBLE_QUOTED}|\w+)", re.IGNORECASE)
 
 
@@ -80,19 +84,33 @@ class StreamView:
     Attributes:
         stream: The stream's name, and the view's.
         columns: The columns that the query names.
-        sampled: The number of entries from which the types were inferred; 0 if they were not inferred.
+        sampled: The number of entries from which types were inferred; 0 if none was inferred.
         every_field: All fields that a query could name.
+        inferred: The names of the fields whose types were inferred.
+        hidden: Field names of the sample that cannot be columns.
     """
 
     stream: str
     columns: StructType
     sampled: int
     every_field: StructType = field(default_factory=StructType)
+    inferred: frozenset[str] = frozenset()
+    hidden: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of all fields."""
         return tuple(self.every_field.names)
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns for the fields of a stream; for the rest see StreamView."""
+
+    fields: StructType
+    sampled: int = 0
+    inferred: frozenset[str] = frozenset()
+    hidden: tuple[str, ...] = ()
 
 
 def register_views(
@@ -162,14 +180,31 @@ def find_views(
     with servers_at(url) as servers:
         names = streams_in_query(sql, servers, contents, dialect)
         for name in names:
-            columns, sampled = declared.get(name, declared.get("")), 0
-            if columns is None and contents is not None:
-                columns = archived_columns(contents, name)
-            if columns is None:
-                sample = sampled_entries(servers, contents, name)
-                columns, sampled = inferred_columns(sample), len(sample)
-            views.append(StreamView(name, used_columns(sql, columns, dialect), sampled, columns))
+            of = table_columns(servers, contents, name, declared)
+            used = used_columns(sql, of.fields, dialect)
+            views.append(StreamView(name, used, of.sampled, of.fields, of.inferred, of.hidden))
     return views
+
+
+def table_columns(
+    servers: Servers, contents: Archive | None, stream: str, declared: Mapping[str, StructType]
+) -> TableColumns:
+    """Return the columns of a stream: those that are declared, or of its archive and of a sample together.
+
+    A column of the archive has the archive's type. A field that is no column of the archive, such as a new
+    one of the live stream, gets its type from a sample.
+    """
+    columns = declared.get(stream, declared.get(""))
+    if columns is not None:
+        return TableColumns(columns)
+    archived = None if contents is None else archived_columns(contents, stream)
+    known = StructType() if archived is None else archived
+    sample = sampled_entries(servers, contents, stream)
+    more = [column for column in inferred_columns(sample) if column.name not in known.names]
+    inferred = frozenset(column.name for column in more)
+    return TableColumns(
+        StructType([*known, *more]), len(sample) if more else 0, inferred, hidden_fields(sample)
+    )
 
 
 def differ_in_case(names: Sequence[str]) -> bool:
@@ -208,13 +243,32 @@ def sampled_entries(servers: Servers, contents: Archive | None, stream: str) -> 
     live = sample_both_ends(servers, [stream], SAMPLE_ENTRIES)[stream]
     found = [] if isinstance(live, Exception) else live  # the stream may be only in the archive
     files = [file for file in contents.files if file.stream == stream] if contents else []
-    if files:
-        with files[-1].open() as parquet:
-            columns = [name for name in ("fields", EXACT_COLUMN) if name in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(SAMPLE_ENTRIES // 2, [0], columns):
-                found += [dict(pairs) for pairs in exact_fields(batch).to_pylist() if pairs is not None]
-                break
+    if contents is not None and FIELDS_MAP in contents.columns:
+        files = files[-1:]
+    for file in files[:: max(1, len(files) // SAMPLE_FILES)]:
+        found += archived_sample(file, SAMPLE_ENTRIES // 2)
     return found
+
+
+def archived_sample(file: ArchivedFile, entries: int) -> list[Mapping[bytes, bytes]]:
+    """Return the fields of some entries of a file; of one with typed columns only entries in `_exact`."""
+    found: list[Mapping[bytes, bytes]] = []
+    with file.open() as parquet:
+        has_map = has_fields_map(parquet.schema_arrow)
+        wanted = ("fields", EXACT_COLUMN) if has_map else (EXACT_COLUMN,)
+        columns = [name for name in wanted if name in parquet.schema_arrow.names]
+        for batch in (
+            parquet.iter_batches(entries if has_map else SCAN_ROWS, columns=columns) if columns else ()
+        ):
+            if has_map:
+                rows = exact_fields(batch)
+            else:
+                exact = batch.column(EXACT_COLUMN)
+                rows = exact_as_map(exact.filter(exact.is_valid()).slice(0, entries))
+            found += [dict(pairs) for pairs in rows.to_pylist() if pairs is not None]
+            if len(found) >= entries:
+                break
+    return found[:entries]
 
 
 def inferred_columns(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
@@ -222,14 +276,23 @@ def inferred_columns(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
 
     A field whose name is not UTF-8, or is reserved by the Spark source, gets no column.
     """
-    reserved = {name.lower() for name in RESERVED_COLUMNS}
     types = {field_name(name): kind for name, kind in field_types(sample).items()}
     return StructType(
         [
             StructField(name, TYPES[kind])
             for name, kind in types.items()
-            if name and name.lower() not in reserved
+            if name and name.lower() not in RESERVED_NAMES
         ]
+    )
+
+
+def hidden_fields(sample: Iterable[Mapping[bytes, bytes]]) -> tuple[str, ...]:
+    """Return the field names of a sample that cannot be columns: they are reserved, or not UTF-8."""
+    names = dict.fromkeys(name for entry in sample for name in entry)
+    return tuple(
+        name.decode(errors="backslashreplace")
+        for name in names
+        if not field_name(name) or field_name(name).lower() in RESERVED_NAMES
     )
 
 

@@ -29,11 +29,12 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive.files import Archive, ArchivedFile, split_ids
 from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
-from headrace.spark.decode.schema import BatchBuilder, ColumnLayout, ColumnSpec
+from headrace.spark.decode.schema import RESERVED_KINDS, BatchBuilder, ColumnLayout, ColumnSpec
 from headrace.spark.options import Options
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
 
+OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
 EXACT_COLUMN = "_exact"  # the whole entry, if the other columns do not represent it byte for byte
 BINARY_MAP = pa.map_(pa.binary(), pa.binary())
 
@@ -119,7 +120,7 @@ class ArchivePartitionReader:
             return ["id"]
         needed = ["fields"]
         if not has_fields_map(schema):
-            needed = [spec.name for spec in self._layout.specs]
+            needed = [spec.name for spec in self._layout.specs if not is_hidden_by_archive(spec)]
         needed.append(EXACT_COLUMN)
         return ["id", *(name for name in needed if name in schema.names)]
 
@@ -157,7 +158,7 @@ class ArchivePartitionReader:
                     array = micros.cast(pa.timestamp("us")).cast(field.type)
                 elif spec.kind == "sequence":
                     array = seq.cast(field.type)
-                elif spec.name not in rows.schema.names:
+                elif spec.name not in rows.schema.names or is_hidden_by_archive(spec):
                     array = pa.nulls(len(rows), field.type)
                 else:
                     array = rows.column(spec.name).cast(field.type)
@@ -169,8 +170,19 @@ class ArchivePartitionReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
+def is_hidden_by_archive(spec: ColumnSpec) -> bool:
+    """Return whether a column reads a field whose name is that of one of the archive's own columns.
+
+    Such a field has no column in the archive: its entries are in `_exact`.
+    """
+    return spec.kind not in RESERVED_KINDS and spec.name in OWN_COLUMNS
+
+
 def check_columns(specs: list[ColumnSpec], archive: Archive) -> None:
-    """Raise UsageError if an archive of columns lacks a column of the schema."""
+    """Raise UsageError if an archive of columns cannot give a column of the schema.
+
+    A field without a column of its own is null, or in `_exact`, as with a live stream.
+    """
     names = archive.columns.names
     if "fields" in names and isinstance(archive.columns["fields"].dataType, MapType):
         return
@@ -180,7 +192,7 @@ def check_columns(specs: list[ColumnSpec], archive: Archive) -> None:
             'fields to read by a schema, such as .schema("_id STRING, carrier STRING").'
         )
     lacking = [spec.name for spec in specs if spec.name and spec.name not in names]
-    if lacking:
+    if lacking and EXACT_COLUMN not in names:
         own = ("id", "timestamp", "sequence", EXACT_COLUMN)
         has = ", ".join(name for name in names if name not in own)
         raise UsageError(f"The archive {archive.location} has no column {lacking[0]!r}; it has {has}.")
