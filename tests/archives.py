@@ -87,8 +87,11 @@ class ArchiveMaker:
 
     def add_written(self, stream: str, entries: Sequence[Entry]) -> None:
         """Write entries in ascending order as the tasks of the archive job do, and commit them."""
-        batches = self.rows(entries).combine_chunks().to_batches()
-        self.table.commit(write_days(batches, stream, self.location, "UTC"), {})
+        self.table.commit(write_days(self.batches(entries), stream, self.location, "UTC"), {})
+
+    def batches(self, entries: Sequence[Entry]) -> list[pa.RecordBatch]:
+        """Return entries as the rows of a batch."""
+        return self.rows(entries).combine_chunks().to_batches()
 
     def remember(self, positions: Mapping[str, str]) -> None:
         """Commit positions without files."""

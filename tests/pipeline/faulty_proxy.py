@@ -31,6 +31,7 @@ class Fault:
         seconds: How long the proxy waits before anything else.
         after: How many requests of the pattern pass before.
         times: How many have the fault then.
+        without: A header that the store does not get; then the request has no other fault.
     """
 
     pattern: str
@@ -40,6 +41,7 @@ class Fault:
     seconds: float = 0
     after: int = 0
     times: int = 1_000_000
+    without: str = ""
 
     def concerns(self, request: str) -> bool:
         """Return whether this request has the fault, and count it."""
@@ -85,6 +87,10 @@ class Connection(BaseHTTPRequestHandler):
             self.send(*self.forward(body))
             return
         time.sleep(fault.seconds)
+        if fault.without:
+            del self.headers[fault.without]
+            self.send(*self.forward(body))
+            return
         if fault.performed:
             self.forward(body)
         if fault.status:

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -94,6 +95,40 @@ def test_a_day_is_deleted_when_all_its_hours_are_older() -> None:
 
 
 # Other programs
+
+
+def test_files_that_were_deleted_or_changed_before_their_commit_do_not_count(maker: ArchiveMaker) -> None:
+    add_days(maker, "s", 1)
+    before = read_archive(maker.location)
+    for spoil in (Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])):
+        files = maker.add("s", entries_at((DAY, 2), (2 * DAY, 2)), committed=False)
+        spoil(maker.directory / files[1].path)
+        with pytest.raises(HeadraceError, match=f"1 file of this job, such as {files[1].path}, were deleted"):
+            maker.table.commit(files, parse_positions({"s": f"{2 * DAY}-2"}))
+        assert read_archive(maker.location) == before
+    add_days(maker, "t", 1)
+    assert counted_entries(maker.location).total() == 4
+
+
+def test_a_commit_whose_files_vanish_at_the_same_time_is_undone(
+    maker: ArchiveMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_days(maker, "s", 1)
+    before = read_archive(maker.location)
+    files = maker.add("s", entries_at((DAY, 2), (2 * DAY, 2)), committed=False)
+    append = maker.table._append
+
+    def append_beside_a_vacuum(*arguments: Any) -> str:
+        (maker.directory / files[0].path).unlink(missing_ok=True)
+        return append(*arguments)
+
+    monkeypatch.setattr(maker.table, "_append", append_beside_a_vacuum)
+    with pytest.raises(HeadraceError, match=f"1 file of this job, such as {files[0].path}, were deleted"):
+        maker.table.commit(files, parse_positions({"s": f"{2 * DAY}-2"}))
+    found = read_archive(maker.location)
+    assert (found.files, found.positions, found.was_set_back) == (before.files, before.positions, False)
+    again = maker.add("s", entries_at((DAY, 2), (2 * DAY, 2)), reached={"s": f"{2 * DAY}-2"})
+    assert {file.path for file in again} < {file.path for file in read_archive(maker.location).files}
 
 
 def test_an_archive_that_was_replaced_by_older_entries_ends_where_its_files_end(maker: ArchiveMaker) -> None:

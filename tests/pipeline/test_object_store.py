@@ -27,12 +27,14 @@ from object_store import (
     proxy_of,
     s3_server,
 )
+from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
 from archives import ArchiveMaker, counted_entries, files_in
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive
-from headrace.pipeline.archive_creation import create_or_open
+from headrace.pipeline.archive_creation import EXCLUSIVE_PROPERTY, create_or_open
+from headrace.pipeline.archive_writer import write_days
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.local_spark import local_spark
@@ -41,6 +43,7 @@ from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import published_id
 from headrace.spark.archive.files import archived_through, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
+from headrace.spark.source.positions import parse_positions
 from waiting import wait_until
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
@@ -86,7 +89,7 @@ def expected(count: int) -> dict[tuple[str, str], int]:
 
 # What has a fault: commits, but not the creation of the table; files; all requests.
 BROKEN = {
-    "commits": r"^PUT .*_delta_log/(?!0{20})",
+    "commits": r"^PUT .*/orders/_delta_log/(?!0{20})",
     "files": r"^P(UT|OST) .*\.parquet",
     "all": "",
 }
@@ -140,6 +143,71 @@ def test_streams_of_any_name_are_read_by_other_programs(request: pytest.FixtureR
     found = polars.scan_delta(location.uri, storage_options=options).select("stream", "sequence").collect()
     rows = {number: stream for stream, number in found.rows()}
     assert [rows[number] for number in range(6)] == [*names[:5], None] and found.height == len(names)
+
+
+def test_files_that_a_vacuum_deletes_before_their_commit_are_not_committed(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    proxy: FaultyProxy,
+    server_url: str,
+    client: redis.Redis,
+) -> None:
+    location = place(request, proxy.port)
+    fill(client, 1, 20)
+    assert archive(spark, server_url, "orders", location) == 20
+    watermark = published_id(client, "orders")
+    maker = ArchiveMaker(location)
+    files = write_days(maker.batches([("99999999-1", {}), ("999999999-1", {})]), "orders", location, "UTC")
+    DeltaTable(location.uri, storage_options=location.storage_options()).vacuum(
+        retention_hours=0, enforce_retention_duration=False, full=True, dry_run=False
+    )
+    with pytest.raises(HeadraceError, match="2 files of this job, such as stream=orders/date=1970-01-02"):
+        maker.table.commit(files, parse_positions({"orders": "999999999-1"}))
+    assert archived_through(location) == {"orders": watermark}
+    assert counted_entries(location) == expected(20)
+
+
+def test_a_trim_by_an_archive_that_lacks_a_file_removes_nothing(
+    request: pytest.FixtureRequest, store: int, server_url: str, client: redis.Redis
+) -> None:
+    fill(client, 1, 20)
+    maker = ArchiveMaker(place(request, store))
+    maker.add_written("orders", [(f"{n * DAY_MS // 20}-1", {"n": n}) for n in range(1, 21)])
+    maker.remember({"orders": f"{DAY_MS}-1"})
+    file = files_in(maker.location)[0]
+    folder, _, name = file.path.rpartition("/")
+    maker.location.filesystem(folder).delete_file(name)
+    with pytest.raises(HeadraceError, match=f"lacks 1 file, such as {file.path}"):
+        trim(server_url, ["orders"], archive=maker.location, retention=RetentionPolicy(allow_no_groups=True))
+    assert client.xlen("orders") == 20
+
+
+def test_a_store_that_ignores_conditions_is_refused_when_a_table_is_created_or_first_opened(
+    request: pytest.FixtureRequest, store: int, proxy: FaultyProxy
+) -> None:
+    location = place(request, proxy.port)
+    proxy.set_fault(Fault("^PUT", without="if-none-match"))
+    with pytest.raises(HeadraceError, match="the object store ignores the condition If-None-Match") as error:
+        create_or_open(location, None, "UTC")
+    assert "\n" not in str(error.value)
+    assert not location.filesystem().get_file_info(FileSelector("", recursive=True, allow_not_found=True))
+
+    create_or_open(place(request, store), None, "UTC")
+    create_or_open(location, None, "UTC")  # the table says that its store was probed
+    table = DeltaTable(location.uri, storage_options=location.storage_options())
+    table.alter.set_table_properties({EXCLUSIVE_PROPERTY: "no"}, raise_if_not_exists=False)
+    with pytest.raises(HeadraceError, match="the object store ignores the condition If-None-Match"):
+        create_or_open(location, None, "UTC")
+    create_or_open(place(request, store), None, "UTC")
+    create_or_open(location, None, "UTC")
+
+
+def test_a_store_that_rejects_conditions_is_refused(
+    request: pytest.FixtureRequest, proxy: FaultyProxy
+) -> None:
+    proxy.set_fault(Fault(r"^PUT .*_delta_log/0+1\.json", 501, "NotImplemented"))
+    with pytest.raises(HeadraceError, match=r"the object store rejects conditional writes.*NotImplemented"):
+        create_or_open(place(request, proxy.port, **IMPATIENT), None, "UTC")
 
 
 def test_the_command_finds_credentials_in_the_environment_or_in_its_options(

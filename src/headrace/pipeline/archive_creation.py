@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from headrace.errors import UsageError
 from headrace.pipeline.archive_table import LOG_DIRECTORY, ArchiveTable
+from headrace.pipeline.archive_verification import check_exclusive_commits
 from headrace.spark.archive.files import (
     PARTITIONS,
     ZONE_KEY,
@@ -44,6 +45,10 @@ PROPERTIES = {
     # Of no other column: values such as NaN, and columns without a value in a file, have no bounds.
     STATISTICS_PROPERTY: "timestamp",
 }
+
+# That the object store was found to create a commit only if it does not exist.
+EXCLUSIVE_PROPERTY = "headrace.exclusive-commits"
+VERIFIED = "verified"
 
 FIELDS_COLUMN = StructField("fields", MapType(StringType(), StringType()))
 HEAD_COLUMNS = [
@@ -72,6 +77,7 @@ def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: s
     with store_errors(location):
         table = existing_table(location)
         if table is None:
+            check_store(location)
             # Another job may create it at the same time, so the columns are checked also then.
             table = create_table(location, fields, zone)
             ArchiveTable(location, table).sync_log()
@@ -81,7 +87,9 @@ def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: s
             raise UsageError(
                 f"{location} has days of time zone {opened.archive.zone}, not {zone}; set --time-zone"
             )
-        lacking = lacking_properties(table)
+        lacking = lacking_properties(location, table)
+        if EXCLUSIVE_PROPERTY in lacking:
+            check_store(location)
         if lacking:
             table.alter.set_table_properties(lacking, raise_if_not_exists=False)
         if missing:
@@ -91,14 +99,27 @@ def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: s
     return opened
 
 
-def lacking_properties(table: DeltaTable) -> dict[str, str]:
-    """Return the properties to set: those of a table that an earlier version created, or that was set back.
+def check_store(location: ArchiveLocation) -> None:
+    """Raise HeadraceError if the archive is in an object store that lets two jobs make the same commit."""
+    if not location.is_local:
+        check_exclusive_commits(location)
+
+
+def required_properties(location: ArchiveLocation) -> dict[str, str]:
+    """Return the properties that a table must have before a job writes to it.
 
     A table without STATISTICS_PROPERTY looks as if its files had statistics of all columns. Then filters
     find no rows in deltalake, pandas and DuckDB.
     """
+    exclusive = {} if location.is_local else {EXCLUSIVE_PROPERTY: VERIFIED}
+    return {STATISTICS_PROPERTY: PROPERTIES[STATISTICS_PROPERTY]} | exclusive
+
+
+def lacking_properties(location: ArchiveLocation, table: DeltaTable) -> dict[str, str]:
+    """Return the properties to set: of a table that an earlier version created, or that was set back."""
     known = table.metadata().configuration
-    return {name: PROPERTIES[name] for name in [STATISTICS_PROPERTY] if known.get(name) != PROPERTIES[name]}
+    required = required_properties(location)
+    return {name: value for name, value in required.items() if known.get(name) != value}
 
 
 def check_directory(location: ArchiveLocation) -> None:
@@ -134,7 +155,7 @@ def create_table(location: ArchiveLocation, fields: StructType | None, zone: str
         partition_by=list(PARTITIONS),
         name="headrace archive",
         description="Entries of streams, archived by headrace",
-        configuration={ZONE_KEY: zone, **PROPERTIES},
+        configuration={ZONE_KEY: zone, **PROPERTIES, **required_properties(location)},
         storage_options=location.storage_options(),
         raise_if_key_not_exists=False,
     )

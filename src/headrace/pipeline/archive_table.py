@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
+from headrace.pipeline.archive_verification import lost_files
+from headrace.plurals import plural
 from headrace.spark.archive.files import (
     PARTITIONS,
     POSITIONS_KEY,
@@ -117,13 +119,25 @@ class ArchiveTable:
         """Add the files of one batch, and the positions that they reach; afterwards both are on disk.
 
         Raises:
-            HeadraceError: if another job has committed meanwhile, or the store fails. Nothing is added then.
+            HeadraceError: if another job has committed meanwhile, a file is not there as it was written, or
+                the store fails. Nothing is added then.
         """
+        written = list(files)
+        if lost := lost_files(self.location, written):
+            raise self._lost(lost)
+        mark = self._append(written, self.positions | positions)
+        # A vacuum that began before the commit may have deleted files after they were checked.
+        if lost := lost_files(self.location, written):
+            self._undo(mark)
+            raise self._lost(lost)
+        self.positions |= positions
+
+    def _append(self, files: list[WrittenFile], reached: Positions) -> str:
+        """Commit files and positions; return the mark of the commit."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
-        actions = [add_action(self.location, file) for file in files]
-        reached = self.positions | positions
+        actions = [add_action(file) for file in files]
         mark = uuid.uuid4().hex
         properties = CommitProperties(
             custom_metadata={
@@ -149,8 +163,26 @@ class ArchiveTable:
                 raise self._conflict() from error
         self.sync_log()
         self._update()
-        self.positions = reached
         self._next_batch += 1
+        return mark
+
+    def _undo(self, mark: str) -> None:
+        """Restore the version before a commit of this job, with the positions of that version."""
+        try:
+            with store_errors(self.location):
+                history = self._table.history(HISTORY_READ)
+                version = next(commit["version"] for commit in history if commit.get(MARK_KEY) == mark)
+                self._table.restore(version - 1, ignore_missing_files=True)
+        finally:  # a trim goes by the positions
+            self._append([], self.positions)
+
+    def _lost(self, paths: list[str]) -> HeadraceError:
+        """Return the error for files that another program has deleted or changed."""
+        return HeadraceError(
+            f"{self.location}: {plural(len(paths), 'file')} of this job, such as {paths[0]}, were deleted or "
+            "changed by another program before they counted; does one vacuum the table without retention? No "
+            "entry is lost: run the job again"
+        )
 
     def _has_commit(self, mark: str) -> bool:
         """Return whether a commit with this mark is in the table.
@@ -252,18 +284,10 @@ class ArchiveTable:
         return len(deleted)
 
 
-def add_action(location: ArchiveLocation, file: WrittenFile) -> Any:
-    """Return the entry of a file for a commit.
-
-    Raises:
-        HeadraceError: if the file is not there as it was written.
-    """
+def add_action(file: WrittenFile) -> Any:
+    """Return the entry of a file for a commit."""
     from deltalake.transaction import AddAction
 
-    if location.is_local:
-        path = location.path / file.path
-        if not path.is_file() or path.stat().st_size != file.size:
-            raise HeadraceError(f"{path} does not have the size with which it was written; archive again")
     stats: dict[str, Any] = {"numRecords": file.rows}
     if file.first_ms is not None and file.last_ms is not None:
         stats["nullCount"] = {"timestamp": 0}

@@ -29,9 +29,11 @@ from headrace.client.servers import servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.archive_verification import lost_files
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import published_position
-from headrace.spark.archive.files import read_archive
+from headrace.plurals import plural
+from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.source.offsets import START, EntryId, format_id, parse_id
 from headrace.spark.source.positions import Position
@@ -131,6 +133,7 @@ def trim(
             else:
                 through = contents.archived_through.get(stream, START)
                 position = contents.positions.get(stream, Position(through))
+                check_archived_files(client, stream, contents)
             is_archived = position is not None and position.id != START
             archived = parse_id(position.id) if position and is_archived else None
             try:
@@ -149,6 +152,24 @@ def trim(
                 raise HeadraceError(f"stream {stream!r}: the server rejected a command: {error}") from error
             results.append(replace(result, stream=stream))
         return results
+
+
+def check_archived_files(client: Any, stream: str, contents: Archive) -> None:
+    """Raise HeadraceError if the archive lacks a file of entries that are still in the stream."""
+    entries = client.xrange(stream_key(stream), "-", "+", 1)
+    if not entries:
+        return
+    first_ms = parse_id(as_text(entries[0][0]))[0]
+    files = [
+        file
+        for file in contents.files
+        if file.stream == stream and (file.last_ms is None or file.last_ms >= first_ms)
+    ]
+    if lost := lost_files(contents.location, files):
+        raise HeadraceError(
+            f"{contents.location} lacks {plural(len(lost), 'file')}, such as {lost[0]}: trimming the stream "
+            f"{stream!r} would remove the only copy of its entries"
+        )
 
 
 def trim_stream(

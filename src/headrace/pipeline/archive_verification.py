@@ -1,0 +1,149 @@
+"""Check what an archive depends on: that its files are there, and that its store keeps writers apart.
+
+files   another program may delete files that are not committed yet, as a vacuum without retention does
+store   a commit is an object that is created only if it does not exist. A store that ignores this
+        condition lets two jobs overwrite each other's commits
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow.fs as pafs
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.spark.archive.location import ArchiveLocation, one_line, store_errors
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+LISTINGS_AT_ONCE = 16
+
+# The probe of a store: writers that commit the same version at the same time, several times.
+PROBE_FOLDER = "_headrace_probe"  # programs that vacuum a table leave names with _ alone
+PROBE_APPLICATION = "headrace probe"
+PROBE_WRITERS = 8
+# Rounds with the same outcome that decide: a store may check the condition and write in two steps.
+PROBE_MAJORITY = 3
+
+
+class StoredFile(Protocol):
+    """A file of an archive: its path within the archive, and its size in bytes."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+def lost_files(location: ArchiveLocation, files: Iterable[StoredFile]) -> list[str]:
+    """Return the paths of the files that are missing, or that have another size than they should.
+
+    Raises:
+        HeadraceError: if the store fails.
+    """
+    by_folder: dict[str, list[StoredFile]] = defaultdict(list)
+    for file in files:
+        by_folder[file.path.rpartition("/")[0]].append(file)
+    with ThreadPoolExecutor(LISTINGS_AT_ONCE) as pool:
+        sizes = dict(
+            zip(by_folder, pool.map(lambda folder: file_sizes(location, folder), by_folder), strict=True)
+        )
+    return sorted(
+        file.path
+        for folder, theirs in by_folder.items()
+        for file in theirs
+        if sizes[folder].get(file.path.rpartition("/")[2]) != file.size
+    )
+
+
+def file_sizes(location: ArchiveLocation, folder: str) -> dict[str, int]:
+    """Return the sizes of the files in a folder of an archive by their names."""
+    if location.is_local:
+        try:
+            return {path.name: path.stat().st_size for path in (location.path / folder).iterdir()}
+        except OSError:
+            return {}
+    with store_errors(location):
+        found = location.filesystem(folder).get_file_info(pafs.FileSelector("", allow_not_found=True))
+    return {each.base_name: each.size for each in found if each.is_file}
+
+
+def check_exclusive_commits(location: ArchiveLocation) -> None:
+    """Raise an error unless the object store creates a commit only if it does not exist.
+
+    Several writers commit the same version of a table of their own at the same time: one of them may succeed.
+
+    Raises:
+        UsageError: if mostly several writers succeed.
+        HeadraceError: if none does.
+    """
+    from deltalake import DeltaTable, Field, Schema
+    from deltalake.schema import PrimitiveType
+
+    folder = f"{PROBE_FOLDER}/{uuid.uuid4().hex}"
+    uri, schema = f"{location.uri}/{folder}", Schema([Field("n", PrimitiveType("long"))])
+    with store_errors(location):
+        DeltaTable.create(uri, schema, storage_options=location.storage_options())
+        try:
+            rounds = (run_round(location, uri, number) for number in itertools.count(1))
+            outcomes: Counter[bool] = Counter()
+            while outcomes.total() == 0 or max(outcomes.values()) < PROBE_MAJORITY:
+                outcomes[next(rounds) > 1] += 1
+        finally:
+            location.filesystem(PROBE_FOLDER).delete_dir(folder.rpartition("/")[2])
+    if outcomes[True] == PROBE_MAJORITY:
+        raise UsageError(
+            f"{location}: the object store ignores the condition If-None-Match, so two jobs would overwrite "
+            "each other's commits; use a store with conditional writes"
+        )
+
+
+def run_round(location: ArchiveLocation, uri: str, number: int) -> int:
+    """Return how many writers succeed to commit a version that only one may commit.
+
+    Raises:
+        HeadraceError: if none does.
+    """
+    from deltalake import DeltaTable
+
+    tables = [DeltaTable(uri, storage_options=location.storage_options()) for _ in range(PROBE_WRITERS)]
+    errors = commit_at_once(tables, number)
+    if len(errors) == len(tables):
+        raise HeadraceError(
+            f"{location}: the object store rejects conditional writes (If-None-Match), which commits need: "
+            f"{one_line(errors[0])}"
+        ) from errors[0]
+    return len(tables) - len(errors)
+
+
+def commit_at_once(tables: list[DeltaTable], number: int) -> list[Exception]:
+    """Commit the same transaction to a table by several writers at once; return the errors of the losers."""
+    from deltalake import CommitProperties, Transaction
+
+    properties = CommitProperties(app_transactions=[Transaction(PROBE_APPLICATION, number)])
+    start = threading.Barrier(len(tables))
+    errors: list[Exception] = []
+
+    def commit(table: DeltaTable) -> None:
+        start.wait()
+        try:
+            table.create_write_transaction(
+                [], mode="append", schema=table.schema(), commit_properties=properties
+            )
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=commit, args=(table,)) for table in tables]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
