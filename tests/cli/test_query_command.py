@@ -7,18 +7,24 @@ import io
 import os
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import types as T
+from pyspark.sql.types import LongType, StructField, StructType
 from rich.console import Console
 
 from headrace.cli import query
 from headrace.cli.query import command, grid, local_time_zone, rows_of, write
+from headrace.cli.result_values import as_json, as_text, spark_rows
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.query_errors import query_errors_explained
+
+found = cast(DataFrame, SimpleNamespace(schema=StructType([StructField("n", LongType())])))
 
 
 def test_follow_and_archive_exclude_each_other() -> None:
@@ -44,7 +50,7 @@ def test_a_note_says_that_there_are_more_rows(
 
     monkeypatch.setattr(query, "follow_query", one_batch)
     for shown, more in ((4, True), (5, False)):
-        query.print_followed(cast(DataFrame, None), shown, None)
+        query.print_followed(found, shown, None, "UTC")
         printed = capsys.readouterr().out
         assert (str(100 + shown - 1) in printed, str(100 + shown) in printed) == (True, False)
         assert (f"--rows shows more than {shown}" in printed) == more
@@ -63,11 +69,10 @@ def test_appended_csv_has_one_header_and_whole_results_one_each(
         show(["n"], [Row(2)], whole)
 
     monkeypatch.setattr(query, "follow_query", two_batches)
-    found = cast(DataFrame, None)
-    query.print_followed(found, 50, "csv")
+    query.print_followed(found, 50, "csv", "UTC")
     assert capsys.readouterr().out == "n\n1\n2\n"
     whole = True
-    query.print_followed(found, 50, "csv")
+    query.print_followed(found, 50, "csv", "UTC")
     assert capsys.readouterr().out == "n\n1\nn\n2\n"
 
 
@@ -83,7 +88,7 @@ def test_an_id_is_never_cut_on_a_narrow_terminal() -> None:
 def test_rows_are_written_as_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [Row("a,b", 1.5, Row(x=1)), Row(None, None, None)]
     write("csv", ["t", "n", "r"], rows)
-    assert capsys.readouterr().out == 't,n,r\n"a,b",1.5,Row(x=1)\n,,\n'
+    assert capsys.readouterr().out == 't,n,r\n"a,b",1.5,"{""x"": 1}"\n,,\n'
     write("json", ["t", "n", "r"], rows)
     assert capsys.readouterr().out == (
         '{"t": "a,b", "n": 1.5, "r": {"x": 1}}\n{"t": null, "n": null, "r": null}\n'
@@ -124,3 +129,34 @@ def test_the_local_time_zone_is_restored(monkeypatch: pytest.MonkeyPatch) -> Non
         with local_time_zone("Asia/Tokyo"):
             assert time.localtime(0).tm_gmtoff == 9 * 3600
         assert (os.environ.get("TZ"), time.localtime(0).tm_gmtoff) == (before, offset)
+
+
+HOUR = [1_729_989_000_000_000, 1_729_992_600_000_000]  # 2024-10-27 02:30 in Berlin, twice
+
+
+def test_both_instants_of_a_doubled_hour_are_printed_apart() -> None:
+    wanted = ["2024-10-27 02:30:00+02:00", "2024-10-27 02:30:00+01:00"]
+    batch = pa.record_batch({"t": pa.array(HOUR).cast(pa.timestamp("us", "UTC"))})
+    assert [as_text(value) for [value] in rows_of([batch], "Europe/Berlin")] == wanted
+    assert [as_text(value) for [value] in rows_of([batch], "UTC")] == [
+        "2024-10-27 00:30:00",
+        "2024-10-27 01:30:00",
+    ]
+    schema = StructType([StructField("t", T.TimestampType()), StructField("n", T.TimestampNTZType())])
+    with local_time_zone("Europe/Berlin"):
+        local = [T.TimestampType().fromInternal(each) for each in HOUR]
+        got = list(spark_rows([Row(each, each) for each in local], schema, "Europe/Berlin"))
+    assert [as_text(row[0]) for row in got] == wanted
+    assert [as_text(row[1]) for row in got] == ["2024-10-27 02:30:00"] * 2
+
+
+def test_nested_values_are_valid_json_with_the_names_of_structs() -> None:
+    pair = StructType([StructField("q", LongType()), StructField("w", T.StringType())])
+    schema = StructType(
+        [StructField("a", T.ArrayType(pair)), StructField("m", T.MapType(LongType(), T.DoubleType()))]
+    )
+    [row] = spark_rows([Row([Row(1, "it's"), None], {5: float("nan")})], schema, "UTC")
+    assert as_text(row[0]) == '[{"q": 1, "w": "it\'s"}, null]'
+    assert as_text(row[1]) == '{"5": "NaN"}'
+    numbers = [float("inf"), -float("inf"), 1.5, True, decimal.Decimal("1.50"), b"\xff"]
+    assert as_json(numbers) == ["Infinity", "-Infinity", 1.5, True, "1.50", "\\xff"]

@@ -23,6 +23,7 @@ from archives import ArchiveMaker, Entry
 from headrace.cli.main import main
 from headrace.cli.query import local_time_zone
 from headrace.cli.query import rows_of as rows_in_zone
+from headrace.cli.result_values import spark_rows
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
@@ -333,7 +334,8 @@ def test_both_engines_return_the_local_times_of_a_zone(
     assert [row[0].hour for row in found] == [2, 3, 3, 3]
     register_views(spark, sql, stream_server.url)
     with local_time_zone("Europe/Berlin"):
-        assert [list(row) for row in run_query(spark, sql).collect()] == found
+        result = run_query(spark, sql)
+        assert list(spark_rows(result.collect(), result.schema, "Europe/Berlin")) == found
 
 
 def exact(**fields: str) -> dict[str, object]:

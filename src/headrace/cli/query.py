@@ -11,7 +11,6 @@ import time
 import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +26,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from headrace.cli.option_types import ArchivePath, check_time_zone, storage_option, with_storage_options
+from headrace.cli.result_values import as_json, as_text, spark_rows
 from headrace.cli.spark_session import scratch_spark, summarize_misfits
 from headrace.cli.streams import url_option
 from headrace.client.servers import servers_at
@@ -143,10 +143,11 @@ def command(
         for table in tables:
             print_inferred_types(errors, table)
         if following:
-            print_followed(run_query(spark, sql, tables, stream_names(url)), limit, form)
+            print_followed(run_query(spark, sql, tables, stream_names(url)), limit, form, time_zone)
         else:
             with query_errors_explained():
-                print_result(errors, run_query(spark, sql, tables, stream_names(url)), limit, form)
+                result = run_query(spark, sql, tables, stream_names(url))
+                print_result(errors, result, limit, form, time_zone)
 
 
 @contextmanager
@@ -194,12 +195,12 @@ def query_with_duckdb(
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], time_zone: str) -> Iterator[Sequence[Any]]:
-    """Yield the rows of record batches; times are local times of a zone, as Spark returns them."""
+    """Yield the rows of record batches, with times in a zone."""
     zone = zoneinfo.ZoneInfo(time_zone)
     for batch in batches:
         raise_if_interrupted()
         for row in zip(*map(column_values, batch.columns), strict=True):
-            yield [without_zone(value, zone) for value in row]
+            yield [in_zone(value, zone) for value in row]
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -224,13 +225,13 @@ def value_or_text(value: pa.Scalar) -> Any:
         return local.cast(pa.string()).as_py().removesuffix(".000000")
 
 
-def without_zone(value: Any, zone: zoneinfo.ZoneInfo) -> Any:
-    """Return a time as local time; other values, with the times in them, likewise."""
+def in_zone(value: Any, zone: zoneinfo.ZoneInfo) -> Any:
+    """Return a time that has a zone in another one; other values, with the times in them, likewise."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return value.astimezone(zone).replace(tzinfo=None)
+        return value.astimezone(zone)
     if isinstance(value, dict):
-        return {name: without_zone(each, zone) for name, each in value.items()}
-    return [without_zone(each, zone) for each in value] if isinstance(value, list) else value
+        return {name: in_zone(each, zone) for name, each in value.items()}
+    return [in_zone(each, zone) for each in value] if isinstance(value, list) else value
 
 
 def stream_names(url: str) -> Iterator[str]:
@@ -267,15 +268,17 @@ def print_misfits(errors: Console, misfits: MisfitCounts) -> None:
         errors.print(Text(f"{text} (--fields sets other types)"), soft_wrap=True)
 
 
-def print_result(errors: Console, result: DataFrame, limit: int, form: str | None) -> None:
+def print_result(errors: Console, result: DataFrame, limit: int, form: str | None, time_zone: str) -> None:
     """Print the rows of a finite query."""
     if form is None:
         with errors.status("Running the query"):
             first = result.limit(limit + 1).collect()
         raise_if_interrupted()
-        Console(highlight=False).print(limited_grid(result.columns, first, limit))
+        rows = list(spark_rows(first, result.schema, time_zone))
+        Console(highlight=False).print(limited_grid(result.columns, rows, limit))
         return
-    write(form, result.columns, until_interrupted(result.toLocalIterator(prefetchPartitions=True)))
+    found = until_interrupted(result.toLocalIterator(prefetchPartitions=True))
+    write(form, result.columns, spark_rows(found, result.schema, time_zone))
 
 
 def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, form: str | None) -> None:
@@ -293,15 +296,16 @@ def until_interrupted(rows: Iterator[Row]) -> Iterator[Row]:
         yield row
 
 
-def print_followed(result: DataFrame, limit: int, form: str | None) -> None:
+def print_followed(result: DataFrame, limit: int, form: str | None, time_zone: str) -> None:
     """Print the results of a streaming query until Ctrl-C."""
     console = Console(highlight=False)
     with ExitStack() as stack:
         live: Live | None = None
         begun = False
 
-        def show(names: list[str], rows: Iterable[Row], whole: bool) -> None:
+        def show(names: list[str], found: Iterable[Row], whole: bool) -> None:
             nonlocal live, begun
+            rows = spark_rows(found, result.schema, time_zone)
             if form is not None:
                 write(form, names, rows, head=whole or not begun)
                 begun = True
@@ -333,7 +337,7 @@ def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
         # On a narrow terminal a value continues in the next line, so that no ID is cut.
         table.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text("" if value is None else printable(decoded(value))) for value in row))
+        table.add_row(*(Text("" if value is None else printable(as_text(value))) for value in row))
     return table
 
 
@@ -344,11 +348,11 @@ def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: 
         if head:
             sheet.writerow(escaped_cells(names) if sys.stdout.isatty() else names)
         # CSV has no escapes: a terminal gets escaped text, a file or a pipe gets the data.
-        cells = ([decoded(value) for value in row] for row in rows)
+        cells = ([None if value is None else as_text(value) for value in row] for row in rows)
         sheet.writerows(map(escaped_cells, cells) if sys.stdout.isatty() else cells)
     else:
         for row in rows:
-            pairs = dict(zip(names, (as_json(decoded(value)) for value in row), strict=True))
+            pairs = dict(zip(names, (as_json(value) for value in row), strict=True))
             print(json_text(pairs))
     sys.stdout.flush()
 
@@ -356,21 +360,3 @@ def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: 
 def escaped_cells(row: Iterable[Any]) -> list[Any]:
     """Return a row of CSV for a terminal, with escaped texts."""
     return [value if value is None else printable(value) for value in row]
-
-
-def decoded(value: Any) -> Any:
-    """Return a value with bytes as text, bytes that are not UTF-8 as \\xNN, and all digits of decimals."""
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode(errors="backslashreplace")
-    if isinstance(value, Row):
-        return Row(**{name: decoded(each) for name, each in value.asDict().items()})
-    if isinstance(value, dict):
-        return {decoded(name): decoded(each) for name, each in value.items()}
-    return [decoded(each) for each in value] if isinstance(value, list) else value
-
-
-def as_json(value: Any) -> Any:
-    """Return a value that JSON can represent."""
-    return value.asDict(recursive=True) if isinstance(value, Row) else value
