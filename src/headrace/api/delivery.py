@@ -48,7 +48,8 @@ class Delivery(Entry[T]):
 
     Attributes:
         times_delivered: 1 for the first time; retries and claims count, renewed leases do not.
-        lost: True if the lease ran out and another consumer claimed the entry, so that it is handled twice.
+        lost: True if the entry is not this consumer's any more: its lease ran out and another one claimed it,
+            so that it is handled twice; or it was deleted, or acknowledged by another client.
     """
 
     __slots__ = (

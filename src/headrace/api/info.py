@@ -64,6 +64,9 @@ class GroupInfo:
         last_delivered_id: entries after it are not delivered yet.
         entries_read: the number of entries the group has read; None if the server cannot tell.
         lag: the number of entries not delivered yet; None if the server cannot tell.
+        lost_unread: the number of entries that were removed before the group read them; only Headrace counts
+            them.
+        lost_pending: the number of its pending entries that were deleted before they were acknowledged.
         raw: the whole reply, by the server's names.
     """
 
@@ -73,6 +76,8 @@ class GroupInfo:
     last_delivered_id: StreamID
     entries_read: int | None
     lag: int | None
+    lost_unread: int
+    lost_pending: int
     raw: dict[str, Any] = field(repr=False, compare=False)
 
     @staticmethod
@@ -86,6 +91,8 @@ class GroupInfo:
             last_delivered_id=id_from_reply(raw["last-delivered-id"]),
             entries_read=raw.get("entries-read"),
             lag=raw.get("lag"),
+            lost_unread=raw.get("lost-unread", 0),
+            lost_pending=raw.get("lost-pending", 0),
             raw=raw,
         )
 

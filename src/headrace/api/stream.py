@@ -27,9 +27,10 @@ from headrace.api.codecs.arguments import (
 from headrace.api.codecs.codec import PLAIN, Fields, codec_for
 from headrace.api.entry import Entry, entries_from_reply
 from headrace.api.group import Group
-from headrace.api.info import GroupInfo, StreamInfo
+from headrace.api.info import GroupInfo, StreamInfo, pairs_from_reply
 from headrace.api.retry_policy import LEASE_DEFAULT, MAX_DELIVERIES_DEFAULT, Backoff
 from headrace.api.rules import Duration, Retention, explain_rules, rules_from_reply
+from headrace.api.stream_gaps import GapWatch
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.client.server_errors import not_supported
 from headrace.companion_keys import schedule_name
@@ -543,7 +544,8 @@ class Stream(Generic[T]):
         >>> for entry in orders.follow(after="0"):  # all of it; by default from now on
         ...     print(entry.value)
 
-        Nothing is acknowledged or recorded. To process every entry at least once, use a group.
+        Nothing is acknowledged or recorded. To process every entry at least once, use a group. If entries
+        were removed before they were read, the logger `headrace.stream` has a warning that says how many.
 
         Args:
             after: entries after this ID; `"$"` for entries added from now on.
@@ -562,12 +564,25 @@ class Stream(Generic[T]):
         return follow(self, after, stop)
 
     def _follow(self, after: StreamID, stop: Stop | None) -> Iterator[Entry[T]]:
+        gaps = GapWatch(self.name, after)
         while stop is None or not stop.is_set():
-            for entry in self.read(after, FOLLOW_COUNT, math.inf, stop):
+            for entry in self._read_watched(gaps, after, FOLLOW_COUNT, stop):
                 if stop is not None and stop.is_set():
                     return
+                gaps.advance(entry.id)
                 yield entry
                 after = entry.id
+
+    def _read_watched(self, gaps: GapWatch, after: StreamID, count: int, stop: Stop | None) -> list[Entry[T]]:
+        """Wait for the entries after an ID; log a gap before them, from time to time."""
+        if gaps.is_due():
+            try:
+                about = self.entry_reader.request(b"XINFO", b"STREAM", self.key)
+            except CommandError:
+                about = None  # there is no stream, or the user may not ask
+            if about:
+                gaps.check(pairs_from_reply(about))
+        return self.read(after, count, math.inf, stop)
 
     def _last_id(self) -> StreamID:
         """The largest ID ever generated; new entries come after it."""

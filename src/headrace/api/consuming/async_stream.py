@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.api.backend import Stop
 from headrace.api.codecs.arguments import IdLike, to_stream_id
 from headrace.api.entry import Entry
+from headrace.api.stream_gaps import GapWatch
 
 if TYPE_CHECKING:
     from headrace.api.stream import Stream
@@ -42,11 +42,13 @@ async def follow(stream: Stream[T], after: IdLike, stop: Stop | None) -> AsyncIt
     waiting: asyncio.Future[list[Entry[T]]] | None = None
     try:
         at = await loop.run_in_executor(thread, stream._last_id) if after == "$" else to_stream_id(after)
+        gaps = GapWatch(stream.name, at)
         while not follow_stop.is_set():
-            waiting = loop.run_in_executor(thread, stream.read, at, COUNT, math.inf, follow_stop)
+            waiting = loop.run_in_executor(thread, stream._read_watched, gaps, at, COUNT, follow_stop)
             for entry in await asyncio.shield(waiting):
                 if follow_stop.is_set():
                     return
+                gaps.advance(entry.id)
                 yield entry
                 at = entry.id
     finally:

@@ -173,7 +173,9 @@ class Claims:
 
         def looked(replies: Replies) -> SendRequests | None:
             for one, rows in zip(doubtful, replies, strict=True):
-                if not rows or rows[0][1] != self._requests.consumer:
+                if not rows:
+                    self._in_flight.mark_missing(one)
+                elif rows[0][1] != self._requests.consumer:
                     self._in_flight.mark_lost(one)
             ours = [one for one in old if not one.lost]
             if ours:
@@ -194,8 +196,8 @@ class Claims:
             for key, one in by_key.items():
                 if key in renewed:
                     one.renewed_ms = now
-                elif one.state not in (DONE, LOST):  # deleted, or acknowledged by another client
-                    self._in_flight.mark_lost(one)
+                else:
+                    self._in_flight.mark_missing(one)
             then()
 
         return SendRequests([self._requests.renew(by_key)], on_replies, then)

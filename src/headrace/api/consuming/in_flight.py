@@ -199,10 +199,18 @@ class InFlight:
 
     def mark_lost(self, delivery: Delivery[Any]) -> None:
         """Record that another consumer claimed the entry."""
-        if delivery.state in (DONE, LOST):
-            return
+        if delivery.state not in (DONE, LOST):
+            self.counters.lost += 1
+            self._take_away(delivery)
+
+    def mark_missing(self, delivery: Delivery[Any]) -> None:
+        """Record that the entry was deleted, or acknowledged by another client."""
+        if delivery.state not in (DONE, LOST):
+            self.counters.missing += 1
+            self._take_away(delivery)
+
+    def _take_away(self, delivery: Delivery[Any]) -> None:
         delivery.lost = True
-        self.counters.lost += 1
         if delivery.state != RUNNING:
             self.remove(delivery, LOST)
 

@@ -1,0 +1,92 @@
+"""Notice that entries were removed before a follower of a stream has read them.
+
+A stream counts the entries ever added. While a follower is before the first entry, or has read all, the
+number up to its position is known: entries added minus those that are left to read. If that number has grown
+by more than the follower has read, the others were removed.
+
+    position 4-0, 4 entries up to it     XTRIM MINID 990-0     first entry 990-0, 989 entries before it
+                                                               →  985 are missing after 4-0
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.api.stream_id import StreamID, id_from_reply
+from headrace.plurals import plural
+
+log = logging.getLogger("headrace.stream")
+
+CHECK_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True)
+class StreamGap:
+    """Entries that were removed before a follower has read them.
+
+    Attributes:
+        after: an ID that precedes them: the position when the follower last knew that it had missed nothing.
+        first: the ID of the next entry, or the last ID of a stream without one.
+        missing: how many they are; None if it is not known, and there may be none.
+    """
+
+    after: StreamID
+    first: StreamID
+    missing: int | None
+
+    def __str__(self) -> str:
+        if self.missing is None:
+            return (
+                f"entries between {self.after} and {self.first} may have been removed before they were read"
+            )
+        count = plural(self.missing, "entry")
+        return f"{count} removed before they were read, between {self.after} and {self.first}"
+
+
+class GapWatch:
+    """Watches the position of one follower."""
+
+    def __init__(self, name: str, after: StreamID) -> None:
+        """Create a watch for a follower of the stream `name` that has read up to `after`."""
+        self._name = name
+        self._position = self._known = after
+        self._count: int | None = None  # entries ever added up to the position
+        self._next_check = 0.0
+
+    def is_due(self) -> bool:
+        """Return whether to call check() before the next read."""
+        return time.monotonic() >= self._next_check
+
+    def advance(self, entry: StreamID) -> None:
+        """Record that the follower has read an entry."""
+        self._position = entry
+        if self._count is not None:
+            self._count += 1
+
+    def check(self, info: dict[str, Any]) -> StreamGap | None:
+        """Return the gap that a reply of XINFO STREAM reveals, and log it; None if there is none."""
+        self._next_check = time.monotonic() + CHECK_INTERVAL_S
+        added = info.get("entries-added")
+        if added is None:
+            return None  # before Redis 7
+        last = id_from_reply(info["last-generated-id"])
+        entry = info["first-entry"]
+        first = id_from_reply(entry[0]) if entry else last
+        if self._position >= last:
+            count = added
+        elif first > self._position:
+            count = added - info["length"]
+        else:
+            return None
+        gap: StreamGap | None = None
+        if self._count is not None and count > self._count:
+            gap = StreamGap(self._known, first, count - self._count)
+        elif self._count is None and StreamID.MIN < self._position < first and added > info["length"]:
+            gap = StreamGap(self._position, first, None)
+        self._count, self._known = count, self._position
+        if gap is not None:
+            log.warning("stream %s: %s", self._name, gap)
+        return gap
