@@ -39,9 +39,7 @@ class StreamGap:
 
     def __str__(self) -> str:
         if self.missing is None:
-            return (
-                f"entries between {self.after} and {self.first} may have been removed before they were read"
-            )
+            return f"entries between {self.after} and {self.first} may have been removed unread"
         count = plural(self.missing, "entry")
         return f"{count} removed before they were read, between {self.after} and {self.first}"
 
