@@ -15,7 +15,7 @@ from rich.console import Console
 from headrace.cli.main import main
 from headrace.cli.top import request_sender
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, collect_stats
-from headrace.console.top_picture import History, loss_lines, top_picture
+from headrace.console.top_picture import History, loss_lines, server_lines, top_picture, unaccounted_bytes
 
 GROUP = GroupStats(b"billing", 2, 3, b"9-0", 90, 10)
 STREAM = StreamStats(0, b"orders", 100, 5, 2, b"9-0", entries_added=100, groups=[GROUP], memory_bytes=2048)
@@ -178,3 +178,13 @@ def test_lost_entries_are_shown_if_there_are_any() -> None:
     stream.groups[2].lost_unread, stream.groups[2].lost_pending = 34, 5
     (line,) = loss_lines(stats)
     assert line.plain == "lost by 2 groups   1,234 unread   5 pending"
+
+
+def test_memory_that_no_account_explains_is_shown():
+    info = {"used_memory": "1000000", "used_memory_rss": "50000000", "used_memory_rss_startup": "40000000"}
+    stats = ServerStats(1.0, info)
+    assert unaccounted_bytes(stats) == 9_000_000
+    assert "not accounted" in server_lines(History(), stats, "here").plain
+    info["used_memory_rss"] = "41000000"
+    assert unaccounted_bytes(stats) == 0
+    assert "not accounted" not in server_lines(History(), stats, "here").plain

@@ -3,13 +3,16 @@
 import gc
 import socket
 import threading
+import weakref
 
 import pytest
 
 from headrace.server.config.config import Config
 from headrace.server.main import Server
+from headrace.server.observe.collector import GROWTH_BYTES_MIN, OldestGeneration
 from speaking import encoded
 
+LIBRARY = "#!lua name=echoes\nredis.register_function('echo', function(keys, args) return args[1] end)"
 LIVES = {
     "asks": encoded("XADD", "s", "*", "f", "v") + encoded("INFO") + encoded("XINFO", "STREAM", "s", "FULL"),
     "is refused": encoded("XADD", "s") + encoded("NOSUCH") + encoded("XADD", "s", "1-1", "f", "v"),
@@ -23,6 +26,11 @@ LIVES = {
     "changes what is configured": encoded("CONFIG", "SET", "hz", "20") + encoded("CLIENT", "LIST"),
     "is somebody": encoded("ACL", "SETUSER", "bob", "on", ">word", "~*", "+@all")
     + encoded("AUTH", "bob", "word"),
+    "runs scripts": encoded("EVAL", "return redis.call('XADD', KEYS[1], '*', 'f', 'v')", 1, "s")
+    + encoded("EVAL", "return redis.call('NOSUCH')", 0)
+    + encoded("FUNCTION", "LOAD", "REPLACE", LIBRARY)
+    + encoded("FCALL", "echo", 0, "v"),
+    "caches keys": encoded("HELLO", "3") + encoded("CLIENT", "TRACKING", "ON") + encoded("XLEN", "s"),
     "removes keys": encoded("DEL", "s", "t") + encoded("FLUSHALL"),
 }
 
@@ -85,3 +93,46 @@ def test_old_objects_are_left_alone_while_the_server_runs(tmp_path):
         server.stop()
         running.join()
     assert gc.get_threshold() == before
+
+
+class Cycle:
+    """An object that only the collector frees."""
+
+    def __init__(self):
+        self.itself = self
+
+
+def test_old_objects_are_collected_when_unaccounted_memory_has_grown():
+    resident, seconds = 100 << 20, 0.0
+    generation = OldestGeneration(lambda: resident, lambda: seconds)
+    gc.disable()
+    left = weakref.ref(Cycle())
+    try:
+        generation.check(80 << 20, 40 << 20)
+        resident, seconds = resident + GROWTH_BYTES_MIN - 1, 2.0
+        generation.check(80 << 20, 40 << 20)
+        resident, seconds = resident + 1, 4.0
+        generation.check(81 << 20, 40 << 20)  # the data have grown instead
+        assert generation.collections == 0 and left() is not None
+        generation.check(80 << 20, 40 << 20)  # within the same second
+        assert generation.collections == 0
+        seconds = 6.0
+        generation.check(80 << 20, 40 << 20)
+        assert generation.collections == 1 and generation.found > 0 and left() is None
+        seconds = 8.0
+        generation.check(80 << 20, 40 << 20)
+        assert generation.collections == 1
+    finally:
+        gc.enable()
+
+
+def test_much_data_may_have_much_unaccounted_memory_beside_them():
+    resident, seconds = 0, 0.0  # bytes
+    generation = OldestGeneration(lambda: resident, lambda: seconds)
+    generation.check(0, 1 << 30)
+    resident, seconds = 500 << 20, 2.0
+    generation.check(0, 1 << 30)
+    assert generation.collections == 0
+    resident, seconds = 512 << 20, 4.0
+    generation.check(0, 1 << 30)
+    assert generation.collections == 1

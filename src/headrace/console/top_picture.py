@@ -238,6 +238,9 @@ def server_lines(history: History, stats: ServerStats, address: str) -> Text:
     memory, limit = stats.number("used_memory"), stats.number("maxmemory")
     used = styles.format_size(memory) if memory else DASH
     shown.append(("memory", used + (f" of {styles.format_size(limit)}" if limit else "")))
+    unaccounted = unaccounted_bytes(stats)
+    if unaccounted > 0:
+        shown.append(("not accounted", styles.format_size(unaccounted)))
     for number, (name, value) in enumerate(shown):
         text.append("   " if number else "")
         text.append(printable(value), "bold")
@@ -245,6 +248,14 @@ def server_lines(history: History, stats: ServerStats, address: str) -> Text:
         if number == 0:
             text.append(f" {blocks(history.commands)}", styles.DONE)
     return text
+
+
+def unaccounted_bytes(stats: ServerStats) -> int:
+    """Return the resident memory that is neither of the data nor of the program before it had any; or 0."""
+    resident, used = stats.number("used_memory_rss"), stats.number("used_memory")
+    if resident is None or used is None:
+        return 0
+    return max(int(resident - (stats.number("used_memory_rss_startup") or 0) - used), 0)
 
 
 def byte_rate(history: History, name: str) -> str:

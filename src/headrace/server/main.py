@@ -51,7 +51,8 @@ from headrace.server.script_shutdown import ScriptShutdown
 DESCRIPTORS_KEPT = 64  # for other uses than clients: listeners, files, libraries
 TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"
 # The garbage collector checks only young objects: with a million keys a full collection took half a second.
-# No object that is dropped is part of a cycle: tests/server/test_collector.py.
+# No object that is dropped is part of a cycle: tests/server/test_collector.py and test_census.py. If one is,
+# observe/collector.py has old objects collected when unaccounted memory has grown.
 GC_THRESHOLDS = (3_000, 3, 1 << 30)
 PRINT = "--print-config"
 SWITCH_S = 0.0005  # how long a thread waits for the interpreter's lock before the event loop must yield it

@@ -12,6 +12,7 @@ from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.saving import SaveManager
 from headrace.server.host import ServerHost
 from headrace.server.loop.event_loop import EventLoop
+from headrace.server.observe.collector import OldestGeneration
 from headrace.server.observe.heap import ClientPeak, release_free_memory
 from headrace.server.replication.server_replication import ServerReplication
 
@@ -37,6 +38,7 @@ class Timers:
         self.saving = saving
         self.replication = replication
         self.client_peak = ClientPeak()
+        self.oldest_generation = OldestGeneration()
 
     def run(self, now: int) -> int:
         """Do what is due; return in how many milliseconds it must run again, -1 for never."""
@@ -56,6 +58,10 @@ class Timers:
             self.loop.drop_with_reason(connection, why)
         if self.client_peak.has_collapsed(len(self.loop.connections)):
             release_free_memory()
+        keyspace = self.saving.engine.keyspace
+        if keyspace.image is None:  # a snapshot takes memory that it gives back
+            data_bytes = keyspace.memory.total
+            self.oldest_generation.check(self.host.rss_at_start + data_bytes, data_bytes)
         self.durability.tick(now)
         self._check_log_files(now)
         self.saving.tick(now)
