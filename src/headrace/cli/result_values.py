@@ -3,6 +3,7 @@
 a time with a zone       2024-10-27 02:30:00+02:00, so that both instants of a doubled hour differ;
                          without an offset in UTC
 a list, struct or map    JSON, with the names of a struct
+decimals                 all digits, never an exponent
 NaN, infinities          in JSON the texts "NaN", "Infinity", "-Infinity": JSON has no such numbers
 """
 
@@ -12,6 +13,7 @@ import datetime
 import math
 import zoneinfo
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import Row
@@ -71,6 +73,8 @@ def as_text(value: Any) -> str:
         return str(value.replace(tzinfo=None) if _is_utc(value) else value)
     if isinstance(value, dict | list | Row):
         return json_text(as_json(value))
+    if isinstance(value, Decimal):
+        return format(value, "f")  # str() would write an exponent: 0E-10
     return str(value)
 
 
