@@ -151,6 +151,7 @@ def test_a_zip_with_two_files_is_rejected(tmp_path: Path) -> None:
         ("a;b\r1;2,5\r".encode("utf-32"), ";"),
         (b"a;b\r1;2,5\r", ";"),
         (b"a;b\r1;2,5", ";"),
+        (b"\n\na;b\n1;2,5\n", ";"),
     ],
 )
 def test_exports_of_spreadsheets_are_read(tmp_path: Path, content: bytes, delimiter: str) -> None:
@@ -159,6 +160,15 @@ def test_exports_of_spreadsheets_are_read(tmp_path: Path, content: bytes, delimi
     with FileReader(path) as table:
         assert [row for batch in table.batches() for row in batch.to_pylist()] == [{"a": "1", "b": "2,5"}]
         assert table.delimiter == table.found_delimiter == delimiter
+
+
+def test_the_delimiter_is_looked_for_in_the_whole_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for delimiter, other in ((",", ";"), (";", "|")):
+        name = f"x{other}y\nz"
+        path.write_text(f'"{name}"{delimiter}v\n1{delimiter}2\n')
+        with FileReader(path) as table:
+            assert [row for batch in table.batches() for row in batch.to_pylist()] == [{name: "1", "v": "2"}]
 
 
 def test_a_given_delimiter_is_used_and_a_comma_in_the_header_keeps_the_default(tmp_path: Path) -> None:

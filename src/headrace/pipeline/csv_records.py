@@ -21,9 +21,10 @@ from headrace.plurals import plural
 
 QUOTE = b'"'
 RECORD_BYTES_MAX = 16 * 1024 * 1024
+HEADER_BYTES_MAX = 1024 * 1024  # in which the header ends; otherwise a quoted name is not closed
 EXCERPT_CHARACTERS = 80
 SEP_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([!-~\t])"?[\r\n]*', re.IGNORECASE)
-QUOTED = re.compile(rb'"[^"]*"')
+QUOTED = re.compile(rb'"[^"]*(?:"|\Z)')
 OTHER_DELIMITERS = (";", "\t", "|")  # in files of spreadsheets and databases
 
 
@@ -261,6 +262,20 @@ def sep_delimiter(line: bytes) -> str:
     """Return the delimiter that a first line `sep=;` of Excel names; empty if it is another line."""
     match = SEP_LINE.fullmatch(line)
     return match[1].decode() if match else ""
+
+
+def header_lines(file: LineReader) -> list[bytes]:
+    """Return the first lines of a file up to the end of the header: a name may have line breaks."""
+    lines: list[bytes] = []
+    quotes = size = 0
+    while (not any(line.strip() for line in lines) or quotes % 2) and size < HEADER_BYTES_MAX:
+        line = file.readline()
+        if not line:
+            break
+        lines.append(line)
+        quotes += line.count(QUOTE)
+        size += len(line)
+    return lines
 
 
 def guess_delimiter(header: bytes) -> str:

@@ -24,6 +24,7 @@ from headrace.pipeline.csv_records import (
     CsvParser,
     RecordSplitter,
     guess_delimiter,
+    header_lines,
     header_names,
     sep_delimiter,
 )
@@ -183,15 +184,16 @@ class FileReader(AbstractContextManager["FileReader"]):
     def _csv(self) -> Rows:
         file, newline = text_lines(self._bytes(), self._encoding)
         number = 1
-        first = file.readline()
+        first = header_lines(file)
         found = self.delimiter
-        if named := sep_delimiter(first):  # Excel's own line is not part of the table
-            found, number, first = named, 2, file.readline()
+        if first and (named := sep_delimiter(first[0])):  # Excel's own line is not part of the table
+            found, number = named, 2
+            del first[0]
         elif self.delimiter == ",":
-            found = guess_delimiter(first)
+            found = guess_delimiter(b"".join(first))
         if not self._given_delimiter and found != self.delimiter:
             self.delimiter = self.found_delimiter = found
-        lines = PushedBackLines([first] if first else [], file)
+        lines = PushedBackLines(first, file)
         splitter = RecordSplitter(lines, self.delimiter.encode(), newline, number)
         header, block = splitter.first_record(BLOCK_BYTES)
         if header.unclosed:

@@ -187,7 +187,7 @@ _GENERAL = [
         "load-skip-foreign-types",
         Flag(),
         "no",
-        "Start without keys of types that do not exist here; no: refuse files with such keys.",
+        "Skip keys of types that do not exist here; no: refuse such files.",
         mutable=False,
     ),
     Directive(
