@@ -127,6 +127,8 @@ def test_a_copy_with_changes_of_its_own_is_copied_again(tmp_path: Path) -> None:
         with headrace.open(tmp_path / "copy", replica_of=url_of(primary)) as copy:
             wait_for(copy, primary)
             assert len(copy.stream("s")) == 1 and len(copy.stream("mine")) == 0
+        [saved] = (tmp_path / "copy").glob("divergent-entries-*.resp")  # both entries of its own
+        assert saved.read_bytes().count(b"XADD") == 2
         assert primary.syncs() == (2, 1)
 
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "ls": "List the streams: entries, times, memory, groups.",
     "pending": "List the entries that a group has not acknowledged.",
     "query": "Query streams and archives in SQL.",
+    "recover": "List entries that only a former primary had, and add them again.",
     "replay": "Add the entries of a stream or archive to a stream again.",
     "rules": "Show, set and explain the rules of a stream: retention, redelivery.",
     "serve": "Run the server.",

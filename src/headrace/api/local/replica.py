@@ -26,6 +26,7 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.topology import topology_of_url
 from headrace.client.url import parse_server_url, without_password
 from headrace.errors import DatabaseClosed, HeadraceError, NotOnDisk, UsageError
+from headrace.replication.divergent_tail import DivergentTail
 from headrace.replication.origin import set_origin
 from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
 from headrace.replication.snapshot_loading import load_snapshot, selected_database
@@ -84,6 +85,9 @@ class Replica:
             raise UsageError(f"{self.shown}: a copy follows one server, not a cluster; name one of its nodes")
         self._topology = topology_of_url(parsed, self.shown)
         self._applier = StreamApplier(local_engine.engine, skip_foreign_types)
+        storage = local_engine.storage
+        # What the database has got since it was promoted: saved before it follows a server again.
+        self._tail = None if storage is None else DivergentTail(storage.files, local_engine.engine.keyspace)
         self._history: str | None = None  # of the data; None: a snapshot is needed
         self._offset = 0
         self._link: ReplicaLink | None = None
@@ -101,6 +105,9 @@ class Replica:
         engine = self.local_engine.engine
         storage = self.local_engine.storage
         position = None if storage is None else decode_comment(storage.found_comment)
+
+        if self._tail is not None:
+            self._tail.load()
 
         def prepare() -> None:
             if position is not None:
@@ -130,6 +137,8 @@ class Replica:
         """Stop following, and accept writes: the database goes on with the data that it has."""
         self._promoted = True
         self.stop()
+        if self._tail is not None:
+            self._tail.begin()
         engine = self.local_engine.engine
 
         def allow() -> None:
@@ -243,6 +252,8 @@ class Replica:
         """Note the history of the data."""
         assert self._link is not None
         self._history = history
+        if self._tail is not None:
+            self._tail.end()
         set_origin(self._applier, self._link.origin, None)
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
@@ -300,7 +311,11 @@ class Replica:
             engine.after_replay()
 
         self._close_file()
+        if self._tail is not None:
+            self._tail.save(keyspace)
         self.local_engine.run_locked(replace)
+        if self._tail is not None:
+            self._tail.end()
         with suppress(NotOnDisk):
             self.local_engine.commit_and_wake(-1)
         if self.local_engine.storage is not None:

@@ -84,6 +84,8 @@ class ReplicaSide:
     - on_raw(data): bytes of the stream that were applied, for the replicas of this one.
     - on_new_history(id, offset): the stream goes on from that offset, in a history that may be a new one.
     - on_full_sync(id, offset): all data were replaced by those of that history at that offset.
+    - before_replacing(keyspace): these data are about to replace the present ones. Raises OSError if the
+      present ones must stay.
     - restart_log(): all data were replaced; the log on disk still describes the old data.
     """
 
@@ -116,6 +118,7 @@ class ReplicaSide:
         self.on_raw: Callable[[bytes], None] = lambda data: None
         self.on_new_history: Callable[[str, int], None] = lambda history, offset: None
         self.on_full_sync: Callable[[str, int], None] = lambda history, offset: None
+        self.before_replacing: Callable[[Keyspace], None] = lambda keyspace: None
         self.restart_log: Callable[[], None] = lambda: None
         self.applier = StreamApplier(engine, False)
         self.host, self.port = "", 0
@@ -409,6 +412,7 @@ class ReplicaSide:
         self._loading = True
         try:
             keyspace, loaded = self._read(now)
+            self.before_replacing(keyspace)
         except _Interrupted:
             self._load_due = self.link is link  # unless the server ends, the load begins again
             return
@@ -428,10 +432,10 @@ class ReplicaSide:
                 now_ms=now,
                 skip_foreign_types=self.applier.skip_foreign,
                 advice=SET_WHAT,
-                progress=self._on_progress,
+                progress=self.on_progress,
             )
 
-    def _on_progress(self, done: int) -> None:
+    def on_progress(self, done: int = 0) -> None:
         """Serve clients during a load, and show the primary that it goes on."""
         seconds = time.monotonic()
         link = self.link

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from headrace.commands.replication_interface import ReplicationInterface, Section
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
-from headrace.errors import CommandError, to_text
+from headrace.errors import CommandError, HeadraceError, os_error_text, to_text
+from headrace.keyspace.keyspace import Keyspace
+from headrace.replication.divergent_tail import DivergentTail
 from headrace.replication.history import NO_ID
 from headrace.replication.origin import FROM_HEADRACE, origin_of
 from headrace.replication.primary import HEADRACE, ONLINE, Replica
@@ -55,6 +57,7 @@ class ServerReplication(ReplicationInterface):
         self.replicas = replicas
         self.primary = replicas.primary
         self.replica_side = replica_side
+        self.tail = DivergentTail(replica_side.files, engine.keyspace)
         self.following: tuple[str, int] | None = None
         self.failover = Failover(engine, replicas, self)
         self.shutdown = DelayedShutdown(config, engine, replicas)
@@ -62,6 +65,7 @@ class ServerReplication(ReplicationInterface):
         replica_side.on_raw = self._on_raw
         replica_side.on_new_history = self._on_new_history
         replica_side.on_full_sync = self._on_full_sync
+        replica_side.before_replacing = self._save_tail
 
     # The role.
 
@@ -99,6 +103,7 @@ class ServerReplication(ReplicationInterface):
         """Become a primary, whose history continues that of the last one."""
         if self.following is None:
             return
+        self.tail.begin()
         self.following = None
         self.config.values["replicaof"] = ""
         torn = self.replica_side.applier.is_torn
@@ -136,6 +141,7 @@ class ServerReplication(ReplicationInterface):
             fields: the auxiliary fields of the snapshot that was loaded, if there is no log.
             log_comment: the last line of the log that was loaded, if it is a comment.
         """
+        self.tail.load()
         position = decode_position(fields) or decode_comment(log_comment)
         if position is not None:
             self.primary.history.id = position.history
@@ -172,7 +178,17 @@ class ServerReplication(ReplicationInterface):
         self.primary.feed_raw(data)
         self.replicas.send()
 
+    def _save_tail(self, keyspace: Keyspace) -> None:
+        """Save the entries that the new data lacks. Raises OSError, or what ends the load."""
+        try:
+            self.tail.save(keyspace, self.replica_side.on_progress)
+        except OSError as error:
+            raise HeadraceError(
+                f"entries that only this server has cannot be saved: {os_error_text(error)}"
+            ) from error
+
     def _on_new_history(self, history: str, offset: int) -> None:
+        self.tail.end()
         if history != self.primary.history.id:
             self.primary.adopt_history(offset, history)
             self.replicas.disconnect_replicas()
@@ -186,6 +202,7 @@ class ServerReplication(ReplicationInterface):
             self.primary.history.begin()  # of a primary without IDs
         self.primary.set_position(offset)
         self.replicas.disconnect_replicas()
+        self.tail.end()
         for session in self.engine.clients.values():
             session.on_data_replaced()
 
@@ -225,6 +242,8 @@ class ServerReplication(ReplicationInterface):
         if self.following is not None:
             self._check_link(self.replicas.of(session))
         self.replicas.synchronise(session, history, offset, legacy)
+        if self.following is None and not self.replicas.of(session).rdb_only:
+            self.tail.begin()
 
     def _check_link(self, replica: Replica) -> None:
         """Raise NotConnected unless the stream of this server's primary is complete, and fit for the replica.

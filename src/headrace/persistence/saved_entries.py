@@ -1,0 +1,72 @@
+"""The form of a file of saved entries: SELECT, and one XADD for each, as in the log.
+
+SELECT 0
+XADD orders 4-0 amount 7
+XADD orders NOMKSTREAM 5-0 amount 8         the new primary may have had, and removed it
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+
+from headrace.errors import CommandError, HeadraceError, UsageError, os_error_text
+from headrace.persistence.aof.reader import LogReader
+from headrace.persistence.damage import Damaged
+from headrace.persistence.data_directory import DiskDirectory
+
+MAYBE_REMOVED = b"NOMKSTREAM"  # the option of XADD that says so
+
+
+@dataclass
+class SavedEntry:
+    """An entry of the file."""
+
+    database: int
+    key: bytes
+    id: bytes
+    fields: list[bytes]
+    maybe_removed: bool  # the new primary may have had it, and removed it
+
+
+def words_of(entry: SavedEntry) -> list[bytes]:
+    """Return the request that says what an entry is."""
+    option = [MAYBE_REMOVED] if entry.maybe_removed else []
+    return [b"XADD", entry.key, *option, entry.id, *entry.fields]
+
+
+def read_saved_entries(path: str, visit: Callable[[SavedEntry], None]) -> None:
+    """Call a function for each entry of the file, in their order.
+
+    Raises:
+        UsageError: if the file has something else, or is damaged.
+        HeadraceError: if it cannot be read, or ends within an entry.
+    """
+    database = 0
+
+    def execute(words: list[bytes]) -> bytes | None:
+        nonlocal database
+        name = words[0].upper()
+        if name == b"SELECT" and len(words) == 2 and words[1].isdigit():
+            database = int(words[1])
+            return None
+        maybe_removed = words[2:3] == [MAYBE_REMOVED]
+        id_at = 3 if maybe_removed else 2
+        fields = words[id_at + 1 :]
+        if name != b"XADD" or not fields or len(fields) % 2:
+            raise CommandError("it is not XADD with an ID and fields")
+        visit(SavedEntry(database, words[1], words[id_at], fields, maybe_removed))
+        return None
+
+    directory = DiskDirectory(os.path.dirname(os.path.abspath(path)))
+    try:
+        with closing(directory.source(os.path.basename(path))) as source:
+            result = LogReader(source, path, execute).run()
+    except OSError as error:
+        raise HeadraceError(f"{path}: {os_error_text(error)}") from error
+    except Damaged as damage:
+        raise UsageError(f"{path} is not a file of saved entries, or is damaged: {damage}") from None
+    if result.cut:
+        raise HeadraceError(f"{path} ends within an entry, at byte {result.valid:,}: it was not completed")

@@ -1,0 +1,254 @@
+r"""Save what a full synchronisation would erase: entries of a former primary that its new primary lacks.
+
+    former primary   1-0 2-0 3-0 4-0 5-0        it acknowledged 4-0 and 5-0, and no replica received them
+    new primary      1-0 2-0 3-0 9-0
+    file             SELECT 0, XADD orders 4-0 ..., XADD orders 5-0 ...
+
+The protocol does not name the last offset that two histories have in common: +FULLRESYNC only says that it
+is not the replica's. So the loaded streams are compared with the old ones, entry by entry. An entry that is
+missing is saved, unless the new primary has certainly removed it. These are the cases, for each stream:
+
+    after the last common entry           saved; with NOMKSTREAM if the new primary may have removed it
+    before it, and not removed there      saved: it was added with an explicit ID
+    before it, and maybe removed there    not saved: it was replicated, and trimmed or deleted since then
+
+Nodes with equal bytes are skipped, so that the common part of a stream costs little. A file in the data
+directory marks a server that has written a history of its own, so that a restart does not hide a tail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headrace.errors import os_error_text, to_text
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.aof.log_buffer import LogBuffer
+from headrace.persistence.aof.manifest import write_all
+from headrace.persistence.data_directory import DataDirectory, File, write_file
+from headrace.persistence.saved_entries import SavedEntry, words_of
+from headrace.plurals import plural
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.node import Node, node_at
+from headrace.streams.node_walk import EntryWalk
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.rax_walk import RaxCursor
+
+LOG = logging.getLogger("headrace")
+MARKER = "headrace.primary"  # exists while this server may have entries that no other one has
+MARKER_TEXT = b"This server was a primary: it saves its own entries before it loads those of another one.\n"
+BUFFER_BYTES = 256 * 1024
+Id = tuple[int, int]
+
+
+@dataclass
+class SavedTail:
+    """What was saved: the name of the file, and how many entries of how many streams it has."""
+
+    name: str
+    entries: int = 0
+    maybe_removed: int = 0  # of these: the new primary may have had and removed them
+    streams: int = 0
+
+
+class DivergentTail:
+    """The entries that only this server may have, from when it becomes a primary until it follows another."""
+
+    def __init__(self, files: DataDirectory, keyspace: Keyspace) -> None:
+        self.files = files
+        self.keyspace = keyspace
+        self.is_possible = False
+
+    # Whether there may be one.
+
+    def load(self) -> None:
+        """Read from the disk whether this server was a primary before it was started."""
+        with contextlib.suppress(OSError):
+            self.is_possible = self.files.exists(MARKER)
+
+    def begin(self) -> None:
+        """Note that this server is a primary with replicas now."""
+        if self.is_possible:
+            return
+        self.is_possible = True
+        try:
+            write_file(self.files, MARKER, lambda file: write_all(file, MARKER_TEXT))
+            self.files.sync_directory("")
+        except OSError as error:
+            text = "cannot create %s (%s): if the server crashes, what only it has may be lost as a replica"
+            LOG.warning(text, MARKER, os_error_text(error))
+
+    def end(self) -> None:
+        """Note that the data is that of another primary now, or continues it."""
+        if not self.is_possible:
+            return
+        self.is_possible = False
+        with contextlib.suppress(OSError):
+            self.files.remove(MARKER)
+
+    # Saving it.
+
+    def save(self, new: Keyspace, on_stream: Callable[[], None] = lambda: None) -> SavedTail | None:
+        """Save the entries that the new data lacks, synced, before it replaces the present data.
+
+        Args:
+            on_stream: called between two streams. If it raises, no file is left.
+
+        Returns:
+            what was saved, and logged; None if nothing is missing.
+
+        Raises:
+            OSError: if the file cannot be written. The present data must be kept.
+        """
+        if not self.is_possible:
+            return None
+        writer = _TailWriter(self.files)
+        try:
+            for index, database in enumerate(self.keyspace.databases):
+                for key, old in list(database.values.items()):
+                    if isinstance(old, Stream):
+                        twin = new.databases[index].values.get(key) if index < len(new.databases) else None
+                        writer.add(index, key, old, twin if isinstance(twin, Stream) else None)
+                        on_stream()
+            saved = writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        if saved is not None:
+            _report(saved)
+        return saved
+
+
+def _report(saved: SavedTail) -> None:
+    removed = f", of which it may have removed {saved.maybe_removed}" if saved.maybe_removed else ""
+    LOG.warning(
+        "%s of %s that the new primary lacks%s: saved in %s; `headrace recover` lists and adds them",
+        plural(saved.entries, "entry"),
+        plural(saved.streams, "stream"),
+        removed,
+        saved.name,
+    )
+
+
+class _TailWriter:
+    """Writes the file, which is created with the first entry."""
+
+    def __init__(self, files: DataDirectory) -> None:
+        self.files = files
+        self.buffer = LogBuffer()
+        self.file: File | None = None
+        self.saved = SavedTail("")
+
+    def add(self, database: int, key: bytes, old: Stream, new: Stream | None) -> None:
+        """Write the entries of a stream that the new one lacks."""
+        before = self.saved.entries
+        for ms, seq, fields, maybe_removed in missing_entries(old, new):
+            entry = SavedEntry(database, key, stream_id.text_of(ms, seq), fields, maybe_removed)
+            self.buffer.put(database, words_of(entry))
+            self.saved.entries += 1
+            self.saved.maybe_removed += maybe_removed
+            if self.buffer.size() >= BUFFER_BYTES:
+                self._flush()
+        if self.saved.entries > before:
+            self.saved.streams += 1
+            LOG.info("the new primary lacks %d entries of %s", self.saved.entries - before, to_text(key))
+
+    def _flush(self) -> None:
+        if self.file is None:
+            self.saved.name = new_name(self.files)
+            self.file = self.files.create(self.saved.name)
+        self.buffer.write_to(self.file)
+        self.buffer.clear()
+
+    def finish(self) -> SavedTail | None:
+        """Write what is left, and sync; return None if there is nothing."""
+        if not self.saved.entries:
+            return None
+        self._flush()
+        assert self.file is not None
+        self.file.sync()
+        self.file.close()
+        self.files.sync_directory("")
+        return self.saved
+
+    def abandon(self) -> None:
+        """Remove the file."""
+        if self.file is not None:
+            self.file.close()
+            with contextlib.suppress(OSError):
+                self.files.remove(self.saved.name)
+
+
+def new_name(files: DataDirectory) -> str:
+    """Return a name with the present time for a file, which no file has. Raises OSError."""
+    stem = f"divergent-entries-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    name, number = f"{stem}.resp", 1
+    while files.exists(name):
+        number += 1
+        name = f"{stem}-{number}.resp"
+    return name
+
+
+# Comparing two streams.
+
+
+def missing_entries(old: Stream, new: Stream | None) -> Iterator[tuple[int, int, list[bytes], bool]]:
+    """Yield ms, seq and fields of the entries of `old` to save, and whether `new` may have had them."""
+    common = last_common_id(old, new) if new is not None else None
+    for node in nodes_of(old):
+        if new is not None and has_equal_node(new, node):
+            continue
+        walk = EntryWalk(node)
+        while walk.next():
+            if walk.deleted:
+                continue
+            entry = walk.ms, walk.seq
+            removed = new is not None and may_have_removed(new, entry)
+            if removed and common is not None and entry < common:
+                continue
+            fields = fields_of(old, entry)
+            if fields is not None and (new is None or fields_of(new, entry) != fields):
+                yield (*entry, fields, removed)
+
+
+def nodes_of(stream: Stream) -> Iterator[Node]:
+    """Yield the nodes of a stream in their order."""
+    cursor = RaxCursor(stream.nodes)
+    found = cursor.seek("^")
+    while found:
+        yield node_at(cursor)
+        found = cursor.next()
+
+
+def has_equal_node(stream: Stream, node: Node) -> bool:
+    """Return whether the stream has a node with the same first ID and the same bytes."""
+    twin = stream.node_for(node.ms, node.seq)
+    return twin is not None and twin.key() == node.key() and twin.pack.to_bytes() == node.pack.to_bytes()
+
+
+def last_common_id(old: Stream, new: Stream) -> Id | None:
+    """Return the ID of the last entry that both streams have; None if there is none."""
+    entries = StreamIterator(old, 0, 0, old.last_ms, old.last_seq, True)
+    while entries.next():
+        entry = entries.ms, entries.seq
+        if new.contains(*entry) and fields_of(new, entry) == fields_of(old, entry):
+            return entry
+    return None
+
+
+def fields_of(stream: Stream, entry: Id) -> list[bytes] | None:
+    """Return names and values of an entry in turns; None if there is none with that ID."""
+    found = StreamIterator(stream, *entry, *entry, False)
+    return found.entry() if found.next() else None
+
+
+def may_have_removed(stream: Stream, entry: Id) -> bool:
+    """Return whether a missing entry may have been in the stream: it was deleted, trimmed, or never there."""
+    if not stream.length:
+        return entry <= (stream.last_ms, stream.last_seq)
+    first, deleted = stream.first_id(), stream.max_deleted_id()
+    return entry < (first.ms, first.seq) or entry <= (deleted.ms, deleted.seq)
