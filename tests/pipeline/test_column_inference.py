@@ -56,7 +56,7 @@ def test_an_inferred_type_holds_all_sampled_values(values: list[bytes], kind: st
 
 
 def test_columns_come_in_order_and_names_are_quoted() -> None:
-    assert infer_columns([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`b c` BIGINT, `a``` STRING"
+    assert infer_columns([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`a``` STRING, `b c` BIGINT"
     with pytest.raises(UsageError, match="no entries"):
         infer_columns([])
     with pytest.raises(UsageError, match="no field name can be a column name"):

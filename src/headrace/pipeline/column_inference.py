@@ -24,6 +24,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
+from headrace.pipeline.field_order import merge_orders
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 from headrace.spark.decode.time_formats import infer_style, is_iso
 
@@ -89,16 +90,21 @@ def sample_entries(
 
 
 def field_types(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
-    """Return the type of each field, in the order of their first occurrence."""
+    """Return the type of each field, in the order that the entries have them.
+
+    An entry whose fields are in another order than the columns is kept whole a second time, in _exact.
+    """
     types: dict[bytes, str] = {}
+    orders: dict[tuple[bytes, ...], None] = {}
     for entry in entries:
+        orders[tuple(entry)] = None
         for name, value in entry.items():
             types[name] = common_type(types.get(name), value_type(value))
-    return types
+    return {name: types[name] for name in merge_orders(orders)}
 
 
 def infer_columns(entries: Collection[Mapping[bytes, bytes]]) -> str:
-    """Infer columns in SQL for the fields of some entries, in the order of their first occurrence.
+    """Infer columns in SQL for the fields of some entries, in the order that the entries have them.
 
     Raises:
         UsageError: if there is no field, or none whose name can be a column name.
