@@ -93,6 +93,7 @@ def serve(arguments: list[str]) -> int:
         if not server.stopping:
             announce_ready(config, ", ".join(server.addresses))
         server.run()
+    logging.getLogger("headrace").log(NOTICE, "stopped")
     return 0
 
 
@@ -332,7 +333,6 @@ class Server:
         for path in self.files_to_remove:
             Path(path).unlink(missing_ok=True)
         self.files_to_remove.clear()
-        logging.getLogger("headrace").log(NOTICE, "stopped")
 
     def apply(self) -> None:
         """Apply the current configuration."""
