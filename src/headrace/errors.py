@@ -34,6 +34,11 @@ def to_text(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
+def log_text(word: bytes) -> str:
+    """Decode a client's bytes to text that any log can be written with: other bytes become escapes."""
+    return word.decode("utf-8", "backslashreplace")
+
+
 class HeadraceError(Exception):
     """The base class of all errors that Headrace raises deliberately. The text says what to do."""
 

@@ -23,7 +23,7 @@ from headrace.commands.group import ordered_read
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.write_gate import WriteGate
-from headrace.errors import CommandError, to_text
+from headrace.errors import CommandError, log_text, to_text
 from headrace.keyspace import watermark
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.rules import RuledStream, dead_letter_stream
@@ -177,10 +177,10 @@ class RuleRunner:
         try:
             due, is_complete = self._apply_rules(ruled, now, nodes_max)
         except CommandError as error:
-            logging.getLogger("headrace").error("a rule of %s failed: %s", to_text(ruled.key), error)
+            logging.getLogger("headrace").error("a rule of %s failed: %s", log_text(ruled.key), error)
             due, is_complete = now + RETRY_MS, True
         except Exception:
-            logging.getLogger("headrace").exception("a bug in the rules of %s", to_text(ruled.key))
+            logging.getLogger("headrace").exception("a bug in the rules of %s", log_text(ruled.key))
             due, is_complete = now + RETRY_MS, True
         if ruled.stream not in self.registry.streams:
             return
@@ -449,7 +449,7 @@ class RuleRunner:
                 self._deliver(ruled, item[1], item[2])
             except CommandError as error:
                 if not error.args[0].startswith("FULL"):
-                    logging.getLogger("headrace").error("%s is not delivered: %s", to_text(ruled.key), error)
+                    logging.getLogger("headrace").error("%s is not delivered: %s", log_text(ruled.key), error)
                 schedule.put_back(now + RETRY_MS)
                 return schedule.next_due(), True
         return NEVER, False

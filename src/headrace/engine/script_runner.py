@@ -24,7 +24,7 @@ from headrace.commands.stats import CommandRow
 from headrace.engine.authorization import Authorization
 from headrace.engine.error_replies import command_error, wire_text
 from headrace.engine.write_gate import WriteGate
-from headrace.errors import CommandError, ServerOutOfMemory, to_text
+from headrace.errors import CommandError, ServerOutOfMemory, log_text, to_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.libraries import parse_library
 from headrace.scripting.interpreter import Interpreter, ScriptFailed, ScriptReply
@@ -228,7 +228,9 @@ class ScriptRunner:
             self._load_library(name, text)
         except CommandError as error:
             if name not in self._refused:
-                logging.getLogger("headrace").warning("library %s cannot be loaded: %s", to_text(name), error)
+                logging.getLogger("headrace").warning(
+                    "library %s cannot be loaded: %s", log_text(name), error
+                )
             self._refused[name] = RefusedLibrary(text, str(error))
 
     def function(self, name: bytes) -> Function | None:

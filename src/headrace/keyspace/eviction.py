@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 
-from headrace.errors import to_text
+from headrace.errors import log_text
 from headrace.keyspace import watermark
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Database, Keyspace
@@ -134,7 +134,7 @@ class Eviction:
         logging.getLogger("headrace").warning(
             "memory is full and nothing can be evicted: rules keep the entries of streams, for example of %s;"
             " writes are rejected",
-            to_text(self._kept),
+            log_text(self._kept),
         )
 
     def _evict_first_node(self, stream: Stream) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from headrace.commands.call import Call
-from headrace.errors import to_text
+from headrace.errors import log_text
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
 
@@ -41,8 +41,8 @@ def report(call: Call, key: bytes, stream: Stream, group: Group) -> None:
     logging.getLogger("headrace").warning(
         "group %s of stream %s has lost entries, which were removed too early:"
         " %d before it read them, %d pending (in total %d and %d)",
-        to_text(group.name),
-        to_text(key),
+        log_text(group.name),
+        log_text(key),
         max(unread, 0),
         max(pending, 0),
         total_unread,
