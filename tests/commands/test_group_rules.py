@@ -306,6 +306,25 @@ def test_a_restored_stream_sends_no_dead_letters_where_the_user_may_not_write() 
     assert run(eve, b"RESTORE", b"t", b"0", payload) == b"+OK\r\n"
 
 
+@pytest.mark.parametrize("line", ["RENAME s t", "RENAMENX s t", "COPY s t", "COPY s s DB 1", "MOVE s 1"])
+def test_dead_letter_rules_go_with_a_stream_only_where_the_user_may_write(leased: Any, line: str) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 2 DEAD-LETTER secret")
+    leased("ACL SETUSER eve on nopass ~s ~t +@all")
+    leased("AUTH eve x", client="e")
+    assert leased(line, client="e").startswith("-NOPERM")
+    assert leased("EXISTS s t") == 1
+    leased("ACL SETUSER eve ~secret")
+    assert leased(line, client="e") in (1, "OK")
+
+
+def test_many_groups_with_dead_letters_are_restored_in_linear_time(leased: Any) -> None:
+    for number in range(2000):
+        leased(f"XGROUP CREATE many g{number} 0 MKSTREAM")
+        leased(f"XGROUP CFGSET many g{number} LEASE 1000 MAX-DELIVERIES 3")
+    assert leased("COPY many copy") == 1
+    assert len(leased("XINFO GROUPS copy")) == 2000
+
+
 def test_a_stream_renamed_to_its_dead_letters_has_the_default_ones(leased: Any) -> None:
     leased("XGROUP CFGSET s g MAX-DELIVERIES 1 DEAD-LETTER t")
     assert leased("RENAME s t") == "OK"

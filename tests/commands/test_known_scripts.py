@@ -113,3 +113,13 @@ def test_any_other_script_says_how_to_install_lua(talk, monkeypatch):
     assert talk.words("SCRIPT", "LOAD", "return 1") == advice
     assert talk.words("EVAL", RELEASE, "0", "t") == advice
     assert talk.words("EVAL", RELEASE, "1", "k", "t") == 0
+
+
+def test_a_known_script_needs_permission_for_its_key(talk):
+    talk("SET lock token")
+    talk("ACL SETUSER eve on nopass (+eval ~lock) (+get +del ~other)")
+    talk("AUTH eve x", client="e")
+    assert talk.words("EVAL", RELEASE, "1", "lock", "token", client="e").startswith("-NOPERM")
+    assert talk("EXISTS lock") == 1
+    talk("ACL SETUSER eve (+get +del ~lock)")
+    assert talk.words("EVAL", RELEASE, "1", "lock", "token", client="e") == 1

@@ -150,3 +150,20 @@ def test_a_user_schedules_nothing_for_a_stream_that_it_may_not_write(talk: Any, 
     assert talk("XDEL {s}:scheduled 1-0", client="e") == 0
     talk("ACL SETUSER eve ~s")
     assert not str(talk(line, client="e")).startswith("-NOPERM")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["XADD {s}:scheduled * f v headrace:due 1000", "RENAME {s}:x {s}:scheduled", "COPY {s}:x {s}:scheduled"],
+)
+def test_a_script_schedules_nothing_for_a_stream_that_its_user_may_not_write(talk: Any, line: str) -> None:
+    talk("XADD {s}:x * f v headrace:due 1000")
+    talk("ACL SETUSER eve on nopass ~{s}:* +@all")
+    talk("AUTH eve x", client="e")
+    script, words = "return redis.call(unpack(ARGV))", line.split()
+    assert talk.words("EVAL", script, "0", *words, client="e").startswith("-ERR ACL failure in script")
+    check = "return redis.acl_check_cmd(unpack(ARGV))"
+    assert talk.words("EVAL", check, "0", *words, client="e") is None
+    talk("ACL SETUSER eve ~s")
+    assert talk.words("EVAL", check, "0", *words, client="e") == 1
+    assert not str(talk.words("EVAL", script, "0", *words, client="e")).startswith("-")

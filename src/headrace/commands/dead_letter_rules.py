@@ -1,40 +1,78 @@
 """The stream for the dead letters of a group, and the permission that setting it needs.
 
-A dead-letter stream has no dead letters of its own. A user that sets one, or that stores a stream with one,
-must be allowed to add entries to it.
+A dead-letter stream has no dead letters of its own. A user that sets one, or that stores a stream with one at
+a key (RESTORE, RENAME, COPY, MOVE), must be allowed to add entries to it.
 """
 
 from __future__ import annotations
 
 from headrace.commands.call import Call
+from headrace.keyspace.keyspace import Database
 from headrace.keyspace.rules import dead_letter_stream
 from headrace.streams.rules import GroupRules, InvalidRule
 from headrace.streams.stream import Stream
 
 
+class OwnDeadLetters(InvalidRule):
+    """A group's dead letters would go to its own stream."""
+
+    def __init__(self) -> None:
+        super().__init__("DEAD-LETTER must be another stream than the group's own")
+
+
+class DeadLettersOfDeadLetters(InvalidRule):
+    """A stream of dead letters would have dead letters itself."""
+
+    def __init__(self) -> None:
+        super().__init__("MAX-DELIVERIES must not be set on a stream of dead letters")
+
+
 def check(call: Call, key: bytes, rules: GroupRules) -> None:
     """Raise an error if dead letters cannot go where the rules say, or the user may not add them there."""
     if rules.dead_letter == key:
-        raise InvalidRule("DEAD-LETTER must be another stream than the group's own")
-    target = dead_letter_stream(key, rules)
-    call.engine.auth.check_key(call.session, b"xadd", target, call.now)
-    call.database.stream(target)  # raises WrongType
-    for ruled in call.keyspace.rules.streams.values():
-        if ruled.database != call.database.index:
-            continue
-        for group in ruled.stream.groups():
-            if group.rules is None or not group.rules.max_deliveries:
-                continue
-            if ruled.key == target:
-                raise InvalidRule("DEAD-LETTER must be a stream without dead letters of its own")
-            if dead_letter_stream(ruled.key, group.rules) == key:
-                raise InvalidRule("MAX-DELIVERIES must not be set on a stream of dead letters")
+        raise OwnDeadLetters()
+    _check_target(call, call.database, dead_letter_stream(key, rules))
+    if call.keyspace.rules.is_for_dead_letters(call.database.index, key):
+        raise DeadLettersOfDeadLetters()
 
 
-def check_stream(call: Call, key: bytes, value: object) -> None:
-    """Check the rules of all groups of a value that a client brings, and that is to be stored at the key."""
-    if not isinstance(value, Stream) or call.replayed():
+def check_stream(call: Call, database: Database, key: bytes, value: object, moved: object = None) -> None:
+    """Check the rules of all groups of a value that is to be stored at the key.
+
+    Args:
+        moved: The value, if it leaves another key: a group that names the new key then has the default.
+    """
+    if not isinstance(value, Stream) or not value.has_rules or call.replayed():
         return
-    for group in value.groups():
-        if group.rules is not None and group.rules.max_deliveries:
-            check(call, key, group.rules)
+    targets = _targets(key, value)
+    if not targets:
+        return
+    if moved is None and any(
+        one.rules is not None and one.rules.dead_letter == key for one in value.groups()
+    ):
+        raise OwnDeadLetters()
+    for target in targets:
+        _check_target(call, database, target)
+    registry = call.keyspace.rules
+    if registry.is_for_dead_letters(database.index, key) and any(
+        ruled.stream is not moved
+        and ruled.database == database.index
+        and key in _targets(ruled.key, ruled.stream)
+        for ruled in registry.streams.values()
+    ):
+        raise DeadLettersOfDeadLetters()
+
+
+def _targets(key: bytes, stream: Stream) -> dict[bytes, None]:
+    """Return the dead-letter streams of the groups of a stream at the key."""
+    rules = [group.rules for group in stream.groups()]
+    return dict.fromkeys(
+        dead_letter_stream(key, one) for one in rules if one is not None and one.max_deliveries
+    )
+
+
+def _check_target(call: Call, database: Database, target: bytes) -> None:
+    call.engine.auth.check_key(call.session, b"xadd", target, call.now)
+    stream = database.stream(target)  # raises WrongType
+    if stream is not None and _targets(target, stream):
+        raise InvalidRule("DEAD-LETTER must be a stream without dead letters of its own")

@@ -38,8 +38,8 @@ class AuthorizationInterface(Protocol):
     def refresh_sessions(self, caller: Session | None) -> None:
         """Apply changed users to all sessions."""
 
-    def check_commands(self, session: Session, names: Iterable[bytes], now_ms: int) -> None:
-        """Raise CommandError if the user may not run one of these commands."""
+    def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
+        """Raise CommandError if the user may not run one of these commands on the key."""
 
     def check_key(self, session: Session, command: bytes, key: bytes, now_ms: int) -> None:
         """Raise CommandError if the user may not run the command, which writes, on the key."""

@@ -22,7 +22,7 @@ from headrace.access.redis_commands import redis_commands
 from headrace.access.selector import WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users
-from headrace.commands.access_request import build_access_request, key_uses
+from headrace.commands.access_request import KEY_USES, build_access_request, key_uses
 from headrace.commands.connection import client
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -163,9 +163,15 @@ class Authorization:
             return None  # never allowed in MULTI, for any user: a later check says so
         request = build_access_request(command, argv)
         context = log.MULTI if queued or session.queue is not None else log.TOP_LEVEL
-        error = self._check_request(session, request, context, now_ms, queued)
-        if error is None and command.name in SCHEDULING:
-            return self._schedule_error(session, request, context, now_ms, queued)
+        return self._check_all(session, request, context, now_ms, queued)
+
+    def _check_all(
+        self, session: Session, request: AccessRequest, context: bytes, now_ms: int, changed: bool = False
+    ) -> CommandError | None:
+        """Return the error if the request itself, or what the server would do because of it, is denied."""
+        error = self._check_request(session, request, context, now_ms, changed)
+        if error is None and request.name in SCHEDULING:
+            return self._schedule_error(session, request, context, now_ms, changed)
         return error
 
     def _schedule_error(
@@ -175,8 +181,7 @@ class Authorization:
         for at in request.keys:
             target = companion_keys.scheduled_stream(request.argv[at])
             if target is not None:
-                add = AccessRequest(b"xadd", [b"xadd", target])
-                add.keys, add.uses = [1], [WRITE]
+                add = request_of_key(b"xadd", target, WRITE)
                 error = self._check_request(session, add, context, now_ms, changed)
                 if error is not None:
                     return error
@@ -203,7 +208,7 @@ class Authorization:
         self, session: Session, command: Command, argv: list[bytes], now_ms: int
     ) -> CommandError | None:
         """Return the error if a script of the session's user may not run the command, else None."""
-        error = self._check_request(session, build_access_request(command, argv), log.LUA, now_ms)
+        error = self._check_all(session, build_access_request(command, argv), log.LUA, now_ms)
         if error is None:
             return None
         return CommandError(f"ERR ACL failure in script: {str(error).removeprefix('NOPERM ')}")
@@ -211,7 +216,15 @@ class Authorization:
     def may_run(self, session: Session, command: Command, argv: list[bytes]) -> bool:
         """Return whether the session's user may run the command; do not log a denial."""
         user = session.restricted_user
-        return user is None or not user.verdict(build_access_request(command, argv))
+        if user is None:
+            return True
+        request = build_access_request(command, argv)
+        if user.verdict(request):
+            return False
+        targets = [companion_keys.scheduled_stream(argv[at]) for at in request.keys]
+        return request.name not in SCHEDULING or not any(
+            user.verdict(request_of_key(b"xadd", target, WRITE)) for target in targets if target is not None
+        )
 
     def check_waiter(self, waiter: Waiter, session: Session, command: Command, now_ms: int) -> None:
         """Raise the permission error if the waiting session may no longer be served."""
@@ -225,10 +238,11 @@ class Authorization:
         if permission_error is not None:
             raise permission_error
 
-    def check_commands(self, session: Session, names: Iterable[bytes], now_ms: int) -> None:
-        """Raise an error if the user may not run one of these commands, which a script runs indirectly."""
+    def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
+        """Raise an error if the user may not run one of these commands on the key: a script runs them."""
         for name in names:
-            permission_error = self._check_request(session, AccessRequest(name, []), log.TOP_LEVEL, now_ms)
+            request = request_of_key(name, key, KEY_USES[name][0])
+            permission_error = self._check_request(session, request, log.TOP_LEVEL, now_ms)
             if permission_error is not None:
                 raise permission_error
 
@@ -236,8 +250,7 @@ class Authorization:
         """Raise an error if the user may not run the command, which writes, on the key."""
         if session.restricted_user is None:
             return
-        request = AccessRequest(command, [command, key])
-        request.keys, request.uses = [1], [WRITE]
+        request = request_of_key(command, key, WRITE)
         permission_error = self._check_request(session, request, log.TOP_LEVEL, now_ms)
         if permission_error is not None:
             raise permission_error
@@ -247,6 +260,13 @@ class Authorization:
     ) -> None:
         line = client.list_line(session, now_ms)
         self.log.add(reason, context, what, user, line, now_ms)
+
+
+def request_of_key(command: bytes, key: bytes, use: int) -> AccessRequest:
+    """Return a request with one key, of which the command makes that use."""
+    request = AccessRequest(command, [command, key])
+    request.keys, request.uses = [1], [use]
+    return request
 
 
 def command_denied(user: bytes, command: bytes) -> CommandError:

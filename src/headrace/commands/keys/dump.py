@@ -117,7 +117,7 @@ def run_restore(call: Call) -> None:
         raise BusyKey()
     moment = moment_of(call, absolute)
     value = unpacked(call)
-    dead_letter_rules.check_stream(call, key, value)
+    dead_letter_rules.check_stream(call, call.database, key, value)
     strict_rules.check_removal(call, call.database, key)
     if moment >= 0:
         strict_rules.check_expiry(call, key, value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments, strict_rules
+from headrace.commands import arguments, dead_letter_rules, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.keys import databases
 from headrace.commands.keys.databases import NoSuchDatabase
@@ -80,6 +80,7 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
         return replace
     if not replace and database.contains(target):
         return False
+    dead_letter_rules.check_stream(call, database, target, value, value)
     strict_rules.check_removal(call, database, target)
     moment: cython.longlong = database.expiry(key)
     former = keyspace.type_name(database.find(target))
@@ -127,6 +128,7 @@ def run_copy(call: Call) -> None:
     if value is None or (database.contains(target) and not replace):
         call.reply.integer(0)
         return
+    dead_letter_rules.check_stream(call, database, target, value)
     strict_rules.check_removal(call, database, target)
     former = keyspace.type_name(database.find(target))
     put_with_expiry(database, target, duplicate(value), call.database.expiry(key))
@@ -155,6 +157,7 @@ def run_move(call: Call) -> None:
     if value is None or database.contains(key):
         call.reply.integer(0)
         return
+    dead_letter_rules.check_stream(call, database, key, value, value)
     moment: cython.longlong = call.database.expiry(key)
     remove_moved(call.database, key)
     put_with_expiry(database, key, value, moment)

@@ -154,6 +154,6 @@ def run_known(call: Call, script: Script, key_count: int) -> bool:
         return False
     call.engine.write_gate.check_script(call.session)
     if call.session.restricted_user is not None:
-        call.engine.auth.check_commands(call.session, REQUIRED_COMMANDS[run], call.now)
+        call.engine.auth.check_commands(call.session, REQUIRED_COMMANDS[run], keys[0], call.now)
     call.reply.integer(run(call, keys, words))
     return True
