@@ -106,7 +106,7 @@ def port_of(client: redis.Redis) -> int:
 # Times that no command carries, what is derived from other fields, and what Redis 7.0 does not have.
 NOT_COMPARED = {b"seen-time", b"active-time", b"lag", b"radix-tree-keys", b"radix-tree-nodes"}
 NOT_COMPARED |= {b"idmp-duration", b"idmp-maxsize", b"pids-tracked", b"iids-tracked", b"iids-added"}
-NOT_COMPARED |= {b"iids-duplicates", b"nacked-count"}
+NOT_COMPARED |= {b"iids-duplicates", b"nacked-count", b"lost-unread", b"lost-pending"}
 
 
 def flat(value: object) -> object:

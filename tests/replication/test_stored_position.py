@@ -26,7 +26,7 @@ CAPTURES = pathlib.Path(__file__).parent.parent / "conformance" / "vectors" / "r
 
 
 @pytest.mark.parametrize("database", [0, 15, (1 << 31) - 1])
-@pytest.mark.parametrize("offset", [0, 1, 1 << 40, (1 << 63) - 1])
+@pytest.mark.parametrize("offset", [0, 1, 1 << 40, 1 << 62])
 def test_a_position_survives_a_file(database, offset):
     data = bytearray()
     fields = encode_position(database, HISTORY, offset)

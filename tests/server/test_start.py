@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -66,7 +67,7 @@ def test_sigterm_saves_and_sighup_opens_the_log_anew(launch, tmp_path: Path):
         HEADRACE_PORT="free",
         HEADRACE_APPENDONLY="no",
     )
-    assert process.stdout.readline().startswith(b"headrace ")
+    assert json.loads(process.stdout.readline())["message"].startswith("headrace ")
     port = int((tmp_path / "port").read_text())
     assert asked(port, "SET pear 1") == b"+OK\r\n+OK\r\n"
     (tmp_path / "log").rename(tmp_path / "log.1")
