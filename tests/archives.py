@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +17,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from headrace.pipeline.archive_creation import HEAD_COLUMNS, create_or_open
 from headrace.pipeline.archive_table import WrittenFile
 from headrace.pipeline.archive_writer import write_days
+from headrace.pipeline.watermark import Watermark, raise_watermark
 from headrace.spark.archive.files import ArchivedFile, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.positions import parse_positions
+from headrace.spark.source.positions import parse_position, parse_positions
 
 Entry = tuple[str, Mapping[str, object]]
 MAP = pa.map_(pa.string(), pa.string())
@@ -29,6 +31,16 @@ LATE_MS = 253_402_300_800_000  # the year 10000
 def entries_at(*ids: tuple[int, int]) -> list[Entry]:
     """Return an entry of one field for each ID."""
     return [(f"{ms}-{seq}", {"n": ms}) for ms, seq in ids]
+
+
+def publish(client: Any, stream: str, position: str, table: str = "main") -> str | None:
+    """Raise the watermark of an archive as its job does; return its ID afterwards."""
+    return raise_watermark(client, stream, watermark(position, table))
+
+
+def watermark(position: str, table: str = "main") -> Watermark:
+    """Return the watermark of an archive in /lake."""
+    return Watermark(parse_position(position), table, f"/lake/{table}")
 
 
 class ArchiveMaker:

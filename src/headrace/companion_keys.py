@@ -43,7 +43,7 @@ def scheduled_stream(key: bytes) -> bytes | None:
 
 
 def archived_stream(key: bytes) -> bytes | None:
-    """Return the stream whose watermark a key of this name holds; None if it has no such name."""
+    """Return the stream whose watermarks a key of this name holds; None if it has no such name."""
     return _stream_of(key, ARCHIVED)
 
 
@@ -56,5 +56,5 @@ def _stream_of(key: bytes, suffix: bytes) -> bytes | None:
 
 
 def watermark_name(key: bytes) -> bytes:
-    """Return the string that says how far the stream is archived."""
+    """Return the string that says how far each archive has the stream."""
     return hash_tagged(key) + ARCHIVED

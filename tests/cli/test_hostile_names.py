@@ -15,7 +15,8 @@ from terminal import in_terminal
 
 from headrace.cli import query
 from headrace.cli.main import main
-from headrace.pipeline.watermark import raise_watermark
+from headrace.pipeline.watermark import Watermark, raise_watermark
+from headrace.spark.source.positions import Position
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def hostile(server_url: str, client: redis.Redis) -> str:
         raw.xgroup_create(NAME, NAME, "0")
         raw.xreadgroup(NAME, NAME, {NAME: ">"}, count=3)
         raw.xgroup_createconsumer(NAME, NAME, VALUE)
-        raise_watermark(raw, NAME, "10-0")
+        raise_watermark(raw, NAME, Watermark(Position("10-0"), "id", NAME))
     client.xadd("empty", {"n": 1})
     return server_url
 
@@ -46,6 +47,8 @@ COMMANDS = [
     ["archive", "--stream", NAME + "x", "--to", "archive"],
     ["ls"],
     ["ls", "--json"],
+    ["ls", "--archives"],
+    ["trim", "--stream", NAME, "--release", NAME + "x"],
     ["ls", "--pattern", NAME],
     ["tail", NAME],
     ["tail", "--json", NAME],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import redis
 
+from archives import publish
 from headrace.cli.main import main
-from headrace.pipeline.watermark import raise_watermark
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def streams(client: redis.Redis) -> redis.Redis:
         client.xgroup_create(name, "billing", "0")
         client.xreadgroup("billing", "worker-3", {name: ">"}, count=30)
         client.xack(name, "billing", *(f"{n}-0" for n in range(1, 31)))
-        raise_watermark(client, name, "40-0")
+        publish(client, name, "40-0")
     return client
 
 
@@ -37,7 +37,7 @@ def test_trim_prints_what_was_removed_and_what_keeps_the_rest(
     assert lines[:3] == [
         "orders.a: 14 entries removed, 21 left",
         "  stopped by: group billing has read up to 30-0, 20 entries behind",
-        "  then        archived up to 40-0",
+        "  then        archived up to 40-0 in /lake/main",
     ]
     assert [streams.xrange(name, count=1)[0][0] for name in ("orders.a", "orders.b")] == ["30-0"] * 2
 

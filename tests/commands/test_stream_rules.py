@@ -208,6 +208,20 @@ def test_the_watermark_of_another_stream_does_not_count(talk: Any, watermark: st
     assert talk("XLEN s") == 5
 
 
+def test_keep_unarchived_keeps_what_any_of_the_archives_lacks(talk: Any) -> None:
+    fill(talk, 5)
+    talk("XCFGSET s MAX-LEN 2 EXACT 1 KEEP-UNARCHIVED 1")
+    for watermarks, kept in [
+        (["4-0:4 one /lake/one", "0-0 two /lake/two"], 5),
+        (["4-0:4 one /lake/one", "4-0:7 two /lake/two"], 5),
+        (["4-0:4 one /lake/one", "2-0:2 two /lake/two"], 3),
+        (["3-0:3 one /lake/one", "4-0:4 two /lake/two"], 2),
+    ]:
+        talk.words("SET", "{s}:headrace:archived", "\n".join(watermarks))
+        talk.tick(talk.now + 1000)
+        assert talk("XLEN s") == kept, watermarks
+
+
 def test_discard_new_rejects_xadd_and_adds_nothing(talk: Any) -> None:
     talk("XGROUP CREATE s g 0 MKSTREAM")
     talk("XCFGSET s MAX-LEN 2 DISCARD NEW DROP-ACKED 1")

@@ -294,7 +294,9 @@ def test_what_the_rules_do_not_keep_is_evicted_up_to_the_first_kept_entry() -> N
     assert server.engine.write_gate.eviction.evicted_entries == 0, "nothing is archived"
     assert server.say("SET", "{s}:archived", "1-0") == OOM
     assert server.say("SET", "{s}:headrace:archived", b"x" * 1000) == OOM
-    for words in (["MULTI"], ["SET", "{s}:headrace:archived", f"{server.now - 1}-0"], ["EXEC"]):
+    assert server.say("SET", "{s}:headrace:archived", b"x\n" * 2000) == OOM
+    lake = [f"{server.now - n}-0 76ac4bd1-0f6a-41b5-98a9-{n:012} s3://lake/orders/{n}" for n in range(1, 6)]
+    for words in (["MULTI"], ["SET", "{s}:headrace:archived", "\n".join(lake)], ["EXEC"]):
         assert not server.say(*words).startswith(b"-"), "full memory does not reject a watermark"
     write_until_rejected(server, "s")
     assert server.engine.write_gate.eviction.evicted_entries == len(acknowledged) // NODE * NODE

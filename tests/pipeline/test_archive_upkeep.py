@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from stream_server import StreamServer
 
-from archives import ArchiveMaker, counted_entries, entries_at
+from archives import ArchiveMaker, counted_entries, entries_at, publish
 from headrace.cli.archive import first_day_kept
 from headrace.cli.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
@@ -21,7 +21,8 @@ from headrace.pipeline.archive import publish_committed
 from headrace.pipeline.archive_creation import create_or_open, known_fields
 from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.column_declarations import parse_schema
-from headrace.pipeline.watermark import WatermarkPublisher, published_id
+from headrace.pipeline.watermark import published_id, published_watermarks
+from headrace.pipeline.watermark_publisher import WatermarkPublisher
 from headrace.spark.archive.files import POSITIONS_KEY, archived_through, read_archive
 from headrace.spark.archive.location import archive_location
 from headrace.spark.source.positions import parse_positions
@@ -142,9 +143,9 @@ def test_an_archive_that_was_replaced_by_older_entries_ends_where_its_files_end(
 
 def test_the_watermark_of_an_archive_that_was_set_back_is_lowered(stream_server: StreamServer) -> None:
     client = stream_server.client
-    publisher = WatermarkPublisher(stream_server.url)
+    publisher = WatermarkPublisher(stream_server.url, "main", "/lake/main")
     publisher.publish(parse_positions({"s": "9-0", "t": "9-0", "u": "9-0"}))
-    publisher.lower(parse_positions({"s": "5-0", "t": "0-0", "u": "12-0", "v": "3-0"}))
+    publisher.limit(parse_positions({"s": "5-0", "t": "0-0", "u": "12-0", "v": "3-0"}))
     publisher.close()
     assert [published_id(client, stream) for stream in "stuv"] == ["5-0", None, "9-0", None]
 
@@ -155,13 +156,44 @@ def test_watermarks_of_all_streams_are_lowered_by_the_first_job_after_a_restore(
     add_days(maker, "s", 1)
     version = DeltaTable(maker.directory).version()
     add_days(maker, "t", 1)
-    publisher = WatermarkPublisher(stream_server.url)
+    publisher = WatermarkPublisher(stream_server.url, "main", "/lake/main")
     publish_committed(publisher, reopened(maker), ["s"])
     assert [published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1"] * 2
     DeltaTable(maker.directory).restore(version)
     publish_committed(publisher, reopened(maker), ["s"])
     publisher.close()
     assert [published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1", None]
+
+
+def test_a_job_lowers_the_watermark_of_an_archive_that_has_less_than_was_published(
+    stream_server: StreamServer, maker: ArchiveMaker
+) -> None:
+    """As after a backup of the archive was restored."""
+    client = stream_server.client
+    add_days(maker, "s", 1)
+    table = reopened(maker)
+    publisher = WatermarkPublisher(stream_server.url, table.archive.table, "/lake/backup")
+    publisher.publish(parse_positions({"s": f"{3 * DAY}-0"}))
+    publish(client, "s", f"{9 * DAY}-0", "other")
+    publish_committed(publisher, table, ["s", "new"])
+    publisher.close()
+    assert published_id(client, "s") == f"{DAY // 2}-1"
+    assert len(published_watermarks(client, "s")) == 2
+    [begun] = published_watermarks(client, "new")
+    assert (begun.table, begun.has_entries) == (table.archive.table, False)
+
+
+def test_a_moved_archive_has_one_watermark(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+    add_days(maker, "s", 1)
+    for directory in (maker.directory, maker.directory.with_name("moved")):
+        if not directory.exists():
+            maker.directory.rename(directory)
+        table = create_or_open(archive_location(directory), None, "UTC")
+        publisher = WatermarkPublisher(stream_server.url, table.archive.table, str(directory))
+        publish_committed(publisher, table, ["s"])
+        publisher.close()
+        [watermark] = published_watermarks(stream_server.client, "s")
+        assert watermark.location == str(directory)
 
 
 def test_an_archive_whose_log_has_lost_the_positions_ends_where_its_files_end(maker: ArchiveMaker) -> None:

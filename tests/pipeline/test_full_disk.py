@@ -17,9 +17,11 @@ from headrace.cli.main import main
 from headrace.errors import CommandError, HeadraceError
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.watermark import WatermarkPublisher, published_id
+from headrace.pipeline.watermark import published_id
+from headrace.pipeline.watermark_publisher import WatermarkPublisher
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import write_batches
+from headrace.spark.source.positions import Position
 from redis_server import free_port
 from waiting import wait_until
 
@@ -112,13 +114,13 @@ def test_the_sink_reports_a_full_disk(full_disk: FullDisk, marker: Marker | None
 
 
 def test_an_archive_reports_that_its_watermark_cannot_be_written(full_disk: FullDisk) -> None:
-    watermark = WatermarkPublisher(full_disk.server.url)
+    watermark = WatermarkPublisher(full_disk.server.url, "main", "/lake/main")
     full_disk.fill()
     with pytest.raises(CommandError, match=FULL):
         write_batches([pa.record_batch({"text": [TEXT] * ROWS})], full_disk.server.url, "s")
     with pytest.raises(HeadraceError, match=f"'s' is archived up to 5-0.*{FULL}.*archive job again"):
-        watermark._raise_watermark("s", "5-0")
+        watermark.publish({"s": Position("5-0")})
     full_disk.make_room()
-    watermark._raise_watermark("s", "5-0")
+    watermark.publish({"s": Position("5-0")})
     assert published_id(full_disk.server.client, "s") == "5-0"
     watermark.close()

@@ -10,14 +10,24 @@ import pytest
 import redis
 from trim_world import Disturbed
 
-from archives import ArchiveMaker, entries_at
+from archives import ArchiveMaker, entries_at, publish, watermark
+from headrace.client.servers import servers_at
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import trim as trim_module
 from headrace.pipeline import trim_horizon
+from headrace.pipeline.archive_release import iter_watermarks, release_archive
 from headrace.pipeline.durations import format_duration, parse_duration_ms
 from headrace.pipeline.trim import TrimResult, trim, trim_stream
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_id, raise_watermark, watermark_key
+from headrace.pipeline.watermark import (
+    Watermark,
+    limit_watermark,
+    published_id,
+    published_watermarks,
+    raise_watermark,
+    watermark_key,
+)
+from headrace.spark.source.positions import Position
 from headrace_server import headrace_server
 
 
@@ -47,7 +57,7 @@ def trimmed(port: int, *streams: str, **how: object) -> TrimResult:
 
 
 def test_trimming_stops_at_the_lowest_blocker_and_keeps_its_entry(port: int, server: redis.Redis) -> None:
-    raise_watermark(server, "s", "700-0")
+    publish(server, "s", "700-0")
     server.xgroup_create("s", "mail", "500-0")
     server.xgroup_create("s", "billing", "0")
     server.xreadgroup("billing", "worker-3", {"s": ">"}, count=900)
@@ -58,14 +68,14 @@ def test_trimming_stops_at_the_lowest_blocker_and_keeps_its_entry(port: int, ser
     assert done.reasons[0].startswith("group billing: 2 pending, oldest 300-0 held by worker-3 for ")
     assert done.reasons[1].startswith("group mail has read up to 500-0")
     assert done.reasons[2:] == (
-        "archived up to 700-0",
+        "archived up to 700-0 in /lake/main",
         "group billing has read up to 900-0, 100 entries behind",
     )
     server.xack("s", "billing", "300-0", "310-0")
     assert (trimmed(port).removed, trimmed(port).removed) == (200, 0)
     server.xgroup_setid("s", "mail", "950-0")
     done = trimmed(port)
-    assert (done.removed, done.reasons[0]) == (200, "archived up to 700-0")
+    assert (done.removed, done.reasons[0]) == (200, "archived up to 700-0 in /lake/main")
     assert server.xrange("s", count=1)[0][0] == "700-0"
 
 
@@ -73,7 +83,7 @@ def test_a_dry_run_removes_nothing_and_counts_removable_entries(
     port: int, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trim_module, "PAGE_ENTRIES", 64)
-    raise_watermark(server, "s", "700-0")
+    publish(server, "s", "700-0")
     server.xgroup_create("s", "g", "$")
     done = trimmed(port, dry_run=True)
     assert (done.removed, done.remaining, done.is_lower_bound) == (699, 301, False)
@@ -85,7 +95,7 @@ def test_counting_by_reading_stops_at_a_limit(
 ) -> None:
     monkeypatch.setattr(trim_module, "PAGE_ENTRIES", 50)
     monkeypatch.setattr(trim_module, "COUNT_MAX", 100)
-    raise_watermark(server, "s", "700-0")
+    publish(server, "s", "700-0")
     server.xgroup_create("s", "g", "$")
     done = trimmed(port, dry_run=True)
     assert (done.removed, done.is_lower_bound) in [(100, True), (699, False)]
@@ -95,7 +105,7 @@ def test_large_streams_are_trimmed_in_steps(
     port: int, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trim_module, "STEP_ENTRIES_MAX", 200)
-    raise_watermark(server, "s", "990-0")
+    publish(server, "s", "990-0")
     server.xgroup_create("s", "g", "$")
     steps: list[int] = []
     done = trimmed(port, on_progress=lambda stream, n: steps.append(n))
@@ -107,7 +117,7 @@ def test_the_retention_policy_keeps_entries(
     port: int, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trim_horizon, "PAGE_ENTRIES", 64)
-    raise_watermark(server, "s", "990-0")
+    publish(server, "s", "990-0")
     server.xgroup_create("s", "g", "$")
     monkeypatch.setattr(trim_horizon.time, "time", lambda: 1.0)
     assert (
@@ -123,7 +133,7 @@ def test_the_retention_policy_keeps_entries(
 def test_without_an_archive_or_groups_nothing_is_removed(port: int, server: redis.Redis) -> None:
     server.xgroup_create("s", "g", "$")
     assert trimmed(port).reasons[0] == "the stream is not archived (run headrace archive first)"
-    raise_watermark(server, "s", "700-0")
+    publish(server, "s", "700-0")
     server.xgroup_destroy("s", "g")
     done = trimmed(port)
     assert done.removed == 0 and "no consumer group (--no-groups-ok" in done.reasons[0]
@@ -131,10 +141,10 @@ def test_without_an_archive_or_groups_nothing_is_removed(port: int, server: redi
 
 
 def test_a_recreated_stream_is_not_trimmed_by_the_old_watermark(port: int, server: redis.Redis) -> None:
-    raise_watermark(server, "s", "700-5")
+    publish(server, "s", "700-5")
     done = trimmed(port, retention=RetentionPolicy(allow_no_groups=True))
     assert done.removed == 0
-    assert done.reasons[0].startswith("the last archived entry, 700-5, is not in the stream")
+    assert done.reasons[0].startswith("the last entry in /lake/main, 700-5, is not in the stream")
     server.delete("s")
     server.xadd("s", {"n": 1}, "5-0")
     assert trimmed(port, retention=RetentionPolicy(allow_no_groups=True)).removed == 0
@@ -146,9 +156,9 @@ def test_a_given_archive_decides_instead_of_the_watermark(
     maker = ArchiveMaker(tmp_path / "x")
     maker.add("s", entries_at(*((n, 0) for n in range(1, 301))))
     maker.add("s", entries_at(*((n, 0) for n in range(301, 501))), committed=False)
-    raise_watermark(server, "s", "900-0")
+    publish(server, "s", "900-0")
     done = trimmed(port, archive=maker.directory, retention=RetentionPolicy(allow_no_groups=True))
-    assert (done.removed, done.reasons[0]) == (299, "archived up to 300-0")
+    assert (done.removed, done.reasons[0]) == (299, f"archived up to 300-0 in {maker.directory}")
     server.xadd("t", {"n": 1})
     assert (
         trimmed(port, "t", archive=maker.directory, retention=RetentionPolicy(allow_no_groups=True)).removed
@@ -156,19 +166,88 @@ def test_a_given_archive_decides_instead_of_the_watermark(
     )
 
 
+def test_trimming_goes_to_the_least_of_all_archives(tmp_path: Path, port: int, server: redis.Redis) -> None:
+    anyway = RetentionPolicy(allow_no_groups=True)
+    publish(server, "s", "700-0", "first")
+    publish(server, "s", "900-0", "second")
+    done = trimmed(port, retention=anyway)
+    assert (done.removed, done.remaining) == (699, 301)
+    assert done.reasons == ("archived up to 700-0 in /lake/first", "archived up to 900-0 in /lake/second")
+    maker = ArchiveMaker(tmp_path / "third")
+    maker.add("s", entries_at(*((n, 0) for n in range(750, 801))))
+    assert trimmed(port, archive=maker.directory, retention=anyway).removed == 0
+    publish(server, "s", "950-0", "first")
+    done = trimmed(port, archive=maker.directory, retention=anyway)
+    assert (done.removed, done.reasons[0]) == (100, f"archived up to 800-0 in {maker.directory}")
+    assert trimmed(port, retention=anyway).removed == 100
+
+
+def test_an_archive_that_has_no_entry_yet_keeps_all_entries(port: int, server: redis.Redis) -> None:
+    publish(server, "s", "900-0", "first")
+    limit_watermark(server, "s", watermark("0-0", "second"), is_job=True)
+    done = trimmed(port, retention=RetentionPolicy(allow_no_groups=True))
+    assert done.removed == 0
+    assert done.reasons[0].startswith("/lake/second has no entry of the stream yet")
+    assert published_id(server, "s") is None
+
+
+def test_what_an_earlier_version_published_stops_trimming_until_released(
+    port: int, server: redis.Redis
+) -> None:
+    anyway, url = RetentionPolicy(allow_no_groups=True), f"redis://127.0.0.1:{port}"
+    server.set("{s}:headrace:archived", "800-0:800")
+    for number in (500, 900):
+        publish(server, "s", f"{number}-0", "first")
+        done = trimmed(port, retention=anyway)
+        assert done.removed == 0
+        assert done.reasons[0].startswith(
+            "an earlier version published that the stream is archived up to 800-0"
+        )
+    assert release_archive(url, ["s"], "unknown") == ["s"]
+    assert trimmed(port, retention=anyway).removed == 899
+
+
+@pytest.mark.parametrize("name", ["/lake/old one", "5f1e"])
+def test_a_forgotten_archive_is_released_by_its_place_or_its_id(
+    port: int, server: redis.Redis, name: str
+) -> None:
+    url = f"redis://127.0.0.1:{port}"
+    server.xadd("t", {"n": 1}, "800-0")
+    old = Watermark(Position("700-0"), "5f1e", "/lake/old one")
+    for stream in ("s", "t"):
+        raise_watermark(server, stream, old)
+    publish(server, "s", "900-0")
+    with pytest.raises(UsageError, match=r"no archive '/lake/olden'.*did you mean '/lake/old one'"):
+        release_archive(url, ["s", "t"], "/lake/olden")
+    with servers_at(url) as servers:
+        listed = [(stream, each.name) for stream, each in iter_watermarks(servers, ["s", "t"])]
+        assert listed == [("s", "/lake/old one"), ("s", "/lake/main"), ("t", "/lake/old one")]
+    assert release_archive(url, ["s", "t"], name) == ["s", "t"]
+    assert published_watermarks(server, "s") == [watermark("900-0")]
+    assert server.exists("{t}:headrace:archived") == 0
+
+
+def test_archives_at_the_same_place_are_released_by_their_ids(port: int, server: redis.Redis) -> None:
+    for table in ("one", "two"):
+        raise_watermark(server, "s", Watermark(Position("700-0"), table, "/lake"))
+    with pytest.raises(UsageError, match=r"several archives were at /lake; give the ID .*: one, two"):
+        release_archive(f"redis://127.0.0.1:{port}", ["s"], "/lake")
+
+
 def test_a_watermark_is_only_ever_raised(server: redis.Redis) -> None:
     assert published_id(server, "s") is None
-    assert raise_watermark(server, "s", "9-5") == "9-5"
-    assert raise_watermark(server, "s", "10-0") == "10-0"
-    assert raise_watermark(server, "s", "9-9") == "10-0"
-    assert published_id(server, "s") == "10-0" == server.get("{s}:headrace:archived")
+    assert publish(server, "s", "9-5") == "9-5"
+    assert publish(server, "s", "10-0") == "10-0"
+    assert publish(server, "s", "9-9") == "10-0"
+    assert published_id(server, "s") == "10-0"
+    assert server.get("{s}:headrace:archived") == "10-0 main /lake/main"
     server.set(watermark_key("s"), "nonsense")
     with pytest.raises(HeadraceError, match="'nonsense', which is not a watermark"):
         published_id(server, "s")
 
 
 def test_a_position_of_an_earlier_stream_is_not_published(server: redis.Redis) -> None:
-    assert raise_watermark(server, "s", "2000-0:2000") is None
+    assert publish(server, "s", "2000-0:2000") is None
     assert published_id(server, "s") is None
 
 
@@ -187,7 +266,7 @@ def test_a_stream_that_changes_all_the_time_is_trimmed_correctly_or_not_at_all(
 ) -> None:
     """A script is atomic; without scripts trimming gives up after a while and reports that."""
     monkeypatch.setattr(trim_module, "RETRY_SECONDS", 0.1)
-    raise_watermark(server, "s", "700-0")
+    publish(server, "s", "700-0")
     server.xgroup_create("s", "g", "$")
     with Disturbed(port=port) as busy:
         busy.disturb = lambda: server.xadd("s", {"n": 0})  # type: ignore[method-assign,assign,return-value]
@@ -196,18 +275,18 @@ def test_a_stream_that_changes_all_the_time_is_trimmed_correctly_or_not_at_all(
                 patched.setattr(
                     trim_module, "TRIM_SCRIPT", "return redis.error_reply('ERR scripts need Lua')"
                 )
-                done = trim_stream(busy, "s", (700, 0), RetentionPolicy())
+                done = trim_stream(busy, "s", [watermark("700-0")], RetentionPolicy())
             assert done.removed == 0 and done.reasons[0].startswith(
                 "the stream or its groups change too fast"
             )
-        done = trim_stream(busy, "s", (700, 0), RetentionPolicy())
+        done = trim_stream(busy, "s", [watermark("700-0")], RetentionPolicy())
     assert done.removed == 699
 
 
 def test_users_without_eval_need_acked(port: int, server: redis.Redis) -> None:
     if "headrace_version" in server.info("server"):
         pytest.skip("has no scripts to forbid")
-    raise_watermark(server, "s", "700-0")
+    publish(server, "s", "700-0")
     server.acl_setuser("mild", enabled=True, passwords=["+x"], keys=["*"], commands=["+@all", "-eval"])
     try:
         with pytest.raises(HeadraceError, match="allow EVAL with ACL SETUSER"):

@@ -13,9 +13,10 @@ from typing import Any
 
 import redis
 
+from archives import publish
 from headrace.pipeline.trim import trim_stream
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_id, raise_watermark
+from headrace.pipeline.watermark import published_watermarks
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
 
 STREAM = "s"
@@ -201,7 +202,7 @@ class World:
         self.archived |= {(self.life, entry) for entry in upto}
         self.checkpoint = upto[-1]
         if self.random.random() < 0.9:
-            raise_watermark(self.client, STREAM, format_id(self.checkpoint))
+            publish(self.client, STREAM, format_id(self.checkpoint))
 
     def die(self) -> None:
         raise Crash
@@ -223,14 +224,13 @@ class World:
 
         self.trimmer.disturb = disturb  # type: ignore[method-assign]
         retention = RetentionPolicy(self.random.choice([0, 0, 5]), 0, self.random.random() < 0.5)
-        watermark = published_id(self.client, STREAM)
-        archived = None if watermark is None else parse_id(watermark)
+        watermarks = published_watermarks(self.client, STREAM)
         dry = self.random.random() < 0.2
         before = len(self.entries)
         calm = not budget[0]
         with suppress(Crash):
             try:
-                done = trim_stream(self.trimmer, STREAM, archived, retention, dry)
+                done = trim_stream(self.trimmer, STREAM, watermarks, retention, dry)
             except redis.ResponseError as error:
                 if "no such key" not in str(error):
                     raise

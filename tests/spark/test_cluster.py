@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from redis_cluster import Cluster, Node
 
+from archives import publish
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers, servers_at
 from headrace.errors import UsageError
@@ -24,7 +25,7 @@ from headrace.pipeline.loader import LoadJob
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
-from headrace.pipeline.watermark import published_id, raise_watermark, watermark_key
+from headrace.pipeline.watermark import published_id, watermark_key
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.entry_numbers import EntryNumbers
@@ -237,7 +238,7 @@ def test_a_load_writes_stream_and_marker_to_the_owning_master(cluster: Cluster) 
 def give(cluster: Cluster, stream: str) -> None:
     """A stream of 100 entries of which 60 are archived, and the group g has acknowledged 40."""
     fill(cluster, stream, 100)
-    raise_watermark(cluster.client, stream, "1000059-0")
+    publish(cluster.client, stream, "1000059-0")
     cluster.client.xgroup_create(stream, "g", "0")
     read = cluster.client.xreadgroup("g", "c", {stream: ">"}, count=50)
     cluster.client.xack(stream, "g", *[id for id, _ in read[0][1][:40]])
@@ -272,7 +273,7 @@ def test_jobs_continue_while_a_stream_moves(cluster: Cluster, monkeypatch: pytes
     assert published_id(servers.client(), stream) == "1000059-0"
     progress.publish({stream: "1000019-0"})
     raised = threading.Thread(
-        target=lambda: servers.with_retries(lambda: raise_watermark(servers.client(), stream, "1000069-0"))
+        target=lambda: servers.with_retries(lambda: publish(servers.client(), stream, "1000069-0"))
     )
     raised.start()  # a transaction, which waits for the end of the move
     assert trim(cluster.url, [stream])[0].removed == 19
@@ -307,4 +308,4 @@ def test_jobs_on_a_node_say_that_there_is_a_cluster(cluster: Cluster) -> None:
         servers.client().xlen(stream)
     servers = Servers(url)
     with pytest.raises(UsageError, match="use cluster://"):
-        servers.with_retries(lambda: raise_watermark(servers.client(), stream, "1-0"))
+        servers.with_retries(lambda: publish(servers.client(), stream, "1-0"))

@@ -14,9 +14,12 @@ from headrace.cli.streams import compile_pattern, url_option
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
+from headrace.pipeline.archive_release import iter_watermarks
+from headrace.pipeline.watermark import Watermark
 
 STREAMS_PER_REQUEST = 100
 DROPPED = ("memory", "groups", "first", "last")
+ARCHIVE_TITLES = ("stream", "archived up to", "archive", "archive ID")
 TITLES = ("stream", "entries", "first", "last", "memory", "groups")
 
 
@@ -47,17 +50,22 @@ class StreamSummary:
 Examples:
   headrace ls
   headrace ls --pattern 'orders:.*'
+  headrace ls --archives
   headrace ls --json | jq -r 'select(.groups == 0).stream'
 """,
 )
 @click.option("--pattern", metavar="REGEX", help="List only streams whose whole name matches.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per stream.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
+@click.option("--archives", is_flag=True, help="List up to which ID each archive has the streams.")
 @url_option
-def command(pattern: str | None, as_json: bool, url: str) -> None:
+def command(pattern: str | None, as_json: bool, archives: bool, url: str) -> None:
     """List the streams: entries, times of the first and the last one (UTC), memory, groups."""
     matches = compile_pattern(pattern or ".*").fullmatch
     with servers_at(url) as servers:
         names = sorted({name for name in servers.iter_streams() if matches(name)})
+        if archives:
+            print_archives(list(iter_watermarks(servers, names)), as_json)
+            return
         summaries = list(read_summaries(servers, names))
     if as_json:
         for each in summaries:
@@ -78,6 +86,28 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
         print_table(TITLES, rows, right=("entries", "memory", "groups"), dropped=DROPPED)
     else:
         click.echo("there are no streams" if pattern is None else f"no stream matches {pattern!r}", err=True)
+
+
+def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> None:
+    """Print how far each archive has each stream."""
+    if as_json:
+        for stream, each in watermarks:
+            print_json(
+                {
+                    "stream": json_bytes(stream_key(stream)),
+                    "archive": each.location or None,
+                    "archive_id": each.table or None,
+                    "archived_id": each.position.id if each.has_entries else None,
+                }
+            )
+    elif watermarks:
+        rows = [
+            [stream, each.position.id if each.has_entries else None, each.name, each.table or None]
+            for stream, each in watermarks
+        ]
+        print_table(ARCHIVE_TITLES, rows, dropped=("archive ID",))
+    else:
+        click.echo("no archive has a watermark of these streams", err=True)
 
 
 def read_summaries(servers: Servers, names: list[str]) -> Iterator[StreamSummary]:

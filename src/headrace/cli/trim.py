@@ -9,6 +9,8 @@ from headrace.cli.option_types import ArchivePath, storage_option, with_storage_
 from headrace.cli.progress import progress_bar
 from headrace.cli.streams import select_streams, url_option
 from headrace.console.rich_text import line
+from headrace.errors import UsageError
+from headrace.pipeline.archive_release import release_archive
 from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.trim import TrimResult, trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
@@ -22,6 +24,7 @@ from headrace.spark.archive.location import ArchiveLocation
 Examples:
   headrace trim --stream orders --dry-run
   headrace trim --pattern 'orders\\..*' --keep-for 2h --archive archive/orders
+  headrace trim --pattern '.*' --release /lake/old
 """,
 )
 @click.option("--stream", "names", multiple=True, metavar="NAME", help="Trim this stream; may be repeated.")
@@ -31,13 +34,20 @@ Examples:
     "--archive",
     type=ArchivePath(),
     metavar="PATH|URL",
-    help="Trim up to the end of this archive.  [default: the last archived ID stored on the server]",
+    help="Read from this archive itself up to which ID it has the streams, and check its files.  [default: "
+    "the IDs stored on the server]",
 )
 @storage_option
 @click.option("--keep", metavar="N", type=click.IntRange(min=1), help="Keep at least the newest N entries.")
 @click.option("--keep-for", metavar="TIME", help="Keep entries newer than this, such as 30min, 2h or 7d.")
 @click.option("--no-groups-ok", is_flag=True, help="Also trim streams without consumer groups.")
 @click.option("--dry-run", is_flag=True, help="Remove nothing: print what would be removed.")
+@click.option(
+    "--release",
+    metavar="ARCHIVE",
+    help="Trim nothing: delete what this archive, which is no longer used, has published about the streams. "
+    "It is a path, a URL or an ID of headrace ls --archives.",
+)
 def command(
     names: tuple[str, ...],
     pattern: str | None,
@@ -48,12 +58,21 @@ def command(
     keep_for: str | None,
     no_groups_ok: bool,
     dry_run: bool,
+    release: str | None,
 ) -> None:
-    """Remove the entries that are archived and acknowledged by every consumer group.
+    """Remove the entries that all archives have and every consumer group has acknowledged.
 
     Prints for each stream why the other entries are kept.
     """
     console = Console(highlight=False)
+    if release is not None:
+        if archive is not None or keep or keep_for or no_groups_ok or dry_run:
+            raise UsageError("--release only takes --stream or --pattern: it trims nothing")
+        streams = release_archive(url, select_streams(url, names, pattern), release)
+        console.print(
+            line(f"{plural(len(streams), 'stream')} released: ", ", ".join(streams)), soft_wrap=True
+        )
+        return
     retention = RetentionPolicy(
         keep or 0, 0 if keep_for is None else parse_duration_ms(keep_for), no_groups_ok
     )

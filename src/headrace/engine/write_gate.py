@@ -14,7 +14,7 @@ A pause has an owner: a client, a failover, or a shutdown. One that ends leaves 
 They are checked in this order, which is Redis's but for write_error: eviction is a write, too.
 
 A request checks one flag, `shut`, and two numbers; it checks the rest only if needed. Full memory does not
-reject the watermark of an archive: it lets entries be evicted that the rule KEEP-UNARCHIVED has kept.
+reject the watermarks of archives: they let entries be evicted that the rule KEEP-UNARCHIVED has kept.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.error_replies import Loading, PrimaryLinkDown, ReadOnlyReplica, TooFewReplicas
 from headrace.errors import CommandError, ServerOutOfMemory
+from headrace.keyspace import watermark
 from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount
 
 # They may write, although they lack the write flag.
 SCRIPTS = frozenset({b"eval", b"evalsha", b"fcall"})
-WATERMARK_BYTES_MAX = 200
 
 
 def never_serve(call: Call) -> bool:
@@ -63,8 +63,8 @@ def is_watermark(row: CommandRow, argv: list[bytes]) -> bool:
     return (
         row.command.name == b"set"
         and len(argv) == 3
-        and len(argv[2]) <= WATERMARK_BYTES_MAX
         and companion_keys.archived_stream(argv[1]) is not None
+        and watermark.has_watermark_size(argv[2])
     )
 
 

@@ -1,10 +1,14 @@
-"""How far a stream is archived, as the archive job publishes it in a key beside the stream.
+"""How far a stream is archived, as the archive jobs publish it in a key beside the stream.
 
-    {orders}:headrace:archived    1763676000000-4:5:9af3c01e    last archived ID, entries added up to it, ...
+    {orders}:headrace:archived    1763676000000-4:5:9af3c01e 5f1e…c2 /lake/orders
+
+A line for each archive: the last archived ID, the number of entries added up to it and its fingerprint, the
+archive's ID, and where it is. All of them have the entries up to the lowest ID.
 
 A stream that was deleted and created again must not be trimmed by the watermark of its predecessor. So a
 watermark counts only if the stream has reached its ID, and if as many entries were added up to it or the
-entry itself is the same. Without both, it counts if it was published without them.
+entry itself is the same. Without both, it counts if it was published without them. If one of the watermarks
+does not count, nothing is known to be in all archives.
 """
 
 from __future__ import annotations
@@ -19,14 +23,35 @@ from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
+# Of an archive, and of all archives of a stream.
+LINE_BYTES_MAX = 300
+VALUE_BYTES_MAX = 3000
+
+
+def has_watermark_size(value: bytes) -> bool:
+    """Return whether a value is short enough to be the watermarks of a stream."""
+    return len(value) <= VALUE_BYTES_MAX and max(map(len, value.split(b"\n"))) <= LINE_BYTES_MAX
+
 
 def archived_id(database: Database, key: bytes, stream: Stream) -> StreamId | None:
-    """Return the last archived ID of the stream at the key; None if there is no valid watermark."""
+    """Return the last ID that all archives of the stream at the key have; None if that is not known."""
     name = companion_keys.watermark_name(key)
     value = database.values.get(name) if database.contains(name) else None
     if not isinstance(value, (bytes, bytearray)):
         return None
-    parts = bytes(value).split(b":")
+    lowest: StreamId | None = None
+    for line in bytes(value).split(b"\n"):
+        archived = _parse_watermark(stream, line.partition(b" ")[0])
+        if archived is None:
+            return None
+        if lowest is None or archived.precedes(lowest):
+            lowest = archived
+    return lowest
+
+
+def _parse_watermark(stream: Stream, text: bytes) -> StreamId | None:
+    """Return the ID of a watermark; None if it does not count for the stream."""
+    parts = text.split(b":")
     try:
         archived = stream_id.parse(parts[0], 0)
     except CommandError:

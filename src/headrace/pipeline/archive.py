@@ -12,7 +12,7 @@ that was killed continues from the last commit, and files without a commit do no
 No byte is lost: where the fields, as one map or as typed columns, cannot represent an entry exactly, the
 column _exact holds all its fields. A replay reads it from there.
 
-After each batch the watermark on the server is raised, so that the streams can be trimmed.
+After each batch the archive's watermark on the server is raised, so that the streams can be trimmed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import ARCHIVE_COLUMNS
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
-from headrace.pipeline.watermark import WatermarkPublisher
+from headrace.pipeline.watermark_publisher import WatermarkPublisher
 from headrace.spark.archive.files import read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
@@ -126,7 +126,7 @@ def archive(
     )
     writer = RangeWriter(location, layout, archived, options, zone)
     reader = HeadraceStreamReader(options, layout.schema)
-    watermark = WatermarkPublisher(url)
+    watermark = WatermarkPublisher(url, table.archive.table, str(location))
     written = exact = 0
     try:
         publish_committed(watermark, table, names)
@@ -151,14 +151,15 @@ def archive(
 def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
     """Publish what the table has: a killed run may have committed a batch without publishing it.
 
-    If another program has set the table back, trimming up to the present watermarks would lose entries. So
-    the watermarks of all streams that were ever archived are lowered, not only those of this job: the next
-    commit has positions again, so no later job would notice.
+    The watermarks of this archive are lowered where the table has less: it was set back, or is an older copy.
+    If another program has set it back, this is done for all streams that were ever archived, not only for
+    those of this job: the next commit has positions again, so no later job would notice.
     """
     table.sync_log()
+    through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
     if table.archive.was_set_back:
-        through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
-        watermark.lower(dict.fromkeys([*names, *table.recorded_streams()], Position()) | through)
+        watermark.limit(dict.fromkeys(table.recorded_streams(), Position()) | through)
+    watermark.limit({name: through.get(name, Position()) for name in names}, is_job=True)
     watermark.publish(table.positions)
 
 

@@ -1,4 +1,4 @@
-"""Trim streams without loss: remove only entries that are archived and acknowledged by every group.
+"""Trim streams without loss: remove only entries that all archives have, and all groups have acknowledged.
 
     1  find_trim_horizon    which entry must stay first, and what requires it (pipeline.trim_horizon)
     2  trim_step            the server removes the entries before it, atomically, if that is still true
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,7 +31,7 @@ from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_verification import lost_files
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
-from headrace.pipeline.watermark import published_position
+from headrace.pipeline.watermark import Watermark, published_watermarks
 from headrace.plurals import plural
 from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
@@ -104,13 +104,14 @@ def trim(
     dry_run: bool = False,
     on_progress: Callable[[str, int], None] = lambda stream, removed: None,
 ) -> list[TrimResult]:
-    """Remove the entries that are archived and acknowledged by every group.
+    """Remove the entries that all archives of a stream have, and all groups have acknowledged.
+
+    The archives are those whose watermarks the archive job has published on the server.
 
     Args:
         url: The server.
         streams: The streams' names; they are trimmed one after the other.
-        archive: The archive from which the last archived IDs are read. None: they are read from the
-            watermarks that the archive job has published on the server.
+        archive: An archive whose last archived IDs are read from itself, and whose files are checked.
         retention: Entries to keep in addition; None for none.
         dry_run: Whether to only count the entries.
         on_progress: Called after each step with the stream and the number of entries removed by the step.
@@ -128,23 +129,14 @@ def trim(
         client = servers.client()
         results = []
         for stream in streams:
-            if contents is None:
-                position = published_position(client, stream)
-            else:
-                through = contents.archived_through.get(stream, START)
-                position = contents.positions.get(stream, Position(through))
+            watermarks = published_watermarks(client, stream)
+            if contents is not None:
+                own = archive_watermark(contents, stream)
+                watermarks = [own, *(each for each in watermarks if each.table != own.table)]
                 check_archived_files(client, stream, contents)
-            is_archived = position is not None and position.id != START
-            archived = parse_id(position.id) if position and is_archived else None
             try:
                 result = trim_stream(
-                    client,
-                    stream_key(stream),
-                    archived,
-                    retention,
-                    dry_run,
-                    partial(on_progress, stream),
-                    position if is_archived else None,
+                    client, stream_key(stream), watermarks, retention, dry_run, partial(on_progress, stream)
                 )
             except redis.ResponseError as error:
                 if "no such key" in str(error).lower():
@@ -152,6 +144,13 @@ def trim(
                 raise HeadraceError(f"stream {stream!r}: the server rejected a command: {error}") from error
             results.append(replace(result, stream=stream))
         return results
+
+
+def archive_watermark(contents: Archive, stream: str) -> Watermark:
+    """Return how far an archive has a stream, by its table."""
+    through = contents.archived_through.get(stream, START)
+    position = contents.positions.get(stream, Position(through))
+    return Watermark(position, contents.table, str(contents.location))
 
 
 def check_archived_files(client: Any, stream: str, contents: Archive) -> None:
@@ -175,22 +174,20 @@ def check_archived_files(client: Any, stream: str, contents: Archive) -> None:
 def trim_stream(
     client: Any,
     key: str | bytes,
-    archived: EntryId | None,
+    watermarks: Sequence[Watermark],
     retention: RetentionPolicy,
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda removed: None,
-    position: Position | None = None,
 ) -> TrimResult:
-    """Trim one stream whose last archived ID is known.
+    """Trim one stream whose watermarks are known.
 
     Args:
         client: A client of redis-py.
         key: The stream's key.
-        archived: The last archived ID; None if nothing is archived.
+        watermarks: How far each archive has the stream.
         retention: Entries to keep in addition.
         dry_run: Whether to only count the entries.
         on_progress: Called after each step with the number of entries removed by it.
-        position: The last archived ID with the identity of the archived stream, if that is known.
 
     Returns:
         The result. If other clients change the stream for over RETRY_SECONDS, its first reason says so.
@@ -199,7 +196,7 @@ def trim_stream(
     removed = 0
     deadline = time.monotonic() + RETRY_SECONDS
     while True:
-        horizon = find_trim_horizon(client, key, archived, retention, position)
+        horizon = find_trim_horizon(client, key, watermarks, retention)
         if dry_run or horizon.id is None:
             count, is_lower_bound = (0, False) if horizon.id is None else count_below(client, key, horizon.id)
             return TrimResult(

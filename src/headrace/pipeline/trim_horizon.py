@@ -1,7 +1,8 @@
 """The trim horizon of a stream: the first entry that must stay, and why: archive, groups, retention.
 
     1-0  2-0  3-0  4-0  5-0  6-0  7-0  8-0  9-0          the stream
-    ├──────────────────────────────►|                    archived up to 7-0
+    ├──────────────────────────────►|                    archived up to 7-0 in one archive
+    ├───────────────────────────────────►|               and up to 8-0 in another one
     ├────────────────────►|                              group mail has read up to 5-0
     ├────────────►|                                      group billing: oldest pending 3-0
     trimmed       ^ the horizon: this entry and all after it stay
@@ -14,17 +15,19 @@ groupId, that no later entry was lost.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import redis
 
 from headrace.pipeline.durations import format_duration
+from headrace.pipeline.watermark import UNKNOWN, Watermark
 from headrace.plurals import plural
 from headrace.spark.source.history import StreamObservation, identity_mismatch
-from headrace.spark.source.offsets import EntryId, format_id, parse_id
-from headrace.spark.source.positions import Position, entry_fingerprint
-from headrace.spark.source.stream_state import StreamState, parse_stream_state
+from headrace.spark.source.offsets import EntryId, parse_id
+from headrace.spark.source.positions import entry_fingerprint
+from headrace.spark.source.stream_state import parse_stream_state
 
 PAGE_ENTRIES = 1000
 
@@ -64,7 +67,7 @@ class TrimHorizon:
     Attributes:
         length: Entries in the stream.
         blockers: The reasons why entries must stay, lowest ID first.
-        archived: The last archived ID; None if nothing is archived.
+        archived: The last ID that all archives have; None if there is no archive.
     """
 
     length: int
@@ -83,35 +86,29 @@ class TrimHorizon:
 
 
 def find_trim_horizon(
-    client: Any,
-    stream: str | bytes,
-    archived: EntryId | None,
-    retention: RetentionPolicy,
-    position: Position | None = None,
+    client: Any, stream: str | bytes, watermarks: Sequence[Watermark], retention: RetentionPolicy
 ) -> TrimHorizon:
     """Return the stream's trim horizon now.
 
     Args:
         client: A client of redis-py.
         stream: The stream's key.
-        archived: The last archived ID; None if nothing is archived.
+        watermarks: How far each archive has the stream.
         retention: Entries to keep in addition.
-        position: The last archived ID with the identity of the archived stream, if that is known.
 
     Raises:
         redis.ResponseError: if there is no such stream.
     """
-    # The entry is read before the stream's state, which then shows whether the entry was deleted.
-    entries = client.xrange(stream, position.id, position.id, 1) if position else []
+    # The entries are read before the stream's state, which then shows whether one was deleted.
+    entries = [client.xrange(stream, each.position.id, each.position.id, 1) for each in watermarks]
     tail = parse_stream_state(client.xinfo_stream(stream))
     groups = client.xinfo_groups(stream)
-    observed = StreamObservation(tail, entry_fingerprint(entries[0][1]) if entries else None)
-    reason = identity_mismatch(position, observed) if position and position.has_identity else None
-    if reason is not None and position is not None:
-        other = f"the archive up to {position.id} is of an earlier stream of this name: {reason}"
-        blockers = [TrimBlocker(None, f"{other}; archive the stream first")]
-    else:
-        blockers = [archive_blocker(client, stream, tail, archived)]
+    blockers = [
+        archive_blocker(
+            client, stream, StreamObservation(tail, entry_fingerprint(found[0][1]) if found else None), each
+        )
+        for each, found in zip(watermarks, entries, strict=True)
+    ] or [TrimBlocker(None, "the stream is not archived (run headrace archive first)")]
     if not groups and not retention.allow_no_groups:
         blockers.append(
             TrimBlocker(None, "the stream has no consumer group (--no-groups-ok trims what is archived)")
@@ -120,21 +117,36 @@ def find_trim_horizon(
         blockers += group_blockers(client, stream, group)
     blockers += retention_blockers(client, stream, retention)
     blockers.sort(key=lambda blocker: blocker.id or (-1, 0))
+    archived = min((parse_id(each.position.id) for each in watermarks), default=None)
     return TrimHorizon(tail.length, tuple(blockers), archived)
 
 
 def archive_blocker(
-    client: Any, stream: str | bytes, tail: StreamState, archived: EntryId | None
+    client: Any, stream: str | bytes, observed: StreamObservation, watermark: Watermark
 ) -> TrimBlocker:
-    """Return the blocker of the archive: its last entry, or all entries if the stream does not have that."""
-    if archived is None:
-        return TrimBlocker(None, "the stream is not archived (run headrace archive first)")
-    last = format_id(archived)
+    """Return the blocker of an archive: its last entry, or all entries if the stream does not have that."""
+    position, tail = watermark.position, observed.state
+    if not watermark.table:
+        return TrimBlocker(
+            None,
+            f"an earlier version published that the stream is archived up to {position.id}, but not where: "
+            f"run headrace archive for each of its archives, then headrace trim --release {UNKNOWN}",
+        )
+    if not watermark.has_entries:
+        reason = f"{watermark.name} has no entry of the stream yet"
+        return TrimBlocker(
+            None, f"{reason}; run headrace archive, or release it with headrace trim --release"
+        )
+    mismatch = identity_mismatch(position, observed) if position.has_identity else None
+    if mismatch is not None:
+        other = f"{watermark.name} has an earlier stream of this name up to {position.id}: {mismatch}"
+        return TrimBlocker(None, f"{other}; archive the stream there first, or release the archive")
+    archived = parse_id(position.id)
     passed = tail.first_id is None or parse_id(tail.first_id) > archived
-    if parse_id(tail.last_id) < archived or not (passed or client.xrange(stream, last, last)):
-        missing = f"the last archived entry, {last}, is not in the stream: it or the stream was deleted"
-        return TrimBlocker(None, f"{missing}; archive the stream first")
-    return TrimBlocker(archived, f"archived up to {last}")
+    if parse_id(tail.last_id) < archived or not (passed or client.xrange(stream, position.id, position.id)):
+        missing = f"the last entry in {watermark.name}, {position.id}, is not in the stream"
+        return TrimBlocker(None, f"{missing}: it or the stream was deleted; archive the stream first")
+    return TrimBlocker(archived, f"archived up to {position.id} in {watermark.name}")
 
 
 def group_blockers(client: Any, stream: str | bytes, group: dict[str, Any]) -> list[TrimBlocker]:

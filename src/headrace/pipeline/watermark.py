@@ -1,58 +1,154 @@
-"""The watermark of a stream: its last archived ID, published on the server for trimming.
+"""The watermarks of a stream: how far each archive has it, published on the server for trimming.
 
-    {orders}:headrace:archived         1763676000000-4:5:9af3c01e
+    {orders}:headrace:archived     1763676000000-4:5:9af3c01e 5f1e…c2 /lake/orders
+                                   1763670000000-0:3:1c27ab88 a07d…91 s3://lake/orders
 
-It is the position in a commit of the archive. Published entries may be trimmed, so it is published after the
-commit and all its files are on disk. The key is only raised, except when the stream was recreated: then the
-archived position of the current stream replaces it; and when another program has set the archive back.
+A line for each archive: the position in a commit of its table, the ID of the table, and where it is. Entries
+that all of them have may be trimmed, so a position is published after the commit and all its files are on
+disk. An archive has a line, with 0-0, before it reads the first entry.
+
+The ID is that of the Delta table: it stays the same if the table is moved or set back. A line is only raised,
+except when the stream was recreated: then the archived position of the current stream replaces it; and when
+the table no longer has what was published. Earlier versions published one position for all archives, without
+an ID. Nothing raises it, and trimming stops until it is released.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote, unquote
 
 import redis
 
 from headrace import companion_keys
-from headrace.client.connection_errors import CONNECTION_ERRORS
-from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
-from headrace.errors import CommandError, HeadraceError
-from headrace.spark.sink.write_timeouts import explain_timeouts
+from headrace.errors import HeadraceError
 from headrace.spark.source.history import StreamObservation, identity_mismatch
 from headrace.spark.source.offsets import START, parse_id
-from headrace.spark.source.positions import Position, Positions, entry_fingerprint, parse_position
+from headrace.spark.source.positions import Position, entry_fingerprint, parse_position
 from headrace.spark.source.stream_state import parse_stream_state
+
+LOCATION_BYTES_MAX = 160  # as encoded; of a longer one its end is published
+UNKNOWN = "unknown"  # the name of an archive whose watermark has no ID
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far one archive has a stream.
+
+    Attributes:
+        position: The last archived position; START if the archive has no entry yet.
+        table: The ID of the archive's table; empty if an earlier version has published the position.
+        location: Where the archive is; only the end of a long text.
+    """
+
+    position: Position
+    table: str = ""
+    location: str = ""
+
+    @property
+    def name(self) -> str:
+        """The location, or what else is known of the archive."""
+        return self.location or self.table or UNKNOWN
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether the archive has an entry of the stream."""
+        return self.position.id != START
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (str(self.position), self.table, quoted(self.location)) if part)
+
+
+def quoted(location: str) -> str:
+    """Return a location without spaces and control characters, and not too long."""
+    return quote(location, safe="/:@.~+=,").encode()[-LOCATION_BYTES_MAX:].decode()
 
 
 def watermark_key(stream: str) -> bytes:
-    """Return the key of the stream's watermark; its hash tag puts it into the stream's slot of a cluster."""
+    """Return the key of the stream's watermarks; its hash tag puts it into the stream's slot of a cluster."""
     return companion_keys.watermark_name(stream_key(stream))
 
 
+def published_watermarks(client: Any, stream: str) -> list[Watermark]:
+    """Return the watermarks of a stream, the lowest first.
+
+    Raises:
+        HeadraceError: if the key holds something else.
+    """
+    return parse_watermarks(stream, client.get(watermark_key(stream)))
+
+
 def published_id(client: Any, stream: str) -> str | None:
-    """Return the last archived ID according to the server; None if there is no watermark.
+    """Return the ID up to which all archives have a stream; None if there is no archive, or one has no entry.
 
     Raises:
         HeadraceError: if the key holds something else.
     """
-    position = published_position(client, stream)
-    return None if position is None else position.id
+    watermarks = published_watermarks(client, stream)
+    return watermarks[0].position.id if watermarks and watermarks[0].has_entries else None
 
 
-def published_position(client: Any, stream: str) -> Position | None:
-    """Return the watermark with the identity of the archived stream; None if there is none.
+def parse_watermarks(stream: str, value: bytes | str | None) -> list[Watermark]:
+    """Return the value of the key as watermarks, the lowest first. HeadraceError if it is something else."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+    try:
+        found = [parse_line(line) for line in text.split("\n") if text]
+    except ValueError as error:
+        key = stream_name(watermark_key(stream))
+        raise HeadraceError(
+            f"the key {key!r} holds {text!r}, which is not a watermark; delete the key and run "
+            "the archive job again to publish it"
+        ) from error
+    return sorted(found, key=lambda each: parse_id(each.position.id))
 
-    Raises:
-        HeadraceError: if the key holds something else.
+
+def parse_line(line: str) -> Watermark:
+    """Return the watermark of a line. ValueError if it is none."""
+    position, table, location, *others = [*line.split(" "), "", ""]
+    if any(others):
+        raise ValueError(f"{line!r} has more than three words")
+    return Watermark(parse_position(position), table, unquote(location))
+
+
+def change_watermarks(
+    client: Any, stream: str, change: Callable[[Any, list[Watermark]], Sequence[Watermark]]
+) -> list[Watermark]:
+    """Replace the watermarks of a stream, atomically.
+
+    Args:
+        client: A client of redis-py.
+        stream: The stream's name.
+        change: Returns the new watermarks. It gets a client for reading, and the present ones; it is called
+            again if another client has changed them meanwhile.
+
+    Returns:
+        The watermarks after the call, the lowest first.
     """
-    value = client.get(watermark_key(stream))
-    return None if value is None else parse_watermark(stream, value)
+    key = watermark_key(stream)
+    while True:
+        with client.pipeline(transaction=True) as pipe:
+            pipe.watch(key)
+            present = parse_watermarks(stream, pipe.get(key))
+            wanted = sorted(change(pipe, present), key=lambda each: parse_id(each.position.id))
+            if wanted == present:
+                return present
+            pipe.multi()
+            if wanted:
+                pipe.set(key, "\n".join(map(str, wanted)))
+            else:
+                pipe.delete(key)
+            try:
+                pipe.execute()
+                return wanted
+            except redis.WatchError:
+                continue
 
 
-def raise_watermark(client: Any, stream: str, position: str) -> str | None:
-    """Raise the stream's watermark to a position, if it is higher.
+def raise_watermark(client: Any, stream: str, wanted: Watermark) -> str | None:
+    """Raise the watermark of an archive, if the new one is higher.
 
     A watermark of an earlier stream of this name is replaced even by a lower one. A position that is not of
     the current stream is not published.
@@ -60,27 +156,48 @@ def raise_watermark(client: Any, stream: str, position: str) -> str | None:
     Args:
         client: A client of redis-py that does not decode replies.
         stream: The stream's name.
-        position: An ID, or an ID with the stream's identity.
+        wanted: The new watermark.
 
     Returns:
-        The ID of the watermark after the call; None if there is none.
+        The ID of the archive's watermark after the call; None if it has none.
     """
-    watermark, name = watermark_key(stream), stream_key(stream)
-    wanted = parse_position(position)
-    while True:
-        with client.pipeline(transaction=True) as pipe:
-            pipe.watch(watermark)
-            value = pipe.get(watermark)
-            current = None if value is None else parse_watermark(stream, value)
-            if not replaces_watermark(pipe, name, current, wanted):
-                return None if current is None else current.id
-            pipe.multi()
-            pipe.set(watermark, str(wanted))
-            try:
-                pipe.execute()
-                return wanted.id
-            except redis.WatchError:
-                continue
+
+    def change(pipe: Any, present: list[Watermark]) -> list[Watermark]:
+        own, others = split_own(present, wanted.table)
+        current = None if own is None else own.position
+        if not replaces_watermark(pipe, stream_key(stream), current, wanted.position):
+            return present
+        return [*others, wanted]
+
+    own, _ = split_own(change_watermarks(client, stream, change), wanted.table)
+    return None if own is None else own.position.id
+
+
+def limit_watermark(client: Any, stream: str, limit: Watermark, *, is_job: bool) -> None:
+    """Lower the watermark of an archive to what its table has.
+
+    Args:
+        client: A client of redis-py.
+        stream: The stream's name.
+        limit: What the table has.
+        is_job: Whether a job archives the stream now. Then a missing watermark is added, with 0-0, which
+            keeps what the job has not read yet.
+    """
+
+    def change(pipe: Any, present: list[Watermark]) -> list[Watermark]:
+        own, others = split_own(present, limit.table)
+        if own is None:
+            return [*others, replace(limit, position=Position())] if is_job else others
+        is_higher = parse_id(own.position.id) > parse_id(limit.position.id)
+        return [*others, limit if is_higher else replace(own, location=limit.location)]
+
+    change_watermarks(client, stream, change)
+
+
+def split_own(watermarks: list[Watermark], table: str) -> tuple[Watermark | None, list[Watermark]]:
+    """Return the watermark of a table, if there is one, and the others."""
+    own = [each for each in watermarks if each.table == table]
+    return own[0] if own else None, [each for each in watermarks if each.table != table]
 
 
 def replaces_watermark(client: Any, name: bytes, current: Position | None, wanted: Position) -> bool:
@@ -104,67 +221,3 @@ def is_same_stream(client: Any, name: bytes, position: Position) -> bool | None:
         return None
     fingerprint = entry_fingerprint(entries[0][1]) if entries else None
     return identity_mismatch(position, StreamObservation(tail, fingerprint)) is None
-
-
-def parse_watermark(stream: str, value: bytes | str) -> Position:
-    """Return the value of a watermark's key as a position. HeadraceError if it is not one."""
-    text = value.decode(errors="replace") if isinstance(value, bytes) else value
-    try:
-        return parse_position(text)
-    except ValueError as error:
-        watermark = stream_name(watermark_key(stream))
-        raise HeadraceError(
-            f"the key {watermark!r} holds {text!r}, which is not a watermark; delete the key and run "
-            "the archive job again to publish it"
-        ) from error
-
-
-class WatermarkPublisher:
-    """Publishes the last archived ID of each stream on the server, after each batch of an archive."""
-
-    def __init__(self, url: str) -> None:
-        self._servers = Servers(url)
-        self._published: Positions = {}
-
-    def publish(self, positions: Positions) -> None:
-        """Publish positions up to which streams are archived on disk.
-
-        Raises:
-            HeadraceError: if the server rejects one.
-        """
-        for stream, position in positions.items():
-            if position != self._published.get(stream) and position.id != START:
-                self._servers.with_retries(partial(self._raise_watermark, stream, str(position)))
-                self._published[stream] = position
-
-    def lower(self, positions: Positions) -> None:
-        """Lower the watermarks of streams that are archived only up to these positions now."""
-        for stream, position in positions.items():
-            self._servers.with_retries(partial(self._lower_watermark, stream, position))
-
-    def _lower_watermark(self, stream: str, position: Position) -> None:
-        client = self._servers.client()
-        current = published_position(client, stream)
-        if current is None or parse_id(current.id) <= parse_id(position.id):
-            return
-        if position.id == START:
-            client.delete(watermark_key(stream))
-        else:
-            client.set(watermark_key(stream), str(position))
-
-    def _raise_watermark(self, stream: str, position: str) -> None:
-        try:
-            with explain_timeouts(self._servers, stream):
-                raise_watermark(self._servers.client(), stream, position)
-        except (CommandError, redis.ResponseError) as error:
-            # Retried with another server.
-            if isinstance(error, (redis.exceptions.AskError, *CONNECTION_ERRORS)):
-                raise
-            raise HeadraceError(
-                f"stream {stream!r} is archived up to {position}, but the server rejected that watermark: "
-                f"{error}. The files are complete; run the archive job again to publish it"
-            ) from error
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._servers.close()

@@ -190,7 +190,7 @@ class StreamRules(Rules):
         "The limits and eviction keep entries that a group has not read or not acknowledged.",
     )
     keep_unarchived: bool = _flag(
-        "KEEP-UNARCHIVED", "The limits and eviction keep entries after the archive's watermark."
+        "KEEP-UNARCHIVED", "The limits and eviction keep entries that one of the archives does not have yet."
     )
     drop_acked: bool = _flag(
         "DROP-ACKED", "Remove an entry as soon as all groups, at least one, have acknowledged it."

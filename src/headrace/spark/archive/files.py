@@ -98,6 +98,7 @@ class Archive:
         was_set_back: Whether another program has restored an older version, or replaced all entries, since
             the last commit of Headrace; or no commit has positions any more. Then the archive ends where its
             files end.
+        table: The ID of the table, which it keeps wherever it is moved.
     """
 
     location: ArchiveLocation
@@ -109,6 +110,7 @@ class Archive:
     zone: str = "UTC"
     vacuumed_ms: int | None = None
     was_set_back: bool = False
+    table: str = ""
 
 
 def read_archive(location: ArchiveLocation) -> Archive:
@@ -135,10 +137,14 @@ def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     highest = advance_offsets(sorted_offsets(through), highest_ids(recreated))
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     columns = StructType([column for column in schema if column.name not in PARTITIONS])
-    zone = table.metadata().configuration.get(ZONE_KEY) or "UTC"
+    metadata = table.metadata()
+    zone = metadata.configuration.get(ZONE_KEY) or "UTC"
     vacuumed = int(commit[VACUUMED_KEY]) if VACUUMED_KEY in commit else None
     was_set_back = POSITIONS_KEY not in commit and bool(commit or files)
-    return Archive(location, tuple(files), through, positions, highest, columns, zone, vacuumed, was_set_back)
+    return Archive(
+        location, tuple(files), through, positions, highest, columns, zone, vacuumed, was_set_back,
+        str(metadata.id),
+    )  # fmt: skip
 
 
 def open_table(location: ArchiveLocation) -> DeltaTable:

@@ -1,0 +1,95 @@
+"""List the archives of streams by their watermarks, and release those that are no longer used.
+
+An archive that is forgotten, or whose directory was deleted, keeps entries for ever. Once it is released, its
+watermark is deleted. If it is archived to again, it publishes one again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from headrace.client.servers import Servers, servers_at
+from headrace.errors import UsageError
+from headrace.pipeline.suggestions import did_you_mean
+from headrace.pipeline.watermark import (
+    UNKNOWN,
+    Watermark,
+    change_watermarks,
+    parse_watermarks,
+    quoted,
+    watermark_key,
+)
+
+STREAMS_PER_REQUEST = 100
+
+
+def iter_watermarks(servers: Servers, streams: Iterable[str]) -> Iterator[tuple[str, Watermark]]:
+    """Yield the watermarks of these streams, the lowest of each one first.
+
+    Raises:
+        HeadraceError: if a key holds something else.
+    """
+    names = list(streams)
+    for start in range(0, len(names), STREAMS_PER_REQUEST):
+        page = names[start : start + STREAMS_PER_REQUEST]
+        replies = servers.request(page, lambda pipe, stream: pipe.get(watermark_key(stream)))
+        for stream, value in replies.items():
+            if isinstance(value, Exception):
+                raise value
+            for watermark in parse_watermarks(stream, value):
+                yield stream, watermark
+
+
+def release_archive(url: str, streams: Iterable[str], name: str) -> list[str]:
+    """Delete the watermarks of an archive: it keeps no entries of these streams any more.
+
+    Args:
+        url: The server.
+        streams: The streams' names.
+        name: The ID of the archive's table, or where it is; `unknown` for what earlier versions published.
+
+    Returns:
+        The streams that had a watermark of the archive.
+
+    Raises:
+        UsageError: if there is no such archive, or several tables are at this place.
+        HeadraceError: if the server is not reachable, or rejects a command.
+    """
+    with servers_at(url) as servers:
+        watermarks = list(iter_watermarks(servers, streams))
+        table = find_table([watermark for _, watermark in watermarks], name)
+        released = [stream for stream, watermark in watermarks if watermark.table == table]
+
+        def without_table(_: object, present: list[Watermark]) -> list[Watermark]:
+            return [each for each in present if each.table != table]
+
+        def release(stream: str) -> None:
+            change_watermarks(servers.client(), stream, without_table)
+
+        for stream in released:
+            servers.with_retries(partial(release, stream))
+        return released
+
+
+def find_table(watermarks: Iterable[Watermark], name: str) -> str:
+    """Return the ID of the table that a user names; an empty one if it is unknown.
+
+    Raises:
+        UsageError: if there is no such table, or there are several.
+    """
+    known = list(watermarks)
+    if name == UNKNOWN and not all(each.table for each in known):
+        return ""
+    places = {quoted(name), quoted(os.path.abspath(name))}
+    found = {each.table for each in known if each.table == name or quoted(each.location) in places}
+    if len(found) > 1:
+        raise UsageError(
+            f"several archives were at {name}; give the ID of one of them: {', '.join(sorted(found))}"
+        )
+    if not found:
+        names = sorted({each.name for each in known})
+        listed = f"; there are {', '.join(names)}" if names else ""
+        raise UsageError(f"no archive {name!r} of these streams{did_you_mean(name, names) or listed}")
+    return found.pop()

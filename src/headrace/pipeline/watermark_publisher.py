@@ -1,0 +1,81 @@
+"""Publish how far an archive has its streams, with retries, during a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import redis
+
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.servers import Servers
+from headrace.errors import CommandError, HeadraceError
+from headrace.pipeline.watermark import Watermark, limit_watermark, raise_watermark
+from headrace.spark.sink.write_timeouts import explain_timeouts
+from headrace.spark.source.offsets import START
+from headrace.spark.source.positions import Position, Positions
+
+
+class WatermarkPublisher:
+    """Publishes the last archived ID of each stream on the server, after each batch of an archive."""
+
+    def __init__(self, url: str, table: str, location: str) -> None:
+        """Make a publisher.
+
+        Args:
+            url: The server.
+            table: The ID of the archive's table.
+            location: Where the archive is.
+        """
+        self._servers = Servers(url)
+        self._table = table
+        self._location = location
+        self._published: Positions = {}
+
+    def publish(self, positions: Positions) -> None:
+        """Publish positions up to which streams are archived on disk.
+
+        Raises:
+            HeadraceError: if the server rejects one.
+        """
+        for stream, position in positions.items():
+            if position != self._published.get(stream) and position.id != START:
+                self._send(stream, position, raise_watermark)
+                self._published[stream] = position
+
+    def limit(self, positions: Positions, *, is_job: bool = False) -> None:
+        """Lower the watermarks of streams that are archived only up to these positions.
+
+        Args:
+            positions: What the table has.
+            is_job: Whether a job archives these streams now: then it gets a watermark of each one.
+
+        Raises:
+            HeadraceError: if the server rejects one.
+        """
+        for stream, position in positions.items():
+            self._send(stream, position, partial(limit_watermark, is_job=is_job))
+
+    def _send(self, stream: str, position: Position, change: Callable[[Any, str, Watermark], object]) -> None:
+        """Change the watermark of a stream on the server."""
+        watermark = Watermark(position, self._table, self._location)
+
+        def attempt() -> None:
+            try:
+                with explain_timeouts(self._servers, stream):
+                    change(self._servers.client(), stream, watermark)
+            except (CommandError, redis.ResponseError) as error:
+                # Retried with another server.
+                if isinstance(error, (redis.exceptions.AskError, *CONNECTION_ERRORS)):
+                    raise
+                raise HeadraceError(
+                    f"stream {stream!r} is archived up to {position}, but the server rejected that "
+                    f"watermark: {error}. The files are complete; run the archive job again to publish it"
+                ) from error
+
+        self._servers.with_retries(attempt)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._servers.close()
