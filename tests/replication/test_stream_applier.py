@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from unittest.mock import ANY
 
 import pytest
 
 from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
+from headrace.persistence.rule_records import rule_record
 from headrace.replication.stream_applier import CannotApply, StreamApplier
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 
@@ -313,3 +315,41 @@ def test_commands_of_the_primary_are_counted_like_those_of_clients() -> None:
     rows = replica.engine.by_name
     assert (rows[b"set"].calls, rows[b"xadd"].calls, rows[b"xadd"].failed) == (1, 1, 1)
     assert replica.engine.stats.commands == 2
+
+
+RELEASE = rule_record(words("INSTEAD 2 XNACK s g FAIL IDS 1 1-0"))
+FOR_OTHERS = ["XCLAIM s g stand-in 0 1-0 TIME 0 RETRYCOUNT 1 FORCE JUSTID", "SET k stand-in"]
+
+
+def with_a_pending_entry() -> Replica:
+    replica = Replica()
+    replica.apply("XADD s 1-0 f v", "XGROUP CREATE s g 0", "XCLAIM s g ann 0 1-0 FORCE JUSTID LASTID 1-0")
+    return replica
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_headrace_does_instead_replaces_what_follows_for_others(cut: bool) -> None:
+    replica = with_a_pending_entry()
+    replica.effects()
+    transaction: list[str | list[bytes]] = ["MULTI", RELEASE, *FOR_OTHERS, "SET k v", "EXEC"]
+    if cut:
+        replica.apply(*transaction[:3])
+        replica.applier.discard_transaction()
+    replica.apply(*transaction, "SET l w")
+    assert replica.ask("XPENDING s g - + 9") == [[b"1-0", b"", ANY, 1]]
+    assert replica.ask("MGET k l") == [b"v", b"w"]
+    effects = [text for _, text in replica.effects()]
+    assert effects == [b"MULTI", b"XNACK s g FAIL IDS 1 1-0", b"SET k v", b"EXEC", b"SET l w"]
+
+
+def test_another_server_cannot_say_what_headrace_does_instead() -> None:
+    replica = with_a_pending_entry()
+    replica.applier.accepts_rules = False
+    translated: list[int] = []
+    replica.applier.on_translated = lambda: translated.append(1)
+    replica.apply("MULTI", RELEASE, *FOR_OTHERS, "EXEC", rule_record([b"TRANSLATED"]))
+    assert replica.ask("XPENDING s g - + 9") == [[b"1-0", b"stand-in", ANY, 1]]
+    assert replica.ask("GET k") == b"stand-in" and not translated
+    replica.applier.accepts_rules = True
+    replica.apply(rule_record([b"TRANSLATED"]))
+    assert translated == [1]

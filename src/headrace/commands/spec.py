@@ -4,7 +4,8 @@
             summary="Return a part of a string.", syntax="key start end")
 
 The arity counts the command's name; -3 means three or more. Keys are (first, last, step); a negative `last`
-counts from the end. A command with movable keys has a function from argv to their positions instead.
+counts from the end. A command with movable keys has a function from argv to their positions instead. If it
+can store a key in another database, it has a function from argv to that database and key (`stores_in`).
 A container such as CONFIG has subcommands with full names: "config|get".
 """
 
@@ -41,6 +42,7 @@ class Command:
     last_key: cython.int
     key_step: cython.int
     movable_keys: Callable[[list[bytes]], list[int]] | None
+    stores_in: Callable[[list[bytes]], tuple[int, bytes] | None] | None  # a key in another database
     group: str
     since: str
     summary: str
@@ -68,6 +70,7 @@ class Command:
         complexity: str = "O(1)",
         categories: str = "",
         subcommands: Iterable[Command] = (),
+        stores_in: Callable[[list[bytes]], tuple[int, bytes] | None] | None = None,
     ) -> None:
         self.name = name.encode()
         self.word = name.rpartition("|")[2].encode()
@@ -77,6 +80,7 @@ class Command:
         self.flags = frozenset(flags.split())
         self.first_key, self.last_key, self.key_step = keys if isinstance(keys, tuple) else (0, 0, 0)
         self.movable_keys = None if isinstance(keys, tuple) else keys
+        self.stores_in = stores_in
         self.group = group
         self.since = since
         self.summary = summary
@@ -117,6 +121,15 @@ class Command:
             return []
         last = self.last_key if self.last_key >= 0 else len(argv) + self.last_key
         return [at for at in range(self.first_key, last + 1, self.key_step) if at < len(argv)]
+
+    def keys_with_databases(self, database: int, argv: list[bytes]) -> list[tuple[int, bytes]]:
+        """Return each key that the request names, with its database; `database` is the selected one.
+
+        May raise CommandError.
+        """
+        found = [(database, argv[at]) for at in self.key_positions(argv)]
+        other = None if self.stores_in is None else self.stores_in(argv)
+        return found if other is None else [*found, other]
 
 
 def _categories(flags: frozenset[str], group: str, more: str, runs: bool) -> frozenset[str]:

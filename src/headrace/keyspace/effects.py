@@ -6,9 +6,19 @@ is off, nothing is kept.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import cython
 
 from headrace.visibility import Public
+
+
+class Form(NamedTuple):
+    """Older commands that have the same effect as a request."""
+
+    request: list[bytes]  # kept, so that its identity is not used again
+    commands: list[list[bytes]]
+    exact: bool  # whether the result is the same for Headrace, too, down to what other servers lack
 
 
 @cython.final
@@ -17,12 +27,16 @@ class Effects:
     """The effects recorded since the last take()."""
 
     recording: Public[cython.bint]
+    # a replica knows the commands of Redis 7.0 only: commands note such forms of their newer effects
+    translating: Public[cython.bint]
     items: list[tuple[int, list[bytes]]]  # (database, request); never replaced: calls append to it
     offset: Public[cython.longlong]  # the log's length before these items; the caller of take() advances it
+    _forms: dict[int, Form]  # by the identity of the request
     _transaction: cython.Py_ssize_t  # index of the running EXEC's first effect; -1 outside of an EXEC
 
     def __init__(self) -> None:
-        self.recording = False
+        self.recording = self.translating = False
+        self._forms = {}
         self.items = []
         self.offset = 0
         self._transaction = -1
@@ -32,6 +46,19 @@ class Effects:
         """Record a request that changed the database, unless recording is off."""
         if self.recording:
             self.items.append((database, request))
+
+    def note_form(self, request: list[bytes], commands: list[list[bytes]], exact: bool) -> None:
+        """Note commands of Redis 7.0 for a request that is recorded; no-op unless `translating`."""
+        if self.translating:
+            self._forms[id(request)] = Form(request, commands, exact)
+
+    def form_of(self, request: list[bytes]) -> Form | None:
+        """Return the form that was noted for this very request."""
+        return self._forms.get(id(request))
+
+    def forget_forms(self) -> None:
+        """Forget all forms: the replicas have got the effects."""
+        self._forms.clear()
 
     def record_expired(self, database: int, key: bytes) -> None:
         """Record that the database's key expired."""

@@ -39,19 +39,26 @@ class BadPayload(HeadraceError, ValueError):
 
 
 def dump(
-    value: object, version: RdbVersion, *, compress: bool, now_ms: int, settings: Settings = DEFAULT_SETTINGS
+    value: object,
+    version: RdbVersion,
+    *,
+    compress: bool,
+    now_ms: int,
+    settings: Settings = DEFAULT_SETTINGS,
+    complete: bool = False,
 ) -> bytes:
     """Return the payload of a Stream or a string.
 
     Args:
         now_ms: Unix milliseconds; iids that have expired by then are left out.
         settings: those of the keyspace of the value.
+        complete: with what only a snapshot contains otherwise, such as when consumers were last active.
     """
     out = RdbOutput(None, compress, COMPRESSOR)
     if isinstance(value, Stream):
         out.byte(version.stream_type)
         write_stream(out, value, version.stream_type, now_ms)
-        part = stream_extras.encode_extras(value, version, now_ms, settings, for_dump=True)
+        part = stream_extras.encode_extras(value, version, now_ms, settings, for_dump=not complete)
         if part is not None:
             out.raw(part)
     elif isinstance(value, (bytes, bytearray)):

@@ -5,8 +5,9 @@ is the command that sets the rules, as a client would send it:
 
     PUBLISH headrace:rules "*4\r\n$7\r\nXCFGSET\r\n$6\r\norders\r\n$7\r\nMAX-AGE\r\n$8\r\n86400000\r\n"
 
-In the stream to replicas of both kinds, Headrace and others, this is also the form of idempotency records. An
-unknown command would be an error there, and within a transaction all of it would be rejected.
+In a stream that replicas of other servers get, this is also the form of idempotency records, and of what
+Headrace replicas do instead of the effects that follow: see replication/translation.py. An unknown command
+would be an error there, and within a transaction all of it would be rejected.
 
 Clients cannot publish to this channel.
 """
@@ -20,6 +21,8 @@ from headrace.resp.request import request
 CHANNEL = b"headrace:rules"
 # Those that set rules; and those that only replicas that are Headrace understand, when there are others, too.
 COMMANDS = (b"XCFGSET", b"XGROUP", b"XIDMPRECORD", b"XADD")
+INSTEAD = b"INSTEAD"  # INSTEAD count command ...: Headrace runs this command, and skips the next `count` ones
+TRANSLATED = [b"TRANSLATED"]  # from here on the stream has commands of Redis 7.0 only
 ARRAY = re.compile(rb"\*([1-9]\d{0,6})\r\n")
 BULK = re.compile(rb"\$(\d{1,9})\r\n")
 
@@ -31,10 +34,15 @@ def rule_record(words: list[bytes]) -> list[bytes]:
 
 def recorded_command(effect: list[bytes]) -> list[bytes] | None:
     """Return the command of a record; None if the effect is not one, or is damaged."""
-    if len(effect) != 3 or effect[0].upper() != b"PUBLISH" or effect[1] != CHANNEL:
-        return None
-    words = _words(effect[2])
+    words = message_words(effect)
     return words if words and words[0] in COMMANDS else None
+
+
+def message_words(effect: list[bytes]) -> list[bytes]:
+    """Return the words of a message to this channel; [] if the effect is not one, or is damaged."""
+    if len(effect) != 3 or effect[0].upper() != b"PUBLISH" or effect[1] != CHANNEL:
+        return []
+    return _words(effect[2])
 
 
 def _words(message: bytes) -> list[bytes]:

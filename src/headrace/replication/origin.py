@@ -2,7 +2,8 @@
 
     FROM_HEADRACE   records of rules are applied: clients of Headrace cannot write them
     FROM_REDIS_7    deliveries are counted here: Redis 7 does not send the count
-    FROM_OTHER      neither
+    FROM_REDIS_8    ENTRIESREAD is limited here: Redis 8 sends it as it was given
+    FROM_OTHER      none of them
 
 A primary that is Headrace tells its replicas, because it may itself be a replica that passes a stream on. Of
 other primaries only a snapshot shows the version. Without one they may be Redis 7: to count deliveries is
@@ -12,17 +13,19 @@ harmless if the count is sent, too.
 from __future__ import annotations
 
 from headrace.persistence.rdb.reader import LoadedSnapshot
-from headrace.replication.snapshot_loading import is_of_headrace, is_of_redis_7
+from headrace.replication.snapshot_loading import is_of_headrace, is_of_redis_7, is_of_redis_8
 from headrace.replication.stream_applier import StreamApplier
 
-FROM_HEADRACE, FROM_REDIS_7, FROM_OTHER = "headrace", "redis-7", "other"
+FROM_HEADRACE, FROM_REDIS_7, FROM_REDIS_8, FROM_OTHER = "headrace", "redis-7", "redis-8", "other"
 
 
 def origin_of(applier: StreamApplier) -> str:
     """Return the origin of the stream that the applier applies."""
     if applier.accepts_rules:
         return FROM_HEADRACE
-    return FROM_REDIS_7 if applier.counts_deliveries else FROM_OTHER
+    if applier.counts_deliveries:
+        return FROM_REDIS_7
+    return FROM_REDIS_8 if applier.limits_entries_read else FROM_OTHER
 
 
 def set_origin(applier: StreamApplier, announced: str, snapshot: LoadedSnapshot | None) -> None:
@@ -35,9 +38,11 @@ def set_origin(applier: StreamApplier, announced: str, snapshot: LoadedSnapshot 
     if announced:
         applier.accepts_rules = announced == FROM_HEADRACE
         applier.counts_deliveries = announced == FROM_REDIS_7
+        applier.limits_entries_read = announced == FROM_REDIS_8
     elif snapshot is not None:
         applier.accepts_rules = is_of_headrace(snapshot)
         applier.counts_deliveries = is_of_redis_7(snapshot)
+        applier.limits_entries_read = is_of_redis_8(snapshot)
     elif applier.accepts_rules:
-        applier.accepts_rules = False
+        applier.accepts_rules = applier.limits_entries_read = False
         applier.counts_deliveries = True

@@ -3,6 +3,9 @@
     effects of a turn ── SELECT, XADD ..., MULTI ... EXEC ──▶ backlog ──▶ each online replica
 
 On a replica the stream is that of its own primary, byte for byte: see feed_raw().
+
+All replicas read the same stream, so that positions mean the same everywhere. While one of them knows the
+commands of Redis 7.0 only, or may come back, the stream is translated: see translation.py.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ from typing import Any
 from headrace.commands.session import Session
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.log_buffer import Item, LogBuffer
+from headrace.persistence.rule_records import TRANSLATED, rule_record
 from headrace.replication.backlog import Backlog
 from headrace.replication.history import History
-from headrace.replication.translation import Translator, is_plain
+from headrace.replication.translation import FormOf, Translator, newer_command, no_form
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 GETACK = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n"
 NEVER = 1 << 62
+RETURN_MS = 60_000  # how long the stream is translated for a replica whose connection was lost
+CHECKED_MAX = 16 << 20  # bytes of the stream that are searched for newer commands for one replica
 
 HEADRACE = "headrace"  # the capability of a replica that knows all commands
 
@@ -39,6 +45,7 @@ class Replica:
     rdb_only: bool = False  # it closes after the snapshot
     without_keys: bool = False  # it wants libraries of functions only
     legacy: bool = False  # it used SYNC: it never acknowledges
+    wants_translation: bool = False  # it knows all commands, but replicas of its own do not
     state: str = ""
     position: int = 0  # the next byte to send
     acknowledged: int = -1  # what it has applied; -1: it may not have loaded its snapshot yet
@@ -60,6 +67,16 @@ class Replica:
             return max(self.acknowledged_ms, self.session.active_ms)
         return self.acknowledged_ms
 
+    @property
+    def is_older(self) -> bool:
+        """Whether it follows the stream, or will, and knows the commands of Redis 7.0 only."""
+        return HEADRACE not in self.capabilities and not self.rdb_only
+
+    @property
+    def needs_translation(self) -> bool:
+        """Whether it, or a replica of its own, knows the commands of Redis 7.0 only."""
+        return self.is_older or self.wants_translation
+
 
 class Primary:
     """The stream of one server, and its replicas. Without a backlog nothing is encoded or kept."""
@@ -70,11 +87,9 @@ class Primary:
         self.backlog: Backlog | None = None
         self.replicas: list[Replica] = []
         self.backlog_bytes = 1 << 20  # repl-backlog-size
-        # Which kinds of replicas have had a part of this backlog: they may come back and continue.
-        self._has_headrace = self._has_others = False
-        # From here on the backlog has commands of Redis 7.0 only; -1: unknown, as nothing was translated.
-        self._plain_from = -1
-        self._others_may_return = False  # that were replicas before this server was promoted or restarted
+        self.translates = False  # a replica needs it, or one that may come back
+        self._translated_from = 0  # while it does: the stream has commands of Redis 7.0 only from here on
+        self._returning: list[tuple[int, int]] = []  # position and deadline of replicas that may come back
         self._encoder = LogBuffer()
         self._fed = 0  # how many of the engine's effects are in the stream already
         self._position = 0  # of the end of the stream while there is no backlog
@@ -94,23 +109,9 @@ class Primary:
     def set_position(self, position: int) -> None:
         """Begin an empty backlog at this position; replicas that are behind it cannot continue."""
         self.backlog = Backlog(position)
-        kinds = {HEADRACE in replica.capabilities for replica in self.replicas}
-        self._has_headrace, self._has_others = True in kinds, False in kinds
-        self._trimmed_at = self._plain_from = position
-        self._others_may_return = False
+        self._trimmed_at = self._translated_from = position
+        self._returning.clear()
         self._encoder.forget_database()
-
-    def expect_return(self) -> None:
-        """Note that replicas of the earlier history may continue here; nothing is known of them."""
-        self._others_may_return = True
-
-    def adopt_history(self, position: int, history: str) -> None:
-        """Continue in the history of this server's primary, which was promoted at this position.
-
-        The primary may have sent commands that only Headrace knows since then.
-        """
-        self.history.shift(position, history)
-        self._plain_from = -1
 
     def close_backlog(self) -> None:
         """Stop keeping the stream: no replica has come back for a long time."""
@@ -120,32 +121,24 @@ class Primary:
 
     # Feeding.
 
-    def feed(self, items: list[Item]) -> bool:
+    def feed(self, items: list[Item], form_of: FormOf = no_form) -> bool:
         """Encode the effects that are not in the stream yet; return whether there were any.
 
-        Raises:
-            WholeDatabase: if a replica that is not Headrace cannot follow them.
+        Args:
+            form_of: returns the form of an effect in older commands, if one was noted.
         """
         if self.backlog is None or self._fed >= len(items):
             return False
         new = items[self._fed :] if self._fed else items
         self._fed = len(items)
-        if self._has_others:
-            new = self.translator.translate(new, self._has_headrace)
-        elif self._plain_from >= 0 and not self._stays_plain(new):
-            self._plain_from = -1
+        if self.translates:
+            new = self.translator.translate(new, form_of)
         self._encoder.put_all(new)
         with self._encoder.view() as view:
             self.backlog.append(view)
         self._encoder.clear()
         self._trim()
         return True
-
-    def _stays_plain(self, new: list[Item]) -> bool:
-        """Return whether replicas that are not Headrace may still return, and know these effects."""
-        assert self.backlog is not None
-        self._others_may_return = self._others_may_return and self.history.second_end >= self.backlog.start
-        return self._others_may_return and is_plain(new)
 
     def effects_taken(self, left: int) -> None:
         """Note that the log has taken the effects, of which so many are left in the list."""
@@ -176,15 +169,34 @@ class Primary:
 
     # Replicas.
 
-    def add(self, replica: Replica) -> None:
-        """Note that the replica is connected, and whether it knows all commands."""
+    def add(self, replica: Replica, now_ms: int) -> None:
+        """Note that the replica is connected, and whether the stream must be translated for it."""
         self.replicas.append(replica)
-        if HEADRACE in replica.capabilities:
-            self._has_headrace = True
-            return
-        self._has_others = True
-        if self._plain_from < 0:
-            self._plain_from = self.end
+        self.update_translation(now_ms)
+
+    def remove(self, replica: Replica, now_ms: int) -> None:
+        """Note that the replica is not connected any more; it may come back for what follows."""
+        self.replicas.remove(replica)
+        if replica.needs_translation and replica.state == ONLINE and not replica.legacy:
+            self._returning.append((max(replica.acknowledged, 0), now_ms + RETURN_MS))
+        self.update_translation(now_ms)
+
+    def update_translation(self, now_ms: int) -> None:
+        """Begin or end to translate the stream, as the replicas require."""
+        start = 0 if self.backlog is None else self.backlog.start
+        self._returning = [one for one in self._returning if one[0] >= start and one[1] > now_ms]
+        needed = any(replica.needs_translation for replica in self.replicas) or bool(self._returning)
+        if needed and not self.translates:
+            self._translated_from = self.end
+        self.translates = needed
+
+    def feed_translation_mark(self) -> None:
+        """Tell replicas that are Headrace that the stream is translated from here on."""
+        self.feed_command(rule_record(TRANSLATED))
+
+    def note_newer_command(self) -> None:
+        """Note that the stream of this server's own primary is not translated up to its present end."""
+        self._translated_from = self.end
 
     def can_continue(self, replica: Replica, history: str, position: int) -> bool:
         """Return whether a replica with the data at this position of that history can continue.
@@ -195,8 +207,16 @@ class Primary:
             self.backlog is not None
             and self.history.knows(history, position)
             and self.backlog.contains(position)
-            and (HEADRACE in replica.capabilities or position >= self._plain_from)
+            and (not replica.needs_translation or self._is_known_from(position))
         )
+
+    def _is_known_from(self, position: int) -> bool:
+        """Return whether Redis 7.0 knows all commands from this position on."""
+        assert self.backlog is not None
+        size = self._translated_from - position
+        if not 0 < size <= CHECKED_MAX:
+            return size <= 0
+        return not newer_command(self.backlog.read(position, size))
 
     def online(self) -> list[Replica]:
         """Return the replicas that follow the stream."""

@@ -11,6 +11,7 @@ PSYNC ? -1                      ──▶  +FULLRESYNC <id> <offset>
                                      $<size> or $EOF:<40 bytes>       then the snapshot, and those 40 bytes
 REPLCONF ACK <offset>           ──▶  *2 $6 SELECT $1 0 ...            the stream
 REPLCONF ACK <offset> FACK <n>  ──▶                                   each second
+REPLCONF headrace-translation 1 ──▶                                   a message: from here on it is translated
 
 The offset counts the bytes of the stream. It advances when a command has been applied, and for a
 transaction when its EXEC has: a replica that reconnects asks for the whole transaction again.
@@ -32,8 +33,7 @@ HANDSHAKE, SYNC, CONNECTED = "handshake", "sync", "connected"
 
 ACK_INTERVAL_MS = 1000
 ORIGIN = "headrace-origin"  # it asks where the stream comes from
-CAPABILITIES_OF_REDIS = ("eof", "psync2", ORIGIN)
-CAPABILITIES = (*CAPABILITIES_OF_REDIS, "headrace")  # the last one: it knows commands of Headrace
+CAPABILITIES = ("eof", "psync2", ORIGIN, "headrace")  # the last one: it knows commands of Headrace
 LINE_MAX = 4096  # bytes of a reply during the handshake
 SHOWN_MAX = 128  # bytes of what was received that an error repeats
 BULK_MAX = 1 << 62  # the primary has checked the lengths of arguments
@@ -378,6 +378,11 @@ class ReplicaLink:
             words += [b"FACK", b"%d" % self.synced_offset]
         self._send(*words)
         self._ack_ms = now_ms
+
+    def request_translation(self, on: bool) -> None:
+        """Tell a primary that is Headrace whether replicas of this one know commands of Redis 7.0 only."""
+        if self._step == _STREAM:
+            self._send(b"REPLCONF", b"headrace-translation", b"%d" % on)
 
     def report_synced(self, offset: int, now_ms: int) -> None:
         """Note up to which offset the own log is synced, -1 without one; tell a primary that has asked."""

@@ -57,6 +57,12 @@ def is_of_redis_7(loaded: LoadedSnapshot) -> bool:
     return loaded.aux.get(VERSION, b"").startswith(b"7.")
 
 
+def is_of_redis_8(loaded: LoadedSnapshot) -> bool:
+    """Return whether a Redis 8 or later, which is not Valkey, has made the snapshot."""
+    major = loaded.aux.get(VERSION, b"").split(b".")[0]
+    return VALKEY_VERSION not in loaded.aux and major.isdigit() and int(major) >= 8
+
+
 def is_of_headrace(loaded: LoadedSnapshot) -> bool:
     """Return whether a Headrace has made the snapshot: it names no version of another server."""
     return VERSION not in loaded.aux and VALKEY_VERSION not in loaded.aux

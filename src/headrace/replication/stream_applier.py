@@ -2,7 +2,8 @@
 
 SELECT               the database of the commands that follow, also after a reconnect
 MULTI ... EXEC       held until EXEC, then applied at once, and recorded as one transaction
-PUBLISH, SPUBLISH    delivered to this server's subscribers; records of rules are applied instead
+PUBLISH, SPUBLISH    delivered to this server's subscribers; records of Headrace are applied instead: rules,
+                     and what it does INSTEAD of the commands that follow for other servers
 write commands       run by a Replayer; recorded for the own log, published as events, blocked readers wake
 
 A command that fails here is counted, and logged once for each name. A command for types that Headrace does
@@ -12,7 +13,7 @@ not have is an error, unless such keys are skipped: then a key here that it woul
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headrace.engine.engine import Engine
 from headrace.engine.foreign_commands import (
@@ -49,10 +50,14 @@ class StreamApplier:
         self.keyspace = engine.keyspace
         self.skip_foreign = skip_foreign
         self.counts_deliveries = False  # the primary is a Redis 7: see streams/delivery.py
+        self.limits_entries_read = False  # the primary is a Redis 8, which limits the counts that it is given
         self.accepts_rules = True  # the primary is a Headrace: its clients cannot write records of rules
+        self.on_translated: Callable[[], None] = lambda: None  # from here on Redis 7.0 knows it
+        self.on_message: Callable[[list[bytes]], None] = lambda argv: None  # of a client
         self.skipped: dict[str, int] = {}  # by command name
         self.failed: dict[str, int] = {}
         self.is_torn = False  # a part of a transaction was applied: only a snapshot helps
+        self._for_others = 0  # how many commands follow that only other servers run
         self._replayer = Replayer(engine, 0, True)
         self._held: list[list[bytes]] | None = None  # the transaction being received
 
@@ -68,6 +73,7 @@ class StreamApplier:
     def discard_transaction(self) -> None:
         """Forget a transaction whose end was not received: the next connection sends all of it."""
         self._held = None
+        self._for_others = 0
 
     def apply(self, commands: Iterable[tuple[list[bytes], int]], now_ms: int) -> int:
         """Apply commands, each with the offset after it; return how many there were. Raises CannotApply."""
@@ -133,11 +139,15 @@ class StreamApplier:
             raise CannotApply(f"the primary has sent {shown(name)}, which headrace does not have: {SET_WHAT}")
 
     def _run(self, name: bytes, argv: list[bytes]) -> None:
+        if self._for_others > 0:
+            self._for_others -= 1
+            return
         if name == b"PUBLISH" and len(argv) == 3:
             self._publish(argv)
             return
         if name == b"SPUBLISH" and len(argv) == 3:
             self.engine.pubsub.publish_to_shard(argv[1], argv[2])
+            self.on_message(argv)
             return
         if not self._can_run(name, argv):
             self._require_skipping(name)
@@ -146,6 +156,8 @@ class StreamApplier:
         if self.skip_foreign and name == b"COPY" and self._is_missing(argv):
             self._remove_copy(argv)
             return
+        if self.limits_entries_read and name == b"XGROUP":
+            argv = self._with_limited_count(argv)
         claim = self._delivery(argv) if self.counts_deliveries and name == b"XCLAIM" else None
         error = self._replay(argv)
         if error is not None:
@@ -154,10 +166,18 @@ class StreamApplier:
             self._count_delivery(argv, *claim)
 
     def _publish(self, argv: list[bytes]) -> None:
-        """Deliver a message. A record of rules is applied, if only the primary itself can have written it."""
+        """Deliver a message. A record is applied, if only the primary itself can have written it."""
         if argv[1] != rule_records.CHANNEL:
             self.engine.pubsub.publish(argv[1], argv[2])
-        elif self.accepts_rules and rule_records.recorded_command(argv) is not None:
+            self.on_message(argv)
+            return
+        words = rule_records.message_words(argv) if self.accepts_rules else []
+        if words == rule_records.TRANSLATED:
+            self.on_translated()
+        elif len(words) > 2 and words[0] == rule_records.INSTEAD and words[1].isdigit():
+            self._run(words[2].upper(), words[2:])
+            self._for_others = int(words[1])
+        elif rule_records.recorded_command(argv) is not None and self.accepts_rules:
             error = self._replay(argv)
             if error is not None:
                 self._on_error(b"PUBLISH", argv, error)
@@ -214,6 +234,20 @@ class StreamApplier:
             self._replay([b"SELECT", target])
         self._skip(b"COPY", argv)
         self._replay([b"SELECT", b"%d" % database])
+
+    # Redis 8 propagates an ENTRIESREAD as it came, and its replicas limit it as it does.
+
+    def _with_limited_count(self, argv: list[bytes]) -> list[bytes]:
+        """Return an XGROUP with an ENTRIESREAD of at most the number of entries ever added."""
+        words = [word.upper() for word in argv]
+        if words[1] not in (b"CREATE", b"SETID") or b"ENTRIESREAD" not in words[5:-1]:
+            return argv
+        at = words.index(b"ENTRIESREAD", 5) + 1
+        stream = self.keyspace.databases[self.database].values.get(argv[2])
+        most = stream.entries_added if isinstance(stream, Stream) else 0
+        if not argv[at].isdigit() or int(argv[at]) <= most:
+            return argv
+        return [*argv[:at], b"%d" % most, *argv[at + 1 :]]
 
     # Redis 7 does not propagate how many entries a group has read.
 

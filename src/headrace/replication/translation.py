@@ -1,37 +1,56 @@
-"""Effects for replicas that know the commands of Redis 7.0 only.
+r"""Effects for replicas that know the commands of Redis 7.0 only. All replicas get the same stream.
 
     XADD s KEEPREF IDMP p i 1-0 f v    XADD s 1-0 f v, and for Headrace XIDMPRECORD s p i 1-0, in a message
     XTRIM s MAXLEN = 5 KEEPREF         XTRIM s MAXLEN = 5
     XDELEX s KEEPREF IDS 1 1-0         XDEL s 1-0
-    RESTORE of a newer version,
-    XDELEX s ACKED ..., XACKDEL, XNACK RESTORE s with the state at the end of the turn, as the last resort
+    XACKDEL s g IDS 1 1-0              XACK s g 1-0, XDEL s 1-0: the form that the command has noted
+    XNACK s g FAIL IDS 1 1-0           for Headrace the XNACK itself, in a message; for others its form
+    anything else that is newer        RESTORE s with the state at the end of the turn, as the last resort
 
-After an effect that has no such form, the later effects of the turn are replaced, too: each key that they
-touch is restored, or deleted if it is gone, in one transaction.
+A replica that is Headrace loses nothing by that: a form is used for it only if the result is exactly the
+same. Otherwise a message contains the effect, and how many effects after it are its form, which it skips:
+
+    MULTI, PUBLISH headrace:rules "*9\r\n... INSTEAD 1 XNACK s g FAIL IDS 1 1-0", XCLAIM s g ..., EXEC
+
+The last resort replaces also the later effects of the turn on the same keys, and on those that they are
+copied or moved to: each of these keys is restored, or deleted if it is gone, in one transaction with the
+effects that lie between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from headrace.commands.arguments import is_keyword
+from headrace.commands.older_forms import options_of
+from headrace.commands.spec import Command
 from headrace.commands.table import find
+from headrace.errors import ProtocolError, to_text
+from headrace.keyspace.effects import Form
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
-from headrace.persistence.rule_records import recorded_command, rule_record
+from headrace.persistence.rule_records import INSTEAD, recorded_command, rule_record
+from headrace.resp.parser import RequestParser
 from headrace.streams.idempotency import iid_of
 
-NEWER_COMMANDS = frozenset({b"XDELEX", b"XACKDEL", b"XNACK"})
 HEADRACE_ONLY = frozenset({b"XCFGSET", b"XIDMPRECORD"})  # they change nothing that other replicas have
 OPTION_COMMANDS = frozenset({b"XADD", b"XTRIM"})
+POLICIES = frozenset({b"DELREF", b"ACKED"})
+SET_CONDITIONS = frozenset({b"IFEQ", b"IFNE", b"IFDEQ", b"IFDNE"})
+NEWER_OPTIONS = POLICIES | SET_CONDITIONS | {b"KEEPREF", b"IDMP", b"IDMPAUTO"}
+NAME_MAX = 60  # bytes of a name that are shown
+KNOWN_VERSION = (7, 0)  # of Redis: what every replica knows
 DUMP_VERSION_MAX = 10  # of payloads that Redis 7.0 accepts
 DUMP_VERSION_AT = slice(-10, -8)  # before the checksum
 
+FormOf = Callable[[list[bytes]], Form | None]
 
-class WholeDatabase(Exception):
-    """The effects concern all keys of a database: there is no list of keys to restore."""
+
+def no_form(request: list[bytes]) -> Form | None:
+    """Return None: no command has noted a form."""
+    return None
 
 
 class Translator:
@@ -41,134 +60,198 @@ class Translator:
         self.keyspace = keyspace
         self.restored = 0
 
-    def translate(self, items: list[Item], headrace_too: bool) -> list[Item]:
-        """Return effects that Redis 7.0 understands and that lead to the same data.
+    def translate(self, items: list[Item], form_of: FormOf = no_form) -> list[Item]:
+        """Return effects that Redis 7.0 understands, and that lead to the same data there and at Headrace.
+
+        The data must be those after the effects.
 
         Args:
-            headrace_too: keep commands that only Headrace knows, as messages that others ignore.
-
-        Raises:
-            WholeDatabase: if that is not possible.
+            form_of: returns the form that the command of an effect has noted.
         """
-        found: list[Item] = []
-        for at, (database, words) in enumerate(items):
-            name = words[0].upper()
-            if name in HEADRACE_ONLY:
-                if headrace_too:
-                    found.append((database, rule_record(words)))
-            elif name in OPTION_COMMANDS or name in NEWER_COMMANDS:
-                replaced = translate_one(name, words)
-                if replaced is None:
-                    return found + self._restore(items[at:], found)
-                for for_all, one in replaced:
-                    if for_all or headrace_too:
-                        found.append((database, one if for_all else rule_record(one)))
-            elif name == b"RESTORE" and is_newer_payload(words[3]):
-                return found + self._restore(items[at:], found)
-            else:
-                found.append((database, words))
-        return found
-
-    def _restore(self, items: list[Item], before: list[Item]) -> list[Item]:
-        """Return a transaction that gives each key of these effects its present value."""
-        touched: dict[tuple[int, bytes], None] = {}
+        turn = _Turn(self.keyspace, form_of)
         for database, words in items:
-            if words[0] not in (b"MULTI", b"EXEC"):
-                touched.update(((database, key), None) for key in keys_of(words))
-        inside = count(before, b"MULTI") > count(before, b"EXEC")  # a transaction is open
-        found: list[Item] = [] if inside else [(items[0][0], [b"MULTI"])]
-        for number, key in touched:
-            found.append((number, self._value_of(self.keyspace.databases[number], key)))
-        found.append((found[-1][0], [b"EXEC"]))
-        return found
+            turn.add(database, words)
+        self.restored += turn.finish()
+        return turn.found
+
+
+class _Turn:
+    """The translation of the effects of one turn."""
+
+    def __init__(self, keyspace: Keyspace, form_of: FormOf) -> None:
+        self.keyspace = keyspace
+        self.form_of = form_of
+        self.found: list[Item] = []
+        self._inside = False  # a transaction of the effects is open
+        self._stale: dict[tuple[int, bytes], None] = {}  # keys to restore at the end, in this order
+
+    def add(self, database: int, words: list[bytes]) -> None:
+        """Translate one effect."""
+        if words[0] in (b"MULTI", b"EXEC"):
+            self._inside = words[0] == b"MULTI"
+            if not self._stale:  # otherwise one transaction goes on to the end of the turn
+                self.found.append((database, words))
+            return
+        if self._stale and self._concerns_stale_keys(database, words):
+            return
+        replaced = self._replaced(words)
+        if replaced is None:
+            self._begin_restoring(database)
+            self._stale.update((key, None) for key in touched_keys(database, words))
+            return
+        atomic = len(replaced) > 1 and not self._inside and not self._stale
+        self.found += [(database, [b"MULTI"])] if atomic else []
+        self.found += [(database, one) for one in replaced]
+        self.found += [(database, [b"EXEC"])] if atomic else []
+
+    def _replaced(self, words: list[bytes]) -> list[list[bytes]] | None:
+        """Return what replaces the effect; None if Redis 7.0 has no form of it."""
+        form = self.form_of(words)
+        if form is None:
+            return translate_one(words)
+        found: list[list[bytes]] = []
+        for one in form.commands:
+            plain = translate_one(one)
+            assert plain is not None, "a form is older than its effect"
+            found += plain
+        if form.exact:
+            return found
+        return [rule_record([INSTEAD, b"%d" % len(found), *words]), *found]
+
+    def _begin_restoring(self, database: int) -> None:
+        if not self._stale and not self._inside:
+            self.found.append((database, [b"MULTI"]))
+
+    def _concerns_stale_keys(self, database: int, words: list[bytes]) -> bool:
+        """Return whether the effect is replaced, too; note the keys that it makes stale."""
+        keys = touched_keys(database, words)
+        if any(key in self._stale for key in keys):
+            self._stale.update((key, None) for key in keys)
+            return True
+        if words[0].upper() == b"SWAPDB":
+            first, second = int(words[1]), int(words[2])
+            other = {first: second, second: first}
+            self._stale = {(other.get(number, number), key): None for number, key in self._stale}
+        return False
+
+    def finish(self) -> int:
+        """Restore the keys that are stale; return how many values that took."""
+        if not self._stale:
+            return 0
+        restored = 0
+        for number, key in self._stale:
+            command = self._value_of(self.keyspace.databases[number], key)
+            restored += command[0] == b"RESTORE"
+            self.found.append((number, command))
+        self.found.append((self.found[-1][0], [b"EXEC"]))
+        return restored
 
     def _value_of(self, database: Database, key: bytes) -> list[bytes]:
         value = database.values.get(key)
         if value is None:
             return [b"DEL", key]
-        self.restored += 1
         payload = dump(
             value,
-            versions.by_name("compatible"),
+            versions.COMPATIBLE,
             compress=True,
             now_ms=self.keyspace.now,
             settings=self.keyspace.settings,
+            complete=True,
         )
         expires = max(database.expiry(key), 0)
         return [b"RESTORE", key, b"%d" % expires, payload, b"REPLACE", b"ABSTTL"]
 
 
-def is_plain(items: list[Item]) -> bool:
-    """Return whether Redis 7.0 understands all of these effects as they are."""
-    for _, words in items:
-        name = words[0].upper()
-        if name in HEADRACE_ONLY or name in NEWER_COMMANDS:
-            return False
-        if name == b"RESTORE" and is_newer_payload(words[3]):
-            return False
-        if name in OPTION_COMMANDS and translate_one(name, words) != [(True, words)]:
-            return False
-    return True
+def touched_keys(database: int, words: list[bytes]) -> list[tuple[int, bytes]]:
+    """Return the keys of an effect with their databases; [] if it concerns all keys, or none."""
+    words = recorded_command(words) or words
+    command = _command_of(words)
+    return [] if command is None else command.keys_with_databases(database, words)
 
 
-def is_newer_payload(payload: bytes) -> bool:
-    """Return whether Redis 7.0 would reject the payload of a RESTORE."""
-    return int.from_bytes(payload[DUMP_VERSION_AT], "little") > DUMP_VERSION_MAX
-
-
-def count(items: Iterable[Item], name: bytes) -> int:
-    """Return how many of the effects are that command."""
-    return sum(words[0] == name for _, words in items)
-
-
-def keys_of(words: list[bytes]) -> list[bytes]:
-    """Return the keys of an effect. Raises WholeDatabase if it has none."""
-    recorded = recorded_command(words)
-    if recorded is not None:
-        words = recorded
+def _command_of(words: list[bytes]) -> Command | None:
     command = find(words[0])
     if command is not None and command.subcommands and len(words) > 1:
         command = command.subcommand(words[1])
-    positions = [] if command is None else command.key_positions(words)
-    if not positions:
-        raise WholeDatabase()
-    return [words[at] for at in positions]
+    return command
 
 
-def translate_one(name: bytes, words: list[bytes]) -> list[tuple[bool, list[bytes]]] | None:
-    """Return what replaces an XADD, XTRIM or newer command: (whether it is for all replicas, effect).
+def translate_one(words: list[bytes]) -> list[list[bytes]] | None:
+    """Return what replaces an effect, itself if it is old enough; None if Redis 7.0 has no form of it.
 
-    None if Redis 7.0 has no form of it.
+    What concerns only Headrace is a message.
     """
+    name = words[0].upper()
+    if name in HEADRACE_ONLY:
+        return [rule_record(words)]
+    if name in OPTION_COMMANDS:
+        return _without_newer_options(words)
     if name == b"XDELEX":
         # XDELEX key [KEEPREF] IDS n id ...: without a condition it deletes as XDEL does.
         at = 3 if is_keyword(words[2], b"KEEPREF") else 2
-        if is_keyword(words[at], b"IDS"):
-            return [(True, [b"XDEL", words[1], *words[at + 2 :]])]
-        return None
-    if name in NEWER_COMMANDS:
-        return None
+        return [[b"XDEL", words[1], *words[at + 2 :]]] if is_keyword(words[at], b"IDS") else None
+    return None if is_newer(words) else [words]
+
+
+def _without_newer_options(words: list[bytes]) -> list[list[bytes]] | None:
+    """Return what replaces an XADD or XTRIM."""
+    options, at = options_of(words)
+    if any(word.upper() in POLICIES for word in words[2:at]) and any(
+        option[0] in (b"MAXLEN", b"MINID") for option in options
+    ):
+        return None  # it depends on references, what it removes
     kept, pid, iid = words[:2], b"", b""
-    at = 2
-    while at < len(words):
-        word = words[at].upper()
-        if word in (b"DELREF", b"ACKED"):
-            return None
-        if word == b"KEEPREF":
-            size = 1
-        elif word in (b"IDMP", b"IDMPAUTO"):
-            pid, size = words[at + 1], 2
-            if word == b"IDMP":
-                iid, size = words[at + 2], 3
-        elif word == b"NOMKSTREAM" or word in (b"MAXLEN", b"MINID", b"LIMIT"):
-            size = 1 if word == b"NOMKSTREAM" else 3 if words[at + 1] in (b"=", b"~") else 2
-            kept += words[at : at + size]
+    for option in options:
+        if option[0] in (b"IDMP", b"IDMPAUTO"):
+            pid, iid = option[1], option[2] if len(option) > 2 else b""
         else:
-            break
-        at += size
+            kept += option
+    kept += words[at:]
     if not pid:
-        return [(True, kept + words[at:])]
+        return [words if kept == words else kept]
     if words[at].endswith(b"*"):
-        return [(False, words)]  # a duplicate, which is only counted
+        return [rule_record(words)]  # a duplicate, which is only counted
     iid = iid or iid_of(words, at + 1)
-    return [(True, kept + words[at:]), (False, [b"XIDMPRECORD", words[1], pid, iid, words[at]])]
+    return [kept, rule_record([b"XIDMPRECORD", words[1], pid, iid, words[at]])]
+
+
+def is_newer(words: list[bytes]) -> bool:
+    """Return whether Redis 7.0 would reject the command of a stream; unknown ones are taken for old."""
+    name = words[0].upper()
+    if name == b"RESTORE":
+        return len(words) > 3 and int.from_bytes(words[3][DUMP_VERSION_AT], "little") > DUMP_VERSION_MAX
+    if name == b"SET":
+        return any(word.upper() in SET_CONDITIONS for word in words[3:])
+    command = _command_of(words)
+    return command is not None and command.write and _version_of(command.since) > KNOWN_VERSION
+
+
+def _version_of(since: str) -> tuple[int, ...]:
+    """Return the version of Redis that has a command; a very high one if none has."""
+    return (99,) if since.startswith("headrace") else tuple(map(int, since.split(".")[:2]))
+
+
+def newer_command(stream: bytes) -> str:
+    """Return the name of the first command in a part of a stream that Redis 7.0 would reject; "" for none.
+
+    Args:
+        stream: whole commands.
+    """
+    parser = RequestParser()
+    parser.bulk_max = 1 << 62
+    parser.feed(stream)
+    try:
+        while (words := parser.next()) is not None:
+            if words and translate_one(words) != [words]:
+                return shown(words)
+    except (ProtocolError, IndexError):
+        return "malformed bytes"
+    return ""
+
+
+def shown(words: list[bytes]) -> str:
+    """Return the name of a command, and of the option that makes it newer."""
+    name = words[0].upper()
+    known = OPTION_COMMANDS | {b"SET"}
+    found = [word.upper() for word in words[2:] if word.upper() in NEWER_OPTIONS] if name in known else []
+    return to_text(b" ".join([name[:NAME_MAX], *found[:1]]))

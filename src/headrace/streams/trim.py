@@ -15,6 +15,7 @@ import cython
 from headrace import mem
 from headrace.streams import node as node_module
 from headrace.streams import references
+from headrace.streams.deletions import Deletions
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
@@ -30,13 +31,15 @@ def trim_by_length(
     approximate: cython.bint,
     limit: cython.longlong,
     policy: cython.int = 0,
+    log: Deletions | None = None,
 ) -> cython.longlong:
     """Remove the oldest entries down to maxlen; approximate: only whole nodes. Return how many.
 
-    An approximate trim may leave more entries than maxlen, never fewer.
+    An approximate trim may leave more entries than maxlen, never fewer. What a trim with another policy than
+    KEEPREF removes is noted in `log`, if that is given.
     """
     if policy != references.KEEPREF:
-        return _trim_by_policy(stream, policy, limit, False, maxlen, 0, 0)
+        return _trim_by_policy(stream, policy, limit, False, maxlen, 0, 0, log)
     removed: cython.longlong = 0
     excess: cython.longlong
     node: Node | None
@@ -64,6 +67,7 @@ def trim_by_id(
     approximate: cython.bint,
     limit: cython.longlong,
     policy: cython.int = 0,
+    log: Deletions | None = None,
 ) -> cython.longlong:
     """Remove the entries before ms-seq; approximate: only nodes that have no others. Return how many.
 
@@ -71,7 +75,7 @@ def trim_by_id(
     all its live entries are.
     """
     if policy != references.KEEPREF:
-        return _trim_by_policy(stream, policy, limit, True, 0, ms, seq)
+        return _trim_by_policy(stream, policy, limit, True, 0, ms, seq, log)
     removed: cython.longlong = 0
     walk: EntryWalk
     node: Node | None
@@ -154,6 +158,7 @@ def _trim_by_policy(
     maxlen: cython.ulonglong,
     ms: cython.ulonglong,
     seq: cython.ulonglong,
+    log: Deletions | None,
 ) -> cython.longlong:
     """Remove the oldest entries that policy permits: down to maxlen; by_id: all those before ms-seq."""
     removed: cython.longlong = 0
@@ -180,7 +185,9 @@ def _trim_by_policy(
                     break
             elif mem.as_signed(stream.length - maxlen) == gone:
                 break
-            if not walk.deleted and _release(stream, walk.ms, walk.seq, policy):
+            if not walk.deleted and _release(stream, walk.ms, walk.seq, policy, log):
+                if log is not None:
+                    log.add_entry(walk.ms, walk.seq)
                 stream.preserve(node)
                 node.mark_deleted(walk.at)
                 gone += 1
@@ -197,10 +204,14 @@ def _trim_by_policy(
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _release(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, policy: cython.int) -> cython.bint:
+def _release(
+    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, policy: cython.int, log: Deletions | None
+) -> cython.bint:
     """Return whether policy permits to delete ms-seq, which all groups have read; DELREF drops references."""
     if policy == references.ACKED:
         return not references.is_pending(stream, ms, seq)
+    if log is not None:
+        log.add_references(stream, ms, seq)
     references.drop_references(stream, ms, seq)
     return True
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import strict_rules
+from headrace.commands import older_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import delete
 from headrace.commands.stream.delete import DeleteOptions
-from headrace.streams import references
+from headrace.streams import deletions, references
+from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
@@ -71,6 +72,8 @@ def run_ack_delete(call: Call) -> None:
         return
     ids: list[StreamId] = request.ids(argv)
     before: cython.ulonglong = stream.length
+    removed: Deletions | None = deletions.begin(stream) if call.effects.translating else None
+    words: list[bytes] = []  # of the acknowledged entries, if they are needed
     acknowledged: cython.longlong = 0
     slot: cython.Py_ssize_t
     wanted: StreamId
@@ -85,14 +88,21 @@ def run_ack_delete(call: Call) -> None:
             continue
         group.pending.remove(slot)
         acknowledged += 1
+        if removed is not None:
+            words.append(wanted.text())
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
             call.reply.integer(2)
             continue
         if request.policy == references.DELREF:
+            if removed is not None:
+                removed.add_references(stream, wanted.ms, wanted.seq)
             references.drop_references(stream, wanted.ms, wanted.seq)
-        stream.delete(wanted.ms, wanted.seq)
+        if stream.delete(wanted.ms, wanted.seq) and removed is not None:
+            removed.add_entry(wanted.ms, wanted.seq)
         call.reply.integer(1)
     if acknowledged > 0:
+        if removed is not None:
+            older_forms.note_deletions(call, argv[1], words, removed)
         call.count_changes(acknowledged)
     if stream.length < before:
         call.database.invalidate_watchers(argv[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments
+from headrace.commands import arguments, older_forms
 from headrace.commands.call import Call
 from headrace.commands.group import members
 from headrace.commands.spec import Command
@@ -121,6 +121,7 @@ def run(call: Call) -> None:
         stream_id.parse(word, 0) for word in argv[request.ids_at : request.ids_at + request.count]
     ]
     pending: PendingEntries = group.pending
+    words: list[bytes] = []  # of the returned entries, if they are needed
     given_back: cython.longlong = 0
     slot: cython.Py_ssize_t
     wanted: StreamId
@@ -133,7 +134,11 @@ def run(call: Call) -> None:
         else:
             continue
         given_back += 1
+        if call.effects.translating:
+            words.append(wanted.text())
     if given_back > 0:
+        if call.effects.translating:
+            older_forms.note_release(call, stream, group, words)
         call.count_changes(given_back)
         call.database.signal_ready(argv[1])
     call.reply.integer(given_back)

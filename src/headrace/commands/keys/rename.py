@@ -167,6 +167,23 @@ def run_move(call: Call) -> None:
     call.reply.integer(1)
 
 
+def stored_by_copy(argv: list[bytes]) -> tuple[int, bytes] | None:
+    """Return the database that COPY names, and the key that it stores there; None if it names none."""
+    found = None
+    at = 3
+    while at < len(argv):
+        if arguments.is_keyword(argv[at], b"DB") and at + 1 < len(argv):
+            at += 1
+            found = databases.parse_i32(argv[at]), argv[2]
+        at += 1
+    return found
+
+
+def stored_by_move(argv: list[bytes]) -> tuple[int, bytes]:
+    """Return the database that MOVE names, and the key that it stores there."""
+    return databases.parse_i32(argv[2]), argv[1]
+
+
 COMMANDS = [
     Command(
         "rename",
@@ -196,6 +213,7 @@ COMMANDS = [
         summary="Copies a value to another key.",
         syntax="source destination [DB destination-db] [REPLACE]",
         complexity="O(N), N being the number of a stream's nodes; O(1) for a string",
+        stores_in=stored_by_copy,
     ),
     Command(
         "move",
@@ -205,5 +223,6 @@ COMMANDS = [
         keys=(1, 1, 1),
         summary="Moves a value to another database.",
         syntax="key db",
+        stores_in=stored_by_move,
     ),
 ]

@@ -29,7 +29,15 @@ PORT_MAX = 65535
 ADDRESS = re.compile(rb"[0-9A-Za-z.:%_-]*")  # INFO shows it between commas in one line
 ADDRESS_MAX = 255  # bytes
 REPLCONF_OPTIONS = frozenset(
-    (b"listening-port", b"ip-address", b"capa", b"rdb-only", b"rdb-filter-only", b"version")
+    (
+        b"listening-port",
+        b"ip-address",
+        b"capa",
+        b"rdb-only",
+        b"rdb-filter-only",
+        b"version",
+        b"headrace-translation",
+    )
 )
 
 
@@ -180,7 +188,7 @@ def check_value(option: bytes, value: bytes) -> None:
         raise CommandError(f"{text}: {len(value)} bytes")
     elif option == b"ip-address" and not ADDRESS.fullmatch(value):
         raise CommandError("ERR REPLCONF ip-address is neither an address nor a host name")
-    elif option == b"rdb-only" and not 0 <= parse_i64(value) <= 1:
+    elif option in (b"rdb-only", b"headrace-translation") and not 0 <= parse_i64(value) <= 1:
         raise BadRdbOnly()
     elif option == b"rdb-filter-only":
         names = split_line(value)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import cython
 
 from headrace import companion_keys, mem
-from headrace.commands import arguments
+from headrace.commands import arguments, older_forms
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
@@ -300,8 +300,12 @@ def run(call: Call) -> None:
     if request.pid_at != 0:
         memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
         memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
-    trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(stream)
+    trimmed: cython.longlong = (
+        0 if request.trim is None else request.trim.apply(stream, call.effects.translating)
+    )
     effect: list[bytes] | None = _effect(request, argv, stream) if call.recording else None
+    if effect is not None and request.trim is not None and request.trim.log is not None:
+        older_forms.note_trim(call, effect, stream, request.trim.log)
     call.changed_and_ready(key, "t", b"xadd", effect)
     if trimmed > 0:
         call.notify("t", b"xtrim", key)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments, strict_rules
+from headrace.commands import arguments, older_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim as trim_options
 from headrace.errors import CommandError, InvalidSyntax
-from headrace.streams import references
+from headrace.streams import deletions, references
+from headrace.streams.deletions import Deletions
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -121,6 +122,7 @@ def run_by_policy(call: Call) -> None:
         write_missing(call, request.count)
         return
     ids: list[StreamId] = request.ids(call.argv)
+    removed: Deletions | None = deletions.begin(stream) if call.effects.translating else None
     deleted: cython.longlong = 0
     changed: cython.longlong = 0
     dropped: cython.Py_ssize_t
@@ -135,8 +137,12 @@ def run_by_policy(call: Call) -> None:
             continue
         dropped = 0
         if request.policy == references.DELREF:
+            if removed is not None:
+                removed.add_references(stream, wanted.ms, wanted.seq)
             dropped = references.drop_references(stream, wanted.ms, wanted.seq)
         if stream.delete(wanted.ms, wanted.seq):
+            if removed is not None:
+                removed.add_entry(wanted.ms, wanted.seq)
             deleted += 1
             changed += 1
             call.reply.integer(1)
@@ -144,6 +150,8 @@ def run_by_policy(call: Call) -> None:
             changed += 1 if dropped > 0 else 0
             call.reply.integer(-1)
     if changed > 0:
+        if removed is not None:
+            older_forms.note_deletions(call, key, [], removed)
         call.count_changes(changed)
     if deleted > 0:
         call.database.invalidate_watchers(key)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.commands import arguments, strict_rules
+from headrace.commands import arguments, older_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
-from headrace.streams import references
+from headrace.streams import deletions, references
 from headrace.streams import trim as trimming
+from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node
@@ -97,6 +98,7 @@ class TrimOptions:
     threshold_at: cython.Py_ssize_t
     removed: cython.longlong  # entries removed, after apply()
     policy: cython.int  # for references of groups; NO_POLICY: not given, which means KEEPREF
+    log: Deletions | None  # what apply() has removed, if it was asked to note that
 
     def __init__(self) -> None:
         self.strategy = NO_TRIM
@@ -110,6 +112,7 @@ class TrimOptions:
         self.threshold_at = 0
         self.removed = 0
         self.policy = NO_POLICY
+        self.log = None
 
     @cython.cfunc
     def read(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -186,15 +189,24 @@ class TrimOptions:
             self.limit = default_limit(node_entries_max)
 
     @cython.cfunc
-    def apply(self, stream: Stream) -> cython.longlong:
-        """Trim the stream; return how many entries were removed."""
+    def apply(self, stream: Stream, noted: cython.bint) -> cython.longlong:
+        """Trim the stream; return how many entries were removed.
+
+        With `noted`, what a policy other than KEEPREF removes is noted in `log`.
+        """
         policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
+        if noted and policy != references.KEEPREF:
+            self.log = deletions.begin(stream)
         if self.strategy == MAXLEN:
             maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
-            self.removed = trimming.trim_by_length(stream, maxlen, self.approximate, self.limit, policy)
+            self.removed = trimming.trim_by_length(
+                stream, maxlen, self.approximate, self.limit, policy, self.log
+            )
         elif self.strategy == MINID:
             approximate: cython.bint = self.approximate
-            self.removed = trimming.trim_by_id(stream, self.ms, self.seq, approximate, self.limit, policy)
+            self.removed = trimming.trim_by_id(
+                stream, self.ms, self.seq, approximate, self.limit, policy, self.log
+            )
         return self.removed
 
     @cython.cfunc
@@ -333,11 +345,13 @@ def trim_stream(call: Call) -> cython.longlong:
         return 0
     if stream.rules is not None:
         trim.check_strict(call, key, stream)
-    removed: cython.longlong = trim.apply(stream)
+    removed: cython.longlong = trim.apply(stream, call.effects.translating)
     if removed > 0:
         effect: list[bytes] = call.argv.copy()
         if call.recording:
             trim.make_exact(stream, effect)
+            if trim.log is not None:
+                older_forms.note_trim(call, effect, stream, trim.log)
         call.keyspace.changes += removed - 1  # changed() counts one
         call.changed(key, "t", b"xtrim", effect)
     return removed

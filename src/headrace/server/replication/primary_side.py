@@ -20,7 +20,7 @@ from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.writer import rdb_steps
 from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, Primary, Replica
 from headrace.replication.stored_position import encode_position
-from headrace.replication.translation import WholeDatabase
+from headrace.replication.translation import newer_command
 from headrace.server.config.config import Config
 from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.snapshot_job import SnapshotJob
@@ -90,6 +90,8 @@ class PrimarySide:
         self.sync: FullSync | None = None
         self.full_syncs = self.partial_syncs = self.refused_partial_syncs = 0
         self.stream_database: Callable[[], int] = lambda: 0  # which the stream has selected
+        # On a replica: whether the stream of its primary has commands of Redis 7.0 only, as far as is known.
+        self.is_translated: Callable[[], bool] = lambda: True
         self.generates = True  # False on a replica: the stream is its primary's
         self.pings = True  # False during a failover: the offset must stand still
         self._waiting_since_ms = 0
@@ -122,7 +124,8 @@ class PrimarySide:
         session.reply_off()
         session.is_replica = True
         position, asked = offset - 1, to_text(history)
-        self.primary.add(replica)
+        self.primary.add(replica, now)
+        self.update_translation()
         if not legacy and self.primary.can_continue(replica, asked, position):
             self._continue(replica, position)
             return
@@ -170,6 +173,48 @@ class PrimarySide:
         """Ask all replicas, at the end of this turn, to acknowledge."""
         self._ack_requested = True
         self.loop.commit_required = True
+
+    # Replicas that know the commands of Redis 7.0 only.
+
+    def update_translation(self) -> None:
+        """Let commands note older forms of their effects if the stream is translated here."""
+        self.primary.update_translation(self.engine.keyspace.now)
+        effects = self.engine.effects
+        on = self.generates and self.primary.translates
+        if effects.translating != on:
+            effects.translating = on
+            effects.forget_forms()
+
+    def request_translation(self, replica: Replica, on: bool) -> None:
+        """Note that a replica, which is Headrace, has replicas that need the translated stream."""
+        replica.wants_translation = on
+        self.update_translation()
+        if on and self.generates and self.pings and self.primary.backlog is not None:
+            self.primary.feed_translation_mark()
+            self.send()
+
+    def pass_on(self, data: bytes) -> str:
+        """Append a part of the stream of this server's own primary, and have it sent to the replicas.
+
+        Replicas that know the commands of Redis 7.0 only are closed if there is a newer one.
+
+        Args:
+            data: whole commands that were applied here.
+
+        Returns:
+            The name of the newer command; empty if all replicas know all of them.
+        """
+        newer = newer_command(data) if self.primary.translates else ""
+        if newer:
+            for replica in self.primary.replicas:
+                if replica.is_older and replica.state in (RECEIVES, ONLINE):
+                    reason = f"the primary of this server has sent {newer}, which Redis 7.0 does not know"
+                    self._close(replica, reason)
+        self.primary.feed_raw(data)
+        if newer:
+            self.primary.note_newer_command()
+        self.send()
+        return newer
 
     # The stream.
 
@@ -234,14 +279,10 @@ class PrimarySide:
 
     def _feed(self, items: list[Item]) -> bool:
         """Bring effects into the stream; return whether there are new bytes."""
-        try:
-            return self.primary.feed(items)
-        except WholeDatabase:
-            LOG.warning("effects that Redis 7.0 does not know: the replicas must load a new snapshot")
-            self.primary.history.begin()
-            self.primary.set_position(self.primary.end)
-            self.disconnect_replicas()
-            return False
+        effects = self.engine.effects
+        changed = self.primary.feed(items, effects.form_of)
+        effects.forget_forms()
+        return changed
 
     # Time.
 
@@ -254,7 +295,8 @@ class PrimarySide:
             self.sync.tick()
             if self.sync.done:
                 self.sync = None
-        waiting = [replica for replica in primary.replicas if replica.state == WAITS]
+        translated = self.generates or self.is_translated()
+        waiting = [r for r in primary.replicas if r.state == WAITS and (translated or not r.is_older)]
         if self.sync is None and waiting and self._is_snapshot_due(waiting, now):
             self._start_sync(waiting, now)
         if primary.replicas:
@@ -271,9 +313,10 @@ class PrimarySide:
         for replica in gone:
             del self.known[replica.session]
             if replica.state:
-                self.primary.replicas.remove(replica)
+                self.primary.remove(replica, self.loop.clock.now_ms())
                 self.engine.on_replicas_acknowledged(self.loop.clock.now_ms())
                 LOG.log(NOTICE, "the replica %s has left", name_of(replica))
+        self.update_translation()
 
     def _is_snapshot_due(self, waiting: list[Replica], now: int) -> bool:
         """Return whether to make a snapshot now, or to wait for more replicas that can share it."""

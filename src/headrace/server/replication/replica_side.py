@@ -29,8 +29,6 @@ from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.reader import LoadedSnapshot
 from headrace.replication.origin import set_origin
 from headrace.replication.replica_link import (
-    CAPABILITIES,
-    CAPABILITIES_OF_REDIS,
     CONNECTED,
     LinkError,
     LinkSettings,
@@ -86,6 +84,7 @@ class ReplicaSide:
     - on_full_sync(id, offset): all data were replaced by those of that history at that offset.
     - before_replacing(keyspace): these data are about to replace the present ones. Raises OSError if the
       present ones must stay.
+    - needs_translation(): whether replicas of this server know commands of Redis 7.0 only.
     - restart_log(): all data were replaced; the log on disk still describes the old data.
     """
 
@@ -120,7 +119,9 @@ class ReplicaSide:
         self.on_full_sync: Callable[[str, int], None] = lambda history, offset: None
         self.before_replacing: Callable[[Keyspace], None] = lambda keyspace: None
         self.restart_log: Callable[[], None] = lambda: None
+        self.needs_translation: Callable[[], bool] = lambda: False
         self.applier = StreamApplier(engine, False)
+        self.applier.on_translated = self._on_translated
         self.host, self.port = "", 0
         self.history: str | None = None  # of the data
         self.connection: PrimaryConnection | None = None
@@ -130,8 +131,10 @@ class ReplicaSide:
         self.skipped_keys: dict[str, int] = {}  # of the last snapshot, by the name of their type
         self._offset = 0
         self._following = False
-        # Whether this server and its own replicas know the commands that only Headrace has.
-        self.knows_all_commands = True
+        # Whether the stream has commands of Redis 7.0 only, as far as the primary has said.
+        self.is_translated = False
+        self._translation_requested = False
+        self._request_at_ms = 0  # when to ask for that again
         self._failover = False
         self.may_have_taken_over = False  # the server asked to take over, when the link was lost
         self._retry_at_ms = 0
@@ -179,7 +182,8 @@ class ReplicaSide:
         if self.session is not None:
             self.engine.close(self.session)
             self.session = None
-        self._load_due = False
+        self._load_due = self._translation_requested = self.is_translated = False
+        self._request_at_ms = 0
         self.applier.discard_transaction()
         self._remove_file()
 
@@ -187,10 +191,25 @@ class ReplicaSide:
         """Close the connection because a client requests it; another one is made."""
         self._lose("a client has closed it (CLIENT KILL)", repeats=False)
 
-    def follow_as_redis(self) -> None:
-        """Ask the primary for commands of Redis 7.0 only, for replicas of this one that are not Headrace."""
-        self.knows_all_commands = False
-        self._lose("it must send what every replica of this server knows", repeats=False)
+    def request_translation(self, now: int) -> None:
+        """Ask the primary, which is Headrace, for commands of Redis 7.0 only, and to say from when on."""
+        if self.link is not None and self.is_online and self.applier.accepts_rules:
+            self._translation_requested = True
+            self._request_at_ms = now + RETRY_MS
+            self.link.request_translation(True)
+            self._send()
+
+    def _update_translation(self, link: ReplicaLink, now: int) -> None:
+        """Ask for a translated stream as long as replicas of this server need it."""
+        wanted = self.needs_translation()
+        if wanted and not self.is_translated and not 0 <= self._request_at_ms - now <= RETRY_MS:
+            self.request_translation(now)
+        elif not wanted and self._translation_requested:
+            self._translation_requested = self.is_translated = False
+            link.request_translation(False)
+
+    def _on_translated(self) -> None:
+        self.is_translated = self._translation_requested
 
     # State.
 
@@ -241,6 +260,8 @@ class ReplicaSide:
         if link is None:
             return TICK_MS
         self._report_synced(link, now)
+        if self.is_online:
+            self._update_translation(link, now)
         try:
             link.tick(now)
         except LinkError as error:
@@ -290,7 +311,6 @@ class ReplicaSide:
             settings.user,
             settings.password,
             1000 * settings.timeout_s,
-            CAPABILITIES if self.knows_all_commands else CAPABILITIES_OF_REDIS,
         )
         now = self.loop.clock.now_ms()
         self.link = ReplicaLink(link, self, self.history, self._offset, now, self._failover)

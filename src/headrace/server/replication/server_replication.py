@@ -3,6 +3,11 @@
 primary:  effects ─▶ PrimarySide ─▶ replicas
 replica:  its primary ─▶ ReplicaSide ─▶ data
                                     └─▶ the same bytes ─▶ PrimarySide ─▶ replicas of this replica
+
+If the primary is no Headrace and uses commands that a replica of this replica may not know, this server
+writes their stream itself, in a history of its own: it republishes.
+
+replica:  its primary ─▶ ReplicaSide ─▶ data, effects ─▶ PrimarySide ─▶ replicas of this replica
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.replication.divergent_tail import DivergentTail
 from headrace.replication.history import NO_ID
 from headrace.replication.origin import FROM_HEADRACE, origin_of
-from headrace.replication.primary import HEADRACE, ONLINE, Replica
+from headrace.replication.primary import ONLINE
 from headrace.replication.replica_link import ORIGIN
 from headrace.replication.stored_position import (
     decode_comment,
@@ -66,6 +71,10 @@ class ServerReplication(ReplicationInterface):
         replica_side.on_new_history = self._on_new_history
         replica_side.on_full_sync = self._on_full_sync
         replica_side.before_replacing = self._save_tail
+        replica_side.needs_translation = lambda: self.primary.translates
+        replicas.is_translated = lambda: replica_side.is_translated or not replica_side.applier.accepts_rules
+        replica_side.applier.on_message = self._on_message
+        self.republishes = False  # it is a replica, and writes the stream of its own replicas itself
 
     # The role.
 
@@ -84,6 +93,7 @@ class ServerReplication(ReplicationInterface):
 
     def _follow(self, host: str, port: int, failover: bool) -> None:
         was_primary = self.following is None
+        self._pass_on_again()
         history = None if self.replica_side.applier.is_torn else self.primary.history.id
         if was_primary and self.replicas.feed_now():
             history = None  # the data are ahead of the stream: they need a snapshot
@@ -91,6 +101,7 @@ class ServerReplication(ReplicationInterface):
         self.following = (host, port)
         self.config.values["replicaof"] = f"{host} {port}"
         self.replicas.generates = False
+        self.replicas.update_translation()
         self.replicas.stop_feeding()
         self.engine.keyspace.hide_expired = True
         if was_primary:
@@ -107,6 +118,7 @@ class ServerReplication(ReplicationInterface):
         self.following = None
         self.config.values["replicaof"] = ""
         torn = self.replica_side.applier.is_torn
+        self.republishes = False
         self.replica_side.stop()
         primary = self.primary
         if torn:
@@ -115,10 +127,10 @@ class ServerReplication(ReplicationInterface):
             self.replica_side.applier.is_torn = False
         else:
             primary.history.shift(primary.end)
-            primary.expect_return()
         primary.force_select()
         primary.effects_taken(len(self.engine.effects.items))
         self.replicas.generates = True
+        self.replicas.update_translation()
         if primary.backlog is not None:
             self.replicas.start_feeding()
         self.replicas.disconnect_replicas()
@@ -154,12 +166,18 @@ class ServerReplication(ReplicationInterface):
             self._follow(host, int(port), failover=False)
         elif position is not None:
             self.primary.history.shift(position.offset)
-            self.primary.expect_return()
             self.replicas.start_feeding()
 
     def snapshot_fields(self) -> dict[bytes, bytes]:
         """Return the fields by which a snapshot names its position in the history."""
-        if self.primary.backlog is None or self.replicas.feed_now() or self.replica_side.applier.is_torn:
+        side = self.replica_side
+        if side.applier.is_torn:
+            return {}
+        if self.republishes:
+            if side.history is None:
+                return {}
+            return encode_position(side.stream_database, side.history, side.offset)
+        if self.primary.backlog is None or self.replicas.feed_now():
             return {}
         return encode_position(self.stream_database(), self.primary.history.id, self.primary.end)
 
@@ -170,13 +188,50 @@ class ServerReplication(ReplicationInterface):
 
     def stream_database(self) -> int:
         """Return the database that the stream has selected; a primary selects one again after a snapshot."""
-        return 0 if self.following is None else self.replica_side.stream_database
+        return self.replica_side.stream_database if self.following and not self.republishes else 0
 
     # The stream of this server's own primary.
 
     def _on_raw(self, data: bytes) -> None:
-        self.primary.feed_raw(data)
-        self.replicas.send()
+        if self.republishes:
+            return
+        newer = self.replicas.pass_on(data)
+        if newer and self.replica_side.applier.accepts_rules:
+            self.replica_side.is_translated = False  # it has not begun to translate yet: ask again
+        elif newer:
+            self._republish(newer)
+
+    def _republish(self, newer: str) -> None:
+        """Write the stream of the replicas from here on, from the effects of what the primary sends."""
+        LOG.warning(
+            "the primary has sent %s, which Redis 7.0 does not know: this server translates it for its"
+            " replicas, which must load a new snapshot first",
+            newer,
+        )
+        self.republishes = self.replicas.generates = True
+        self.primary.history.begin()
+        self.primary.set_position(self.primary.end)
+        self.replicas.disconnect_replicas()
+        self.replicas.update_translation()
+        self.replicas.start_feeding()
+
+    def _pass_on_again(self) -> None:
+        """End what _republish() began: the stream is again that of the primary."""
+        if not self.republishes:
+            return
+        self.republishes = self.replicas.generates = False
+        self.replicas.stop_feeding()
+        side = self.replica_side
+        if side.history is None:
+            self.primary.history.begin()
+        else:
+            self.primary.history.adopt(side.history)
+        self.primary.set_position(side.offset)
+        self.replicas.disconnect_replicas()
+
+    def _on_message(self, words: list[bytes]) -> None:
+        if self.republishes:
+            self.replicas.publish(words)
 
     def _save_tail(self, keyspace: Keyspace) -> None:
         """Save the entries that the new data lacks. Raises OSError, or what ends the load."""
@@ -189,13 +244,16 @@ class ServerReplication(ReplicationInterface):
 
     def _on_new_history(self, history: str, offset: int) -> None:
         self.tail.end()
+        if self.republishes:
+            return
         if history != self.primary.history.id:
-            self.primary.adopt_history(offset, history)
+            self.primary.history.shift(offset, history)
             self.replicas.disconnect_replicas()
         if self.primary.backlog is None:
             self.primary.set_position(offset)
 
     def _on_full_sync(self, history: str, offset: int) -> None:
+        self._pass_on_again()
         if history:
             self.primary.history.adopt(history)
         else:
@@ -226,12 +284,17 @@ class ServerReplication(ReplicationInterface):
             replica.rdb_only = value == b"1"
         elif option == b"rdb-filter-only":
             replica.without_keys = bool(value)
+        elif option == b"headrace-translation":
+            self.replicas.request_translation(replica, value == b"1")
+            if self.following is not None and value == b"1":
+                self.replica_side.request_translation(self.engine.keyspace.now)
 
     def origin(self, session: Session) -> str:
         """Return the origin of the stream (replication/origin.py); empty unless the replica asked for it."""
         if ORIGIN not in self.replicas.of(session).capabilities:
             return ""
-        return FROM_HEADRACE if self.following is None else origin_of(self.replica_side.applier)
+        passed_on = self.following is not None and not self.republishes
+        return origin_of(self.replica_side.applier) if passed_on else FROM_HEADRACE
 
     def acknowledge(self, session: Session, offset: int, synced: int) -> None:
         """Note that the replica has applied, and synced, the stream up to these offsets."""
@@ -240,21 +303,14 @@ class ServerReplication(ReplicationInterface):
     def synchronise(self, session: Session, history: bytes, offset: int, *, legacy: bool = False) -> None:
         """Make the session a replica (PSYNC, or SYNC if legacy)."""
         if self.following is not None:
-            self._check_link(self.replicas.of(session))
+            self._check_link()
         self.replicas.synchronise(session, history, offset, legacy)
         if self.following is None and not self.replicas.of(session).rdb_only:
             self.tail.begin()
 
-    def _check_link(self, replica: Replica) -> None:
-        """Raise NotConnected unless the stream of this server's primary is complete, and fit for the replica.
-
-        A replica that is not Headrace needs commands of Redis 7.0. They come from the primary: this server
-        connects to it again, and the replica comes back.
-        """
-        side = self.replica_side
-        if side.is_online and side.knows_all_commands and HEADRACE not in replica.capabilities:
-            side.follow_as_redis()
-        if not side.is_online:
+    def _check_link(self) -> None:
+        """Raise NotConnected unless the stream of this server's primary is complete."""
+        if not self.replica_side.is_online:
             raise NotConnected()
 
     def written_offset(self) -> int:

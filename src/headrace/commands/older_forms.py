@@ -1,0 +1,114 @@
+"""Forms in commands of Redis 7.0 of effects that are newer, for replicas that know no more.
+
+    XACKDEL s g IDS 1 1-0           XACK s g 1-0, XDEL s 1-0
+    XDELEX s DELREF IDS 1 1-0       XACK s g 1-0 for each group that has it pending, XDEL s 1-0
+    XNACK s g FAIL IDS 1 1-0        XCLAIM s g headrace-unowned 0 1-0 TIME 0 RETRYCOUNT 1 FORCE JUSTID
+    XADD s MAXLEN 5 ACKED 1-0 f v   XADD s MAXLEN 5 1-0 f v, if it removed the oldest entries; otherwise
+                                    XADD s 1-0 f v, XDEL s ..., XSETID s ...: a trim keeps max-deleted
+    XTRIM s MAXLEN = 5 DELREF       XACK ..., XTRIM s MAXLEN = 5
+
+Only the command knows what it has changed, so it notes the form when it runs, if a replica needs it: see
+Effects.translating. An effect without a form is replaced by the value of its key: see
+replication/translation.py. A form whose XACK stands for pending entries that were deleted is not exact:
+Headrace counts these as lost, and not as acknowledged.
+"""
+
+from __future__ import annotations
+
+from headrace.commands.call import Call
+from headrace.persistence.rdb.stream_writer import placeholder_consumer
+from headrace.streams.deletions import Deletions
+from headrace.streams.group import Group
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+
+U64_MAX = 0xFFFFFFFFFFFFFFFF
+FIRST_ID = b"0-1"  # as max-deleted it says as much as 0-0, which XSETID cannot set
+
+
+def note_deletions(call: Call, key: bytes, acknowledged: list[bytes], deletions: Deletions) -> None:
+    """Note the form of an XACKDEL or XDELEX that has just run.
+
+    Args:
+        acknowledged: the IDs that are no longer pending in the group of an XACKDEL.
+    """
+    form = [[b"XACK", key, call.argv[2], *acknowledged]] if acknowledged else []
+    lost = deletions.acknowledgements(key)
+    form += lost
+    if deletions.entries:
+        form.append([b"XDEL", key, *deletions.entries])
+    call.effects.note_form(call.argv, form, not lost)
+
+
+def note_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> None:
+    """Note the form of an XNACK of these IDs, unless one of the entries was deleted: XCLAIM would drop it.
+
+    Headrace itself gets the XNACK: the placeholder is a consumer there, too.
+    """
+    key, owner = call.argv[1], placeholder_consumer(group)
+    form: list[list[bytes]] = []
+    for word in ids:
+        entry = stream_id.parse(word, 0)
+        slot = group.pending.find(entry.ms, entry.seq)
+        if slot < 0 or not stream.contains(entry.ms, entry.seq):
+            return
+        count = b"%d" % group.pending.delivery_count_of(slot)
+        claim = [b"XCLAIM", key, group.name, owner, b"0", word]
+        form.append([*claim, b"TIME", b"0", b"RETRYCOUNT", count, b"FORCE", b"JUSTID"])
+    call.effects.note_form(call.argv, form, False)
+
+
+def note_trim(call: Call, effect: list[bytes], stream: Stream, deletions: Deletions) -> None:
+    """Note the form of an XADD or XTRIM with DELREF or ACKED, whose trim has removed these entries."""
+    key = call.argv[1]
+    form = deletions.acknowledgements(key)
+    exact = not form
+    removed = deletions.entries
+    oldest = not removed or _is_older_than_all(stream, removed[-1])
+    trim = [b"MAXLEN", b"=", b"%d" % stream.length] if removed and oldest else []
+    if effect[0].upper() == b"XADD":
+        form.append(with_trim(effect, trim))
+    elif trim:
+        form.append([b"XTRIM", key, *trim])
+    if removed and not oldest:
+        last, added = stream.last_id().text(), b"%d" % stream.entries_added
+        deleted = FIRST_ID if deletions.max_deleted == b"0-0" else deletions.max_deleted
+        form.append([b"XDEL", key, *removed])
+        form.append([b"XSETID", key, last, b"ENTRIESADDED", added, b"MAXDELETEDID", deleted])
+    call.effects.note_form(effect, form, oldest and exact)
+
+
+def _is_older_than_all(stream: Stream, word: bytes) -> bool:
+    """Return whether no entry up to this ID is left."""
+    last = stream_id.parse(word, 0)
+    return not StreamIterator(stream, 0, 0, last.ms, last.seq, False).next()
+
+
+def with_trim(words: list[bytes], trim: list[bytes]) -> list[bytes]:
+    """Return the XADD with this trim instead of its own, and without a policy for references."""
+    options, at = options_of(words)
+    kept = [word for option in options if option[0] not in (b"MAXLEN", b"MINID", b"LIMIT") for word in option]
+    return [*words[:2], *kept, *trim, *words[at:]]
+
+
+def options_of(words: list[bytes]) -> tuple[list[list[bytes]], int]:
+    """Return the options of an XADD or XTRIM, names in upper case, without policies; and where they end."""
+    found: list[list[bytes]] = []
+    at = 2
+    while at < len(words):
+        name = words[at].upper()
+        if name in (b"MAXLEN", b"MINID"):
+            size = 3 if words[at + 1] in (b"=", b"~") else 2
+        elif name == b"IDMP":
+            size = 3
+        elif name in (b"LIMIT", b"IDMPAUTO"):
+            size = 2
+        elif name in (b"NOMKSTREAM", b"KEEPREF", b"DELREF", b"ACKED"):
+            size = 1
+        else:
+            break
+        if name not in (b"KEEPREF", b"DELREF", b"ACKED"):
+            found.append([name, *words[at + 1 : at + size]])
+        at += size
+    return found, at

@@ -1,0 +1,42 @@
+"""What a deletion by policy has removed: entries, and references of groups to entries.
+
+It is collected only for replicas that do not know the policies: see commands/older_forms.py.
+"""
+
+from __future__ import annotations
+
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+
+
+class Deletions:
+    """The entries and references that were removed, oldest removal first."""
+
+    def __init__(self, max_deleted: bytes) -> None:
+        """Begin with nothing removed.
+
+        Args:
+            max_deleted: the stream's max-deleted-entry-id before.
+        """
+        self.max_deleted = max_deleted
+        self.entries: list[bytes] = []  # IDs
+        self.references: dict[bytes, list[bytes]] = {}  # the IDs that a group had pending, by its name
+
+    def add_entry(self, ms: int, seq: int) -> None:
+        """Note that the entry was deleted."""
+        self.entries.append(stream_id.text_of(ms, seq))
+
+    def add_references(self, stream: Stream, ms: int, seq: int) -> None:
+        """Note which groups have the entry pending; called before they are removed."""
+        for group in stream.groups():
+            if group.pending.find(ms, seq) >= 0:
+                self.references.setdefault(group.name, []).append(stream_id.text_of(ms, seq))
+
+    def acknowledgements(self, key: bytes) -> list[list[bytes]]:
+        """Return the commands that remove the references."""
+        return [[b"XACK", key, name, *ids] for name, ids in self.references.items()]
+
+
+def begin(stream: Stream) -> Deletions:
+    """Return a new record of what is removed from the stream."""
+    return Deletions(stream.max_deleted_id().text())
