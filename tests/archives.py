@@ -147,3 +147,16 @@ def counted_entries(archive: str | os.PathLike[str] | ArchiveLocation) -> Counte
         assert len(ids) == file.rows
         counts.update((file.stream, entry_id) for entry_id in ids)
     return counts
+
+
+def damage_column(path: Path, column: str) -> None:
+    """Change some bytes in the middle of a column's data, as a bad disk does."""
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    chunk = next(
+        each for each in map(group.column, range(group.num_columns)) if each.path_in_schema == column
+    )
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data = bytearray(path.read_bytes())
+    at = start + chunk.total_compressed_size - 6
+    data[at : at + 4] = bytes(each ^ 0x5A for each in data[at : at + 4])
+    path.write_bytes(data)

@@ -16,6 +16,7 @@ from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive, count_archive
 from headrace.pipeline.archive_creation import create_or_open
+from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.local_spark import utf8_locale
 from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay
@@ -70,7 +71,7 @@ def test_streams_of_any_name_are_archived_and_replayed(
     fill(stream_server, 5, 2)
     assert archive(spark, url, STREAMS, directory, entries_per_batch=20) == 2 * len(NAMES)
     fill(stream_server, 7, 1)
-    create_or_open(archive_location(directory), None, "UTC").merge_small_files()
+    merge_small_files(create_or_open(archive_location(directory), None, "UTC"))
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory)).load().collect()
     found = sorted((row.stream, int(row.fields["n"])) for row in rows)
     assert found == sorted((stream, n) for stream in STREAMS for n in range(1, 8))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import redis
 from deltalake import DeltaTable
@@ -16,8 +17,9 @@ from pyspark.sql import SparkSession
 from archives import counted_entries, files_in
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import archive as archive_module
-from headrace.pipeline.archive import archive, count_archive, group_ranges, run_tasks
+from headrace.pipeline.archive import archive, count_archive, group_ranges, run_tasks, source_options
 from headrace.pipeline.archive_creation import create_or_open
+from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.local_spark import local_spark
@@ -73,7 +75,7 @@ def test_streams_are_archived_merged_trimmed_and_archived_further(
     assert counted_entries(directory) == expected
 
     before = len(files_in(directory))
-    done = in_order(directory).merge_small_files()
+    done = merge_small_files(in_order(directory))
     assert done.merged > done.into > 0
     assert len(files_in(directory)) == before - done.merged + done.into
     assert counted_entries(directory) == expected
@@ -86,7 +88,7 @@ def test_streams_are_archived_merged_trimmed_and_archived_further(
     for stream in [*STREAMS, "new"]:
         fill(client, stream, 101, 60)
     assert archive(spark, server_url, [*STREAMS, "new"], directory, entries_per_batch=20) == 180
-    in_order(directory).merge_small_files()
+    merge_small_files(in_order(directory))
     assert counted_entries(directory).total() == len(counted_entries(directory)) == 380
     assert count_archive(directory).entries == 380
     table = spark.createDataFrame(DeltaTable(directory).to_pyarrow_table())
@@ -94,6 +96,24 @@ def test_streams_are_archived_merged_trimmed_and_archived_further(
     assert row is not None and row.fields == {"n": "1", "name": "n1"} and row.sequence == 1
     assert row.timestamp.timestamp() == 3600
     assert archive(spark, server_url, STREAMS, directory) == 0
+
+
+def test_a_day_that_several_tasks_wrote_has_one_file_and_no_other(
+    tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a program that reads the files without the log counts each entry once."""
+    directory = tmp_path / "archive"
+    fill(client, "s", 1, 100)
+    monkeypatch.setattr(archive_module, "source_options", small_tasks)
+    assert archive(spark, server_url, "s", directory) == 100
+    rows = {path: pq.read_metadata(path).num_rows for path in directory.rglob("*.parquet")}
+    assert sum(rows.values()) == 100 and len(rows) == 5
+    assert counted_entries(directory).total() == 100
+
+
+def small_tasks(*arguments: Any) -> dict[str, str]:
+    """Return the options of the source for tasks of ten entries."""
+    return source_options(*arguments) | {"maxRecordsPerPartition": "10"}
 
 
 def test_values_that_do_not_fit_their_typed_column_are_kept_exactly(
@@ -206,7 +226,9 @@ def test_an_interrupt_cancels_the_tasks_of_the_archive_and_no_other_job(
         wait_until(other_begun.exists)
         monkeypatch.setattr(archive_module, "raise_if_interrupted", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            run_tasks(spark, waiting_writer(archive_begun, end), [OffsetRange("s", "0-0", "1-0", False)])
+            run_tasks(
+                spark, waiting_writer(archive_begun, end).write, [OffsetRange("s", "0-0", "1-0", False)]
+            )
     finally:
         end.touch()
         thread.join()

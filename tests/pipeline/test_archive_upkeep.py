@@ -19,6 +19,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import archive_creation
 from headrace.pipeline.archive import publish_committed
 from headrace.pipeline.archive_creation import create_or_open, known_fields
+from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.watermark import published_id, published_watermarks
@@ -53,7 +54,7 @@ def test_upkeep_beside_another_job_keeps_its_positions(maker: ArchiveMaker, upke
     slow = reopened(maker)
     maker.add("s", entries_at((9 * DAY, 1)), reached={"s": f"{9 * DAY}-1"})
     if upkeep == "merge":
-        assert slow.merge_small_files().merged
+        assert merge_small_files(slow).merged
     elif upkeep == "delete":
         assert slow.delete_days_before(datetime.date(1970, 1, 2)).deleted == 2
     else:
@@ -78,11 +79,11 @@ def test_files_without_a_commit_are_deleted_once_a_day(maker: ArchiveMaker) -> N
     assert read_archive(maker.location).positions == parse_positions({"s": f"{DAY // 2}-1"})
 
 
-@pytest.mark.parametrize("stream", ["n" * 300, "\u00e9" * 60, "\u00e9" * 30, "n" * 240, "a/b'\"%41"])
+@pytest.mark.parametrize("stream", ["", "n" * 300, "\u00e9" * 60, "\u00e9" * 30, "n" * 240, "a/b'\"%41"])
 def test_days_of_streams_with_any_name_can_be_merged(maker: ArchiveMaker, stream: str) -> None:
     add_days(maker, stream, 2)
     add_days(maker, "plain", 2)
-    assert reopened(maker).merge_small_files().merged in (2, 4)
+    assert merge_small_files(reopened(maker)).merged == 4
     assert counted_entries(maker.location).total() == 8 == len(counted_entries(maker.location))
     assert archived_through(maker.location) == dict.fromkeys([stream, "plain"], f"{3 * DAY // 2}-1")
 
@@ -248,7 +249,7 @@ def test_a_damaged_file_is_named(maker: ArchiveMaker) -> None:
     path = maker.directory / file.path
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(HeadraceError, match=f"{file.path} is damaged: "):
-        read_archive(maker.location).files[0].open()
+        read_archive(maker.location)
 
 
 # Names
@@ -258,7 +259,7 @@ def test_a_damaged_file_is_named(maker: ArchiveMaker) -> None:
 def test_an_archive_can_be_in_a_directory_of_any_name(tmp_path: Path, name: str) -> None:
     maker = ArchiveMaker(tmp_path / name)
     add_days(maker, "s", 2)
-    reopened(maker).merge_small_files()
+    merge_small_files(reopened(maker))
     assert counted_entries(tmp_path / name).total() == 4
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

@@ -17,6 +17,7 @@ from pyspark.sql import Row, SparkSession
 
 from headrace.pipeline.archive import archive
 from headrace.pipeline.archive_creation import create_or_open
+from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import infer_columns, sample_entries
 from headrace.pipeline.local_spark import local_spark
@@ -115,7 +116,7 @@ def test_any_bytes_survive_archive_trim_and_replay(
         assert written == len(whole) == len(some) + len(more) + 1
         trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
         assert len(read(raw, "s")) == 1
-        create_or_open(archive_location(directory), schema, "UTC").merge_small_files()
+        merge_small_files(create_or_open(archive_location(directory), schema, "UTC"))
         replay(ReplaySource("s", None, directory), server_url, "t", name="x")
         assert read(raw, "t") == whole
 

@@ -34,6 +34,7 @@ from archives import ArchiveMaker, counted_entries, files_in
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive
 from headrace.pipeline.archive_creation import EXCLUSIVE_PROPERTY, create_or_open
+from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.archive_writer import write_days
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
@@ -107,7 +108,7 @@ def test_an_archive_in_an_object_store_is_written_read_trimmed_and_replayed(
     assert counted_entries(location) == expected(COUNT + 5)
 
     before = len(files_in(location))
-    done = create_or_open(location, None, "UTC").merge_small_files()
+    done = merge_small_files(create_or_open(location, None, "UTC"))
     assert done.merged > done.into > 0 and len(files_in(location)) == before - done.merged + done.into
     assert counted_entries(location) == expected(COUNT + 5)
 

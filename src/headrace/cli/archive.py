@@ -34,6 +34,7 @@ from headrace.pipeline.archive import (
 )
 from headrace.pipeline.archive_conversion import convert
 from headrace.pipeline.archive_creation import create_or_open, known_fields
+from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import (
     SAMPLE_ENTRIES,
@@ -48,6 +49,7 @@ from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.plurals import plural
+from headrace.spark.archive.files import read_archive
 from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.decode.misfits import READ_WITHOUT, MisfitCounts
 
@@ -157,8 +159,9 @@ def command(
 ) -> None:  # fmt: skip
     """Write streams to a Delta table of Parquet files, by stream and day, each entry exactly once.
 
-    The next run adds the entries that are new. Spark, DuckDB, Polars and pandas read the table while it
-    grows. The last archived ID is stored on the server, so that `headrace trim` can remove archived entries.
+    The next run adds the entries that are new. Read it as a Delta table, with Spark, DuckDB, Polars or
+    pandas, also while it grows: its directory has files that do not count any more. The last archived ID is
+    stored on the server, so that `headrace trim` can remove archived entries.
     """
     if every is not None and once:
         raise UsageError("--every is for --follow")
@@ -236,7 +239,8 @@ def convert_archive(console: Console, old: Path, location: ArchiveLocation) -> N
 
 
 def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams: list[str]) -> None:
-    """Archive the entries that exist now, then merge small files."""
+    """Archive the entries that exist now, then merge the small files that earlier runs wrote."""
+    earlier = {file.path for file in read_archive(job.location).files}
     with progress_bar(console) as bar:
         name = streams[0] if len(streams) == 1 else f"{len(streams)} streams"
         task = bar.add_task(name, total=total_length(job.url, streams), rows=0)
@@ -266,16 +270,16 @@ def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams
             text = str(error).replace("Set failOnDataLoss to false", "Use --allow-loss")
             error.args = (text.replace(READ_WITHOUT, "It cannot be archived: leave the stream out."),)
             raise
-    keep_in_order(console, job)
+    keep_in_order(console, job, earlier)
 
 
-def keep_in_order(console: Console, job: ArchiveJob) -> None:
-    """Merge small files, delete old days, and delete the files of killed jobs."""
+def keep_in_order(console: Console, job: ArchiveJob, earlier: set[str]) -> None:
+    """Merge small files of earlier runs, delete old days, and delete the files of killed jobs."""
     table = create_or_open(job.location, job.fields, job.time_zone)
     now = datetime.datetime.now(datetime.UTC)
     if job.compaction:
         with console.status("Merging small files"):
-            table.merge_small_files()
+            merge_small_files(table, earlier)
     if job.keep_ms is not None:
         first = first_day_kept(now, job.keep_ms, job.time_zone)
         deleted = table.delete_days_before(first).deleted

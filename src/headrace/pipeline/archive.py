@@ -4,7 +4,8 @@
     DIR/_delta_log/                                            which files count, and how far each stream is
                                                                archived
 
-    plan ranges of all new entries → for each batch of ranges: tasks write files → commit → raise watermark
+    plan ranges of all new entries → for each batch of ranges: tasks write files → merge those of one day →
+    commit → raise watermark
 
 Spark runs the tasks; a task reads its range and writes the files itself. The table is the only state: a job
 that was killed continues from the last commit, and files without a commit do not count.
@@ -24,8 +25,9 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -34,6 +36,7 @@ from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.errors import UsageError
 from headrace.pipeline.archive_creation import create_or_open
+from headrace.pipeline.archive_merge import FileMerger, small_file_groups
 from headrace.pipeline.archive_table import ArchiveTable, WrittenFile
 from headrace.pipeline.archive_writer import RangeWriter
 from headrace.pipeline.column_declarations import parse_schema
@@ -50,6 +53,8 @@ from headrace.spark.options import parse_options
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.positions import Position, Positions, parse_positions
 from headrace.spark.source.stream_reader import HeadraceStreamReader
+
+T = TypeVar("T")
 
 ENTRIES_PER_BATCH = 4_000_000
 POLL_SECONDS = 0.1
@@ -132,7 +137,7 @@ def archive(
         publish_committed(watermark, table, names)
         begun = time.monotonic()
         for number, (ranges, reached) in enumerate(plan_batches(reader, table, names, entries_per_batch)):
-            files = run_tasks(spark, writer, ranges)
+            files = merge_pieces(spark, table, run_tasks(spark, writer.write, ranges))
             table.commit(files, reached)
             watermark.publish(reached)
             rows = sum(file.rows for file in files)
@@ -231,14 +236,28 @@ def group_ranges(
     return groups
 
 
-def run_tasks(spark: SparkSession, writer: RangeWriter, ranges: Sequence[OffsetRange]) -> list[WrittenFile]:
-    """Write the ranges in Spark tasks; return the files.
+def merge_pieces(spark: SparkSession, table: ArchiveTable, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+    """Merge the small files of a day that several tasks of a batch have written; return all files.
+
+    The merged ones are deleted at once: no version of the table has them.
+    """
+    groups = list(small_file_groups(files))
+    merged = run_tasks(spark, FileMerger(table.location, table.archive.columns).write, groups)
+    pieces = {file.path for group in groups for file in group}
+    table.location.delete(pieces)
+    return [*(file for file in files if file.path not in pieces), *merged]
+
+
+def run_tasks(
+    spark: SparkSession, write: Callable[[T], Iterable[WrittenFile]], parts: Sequence[T]
+) -> list[WrittenFile]:
+    """Write files in Spark tasks, those of a part of the work each; return the files.
 
     Raises:
         HeadraceError: if a task failed more often than Spark repeats it.
         KeyboardInterrupt: after a signal; the tasks are cancelled, and no other jobs of the session.
     """
-    if not ranges:
+    if not parts:
         return []
     context = spark.sparkContext
     group = f"headrace archive {uuid.uuid4()}"
@@ -248,8 +267,8 @@ def run_tasks(spark: SparkSession, writer: RangeWriter, ranges: Sequence[OffsetR
     def collect() -> None:
         try:
             context.setJobGroup(group, "headrace archive")  # of this thread
-            slices = min(len(ranges), TASKS_MAX)
-            found.extend(context.parallelize(ranges, slices).flatMap(writer.write).collect())
+            slices = min(len(parts), TASKS_MAX)
+            found.extend(context.parallelize(parts, slices).flatMap(write).collect())
         except (PySparkException, Py4JJavaError) as error:
             errors.append(as_headrace_error(error))
         except Exception as error:

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_creation import HEAD_COLUMNS, create_or_open
 from headrace.pipeline.archive_table import WrittenFile
-from headrace.pipeline.archive_writer import DayFile, without_repeated_names
+from headrace.pipeline.archive_writer import DayFile, in_id_order, without_repeated_names
 from headrace.spark.archive.files import split_ids
 from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
@@ -106,13 +106,6 @@ def copy_file(file: OldFile, columns: pa.Schema, location: ArchiveLocation) -> W
     if copy.rows != expected:
         raise HeadraceError(f"{file.path}: {copy.rows} of {expected} entries were copied")
     return copy
-
-
-def in_id_order(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows in the order of their IDs: Spark did not always write them so."""
-    ms, seq = split_ids(rows.column("id"))
-    order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
-    return rows.take(order)
 
 
 def old_files(directory: Path) -> list[OldFile]:

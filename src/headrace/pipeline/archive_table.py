@@ -14,8 +14,7 @@ import json
 import os
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +27,12 @@ from headrace.spark.archive.files import (
     POSITIONS_KEY,
     VACUUMED_KEY,
     Archive,
+    ArchivedFile,
     archive_of,
     read_archive,
     recorded_streams,
 )
 from headrace.spark.archive.location import ArchiveLocation, store_errors
-from headrace.spark.archive.partitions import has_own_folder
 from headrace.spark.source.positions import Positions
 
 if TYPE_CHECKING:
@@ -44,10 +43,6 @@ MARK_KEY = "headrace.commit"  # unique for each commit, so that a job recognises
 HISTORY_READ = 10  # commits that other programs may have made at the same time
 LOG_DIRECTORY = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
-
-# A day that has ended is rewritten if it has several files smaller than this.
-SMALL_FILE_BYTES = 64 << 20
-MERGED_FILE_BYTES = 256 << 20
 
 ORPHANS_KEPT = datetime.timedelta(days=7)  # no job runs so long between writing a file and its commit
 VACUUM_EVERY_MS = 24 * 3600 * 1000
@@ -91,6 +86,9 @@ class UpkeepResult:
     merged: int = 0
     into: int = 0
     deleted: int = 0
+
+
+CountedFile = WrittenFile | ArchivedFile
 
 
 class ArchiveTable:
@@ -225,33 +223,32 @@ class ArchiveTable:
         sync_path(log)
         sync_path(log.parent)
 
-    def merge_small_files(self) -> UpkeepResult:
-        """Merge the small files of each day that has ended; readers see each entry once at any time."""
-        before = read_archive(self.location)
-        days = days_to_merge(before)
-        merged = into = 0
-        for stream, dates in days.items():
-            for date in dates:
-                with store_errors(self.location):
-                    done = self._table.optimize.compact(
-                        partition_filters=[("stream", "=", stream), ("date", "=", date.isoformat())],
-                        target_size=MERGED_FILE_BYTES,
-                    )
-                merged += done["numFilesRemoved"]
-                into += done["numFilesAdded"]
-        if merged:
-            self._sync_files(before)
-            self.sync_log()
-        return UpkeepResult(merged, into)
+    def replace(self, old: Sequence[CountedFile], new: Sequence[CountedFile]) -> None:
+        """Replace files by others with the same entries, in one commit; afterwards it is on disk.
 
-    def _sync_files(self, before: Archive) -> None:
-        """Sync the files of a local table that deltalake has written since; the replaced ones still exist."""
-        if self.location.is_local:
-            known = {file.path for file in before.files}
-            for file in read_archive(self.location).files:
-                if file.path not in known:
-                    sync_path(self.location.path / file.path)
-                    sync_path((self.location.path / file.path).parent)
+        The commit has no positions, and no number of a batch: other jobs may commit at the same time. The
+        replaced files stay for the readers of older versions.
+
+        Raises:
+            HeadraceError: if a file of both was replaced or deleted meanwhile, or the store fails. The old
+                files count then.
+        """
+        if lost := lost_files(self.location, new):
+            raise self._lost(lost)
+        self._swap(old, new)
+        # A vacuum that began before the commit may have deleted files after they were checked.
+        if lost := lost_files(self.location, new):
+            self._swap(new, old)
+            raise self._lost(lost)
+
+    def _swap(self, old: Sequence[CountedFile], new: Sequence[CountedFile]) -> None:
+        """Commit that files replace others."""
+        actions = [*(add_action(file, data_change=False) for file in new), *map(remove_action, old)]
+        with store_errors(self.location):
+            self._table.create_write_transaction(
+                actions, mode="append", schema=self._table.schema(), partition_by=list(PARTITIONS)
+            )
+        self.sync_log()
 
     def delete_days_before(self, date: datetime.date) -> UpkeepResult:
         """Delete all entries of days before a date. Their files stay for the readers of older versions."""
@@ -284,7 +281,7 @@ class ArchiveTable:
         return len(deleted)
 
 
-def add_action(file: WrittenFile) -> Any:
+def add_action(file: CountedFile, *, data_change: bool = True) -> Any:
     """Return the entry of a file for a commit."""
     from deltalake.transaction import AddAction
 
@@ -293,9 +290,24 @@ def add_action(file: WrittenFile) -> Any:
         stats["nullCount"] = {"timestamp": 0}
         stats["minValues"] = {"timestamp": iso_time(file.first_ms)}
         stats["maxValues"] = {"timestamp": iso_time(file.last_ms)}
-    now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
-    partition = {"stream": file.stream or None, "date": file.date}
-    return AddAction(file.path, file.size, partition, now_ms, True, json.dumps(stats))
+    return AddAction(file.path, file.size, partition_of(file), now_ms(), data_change, json.dumps(stats))
+
+
+def remove_action(file: CountedFile) -> Any:
+    """Return the entry of a file that is replaced, for a commit."""
+    from deltalake.transaction import RemoveAction
+
+    return RemoveAction(file.path, False, now_ms(), file.size, partition_of(file))
+
+
+def partition_of(file: CountedFile) -> dict[str, str | None]:
+    """Return the values of the partition columns of a file."""
+    return {"stream": file.stream or None, "date": None if file.date is None else str(file.date)}
+
+
+def now_ms() -> int:
+    """Return the time in milliseconds."""
+    return time.time_ns() // 1_000_000
 
 
 def iso_time(ms: int) -> str:
@@ -307,25 +319,6 @@ def iso_time(ms: int) -> str:
 def positions_text(positions: Positions) -> str:
     """Return positions as the text of a commit."""
     return json.dumps({stream: str(positions[stream]) for stream in sorted(positions)})
-
-
-def days_to_merge(archive: Archive) -> Mapping[str, list[datetime.date]]:
-    """Return the days with several small files, by stream. The last day of a stream may still grow.
-
-    Streams without a name, or with a very long one, are left out: the library cannot write their files.
-    """
-    small: dict[tuple[str, datetime.date], int] = defaultdict(int)
-    last: dict[str, datetime.date] = {}
-    for file in archive.files:
-        if file.date is not None and file.stream and has_own_folder(file.stream):
-            last[file.stream] = max(last.get(file.stream, file.date), file.date)
-            if file.size < SMALL_FILE_BYTES:
-                small[file.stream, file.date] += 1
-    found: dict[str, list[datetime.date]] = defaultdict(list)
-    for (stream, date), count in sorted(small.items()):
-        if count > 1 and date < last[stream]:
-            found[stream].append(date)
-    return found
 
 
 def sync_path(path: Path) -> None:

@@ -4,7 +4,10 @@
 
 Entries come in the order of their IDs, so at most one file is open. Rows are collected to row groups of
 ROW_GROUP_BYTES, which bounds the memory of a task. A file is complete and on disk before it is returned; its
-name is unique, so a task that runs twice leaves a file that no commit names.
+name is unique, so a task that runs twice leaves a file that no commit names. Each page has a checksum, and
+the name of the file has a digest of all its bytes:
+
+    part-5f1e2c9a-….-9af3c01e77ab01d2.zstd.parquet
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import contextlib
 import datetime
 import itertools
 import os
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,8 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.errors import HeadraceError
 from headrace.pipeline.archive_table import WrittenFile, sync_path
-from headrace.spark.archive.files import split_ids
+from headrace.spark.archive.files import new_digest, split_ids
 from headrace.spark.archive.location import ArchiveLocation, store_errors
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
 from headrace.spark.archive.partitions import partition_folder
@@ -37,6 +42,7 @@ from headrace.spark.source.planner import OffsetRange
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
+UPLOAD_BYTES = 8 << 20
 LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
 LAST_MS = (LAST_DAY + 1) * 24 * 3600 * 1000  # the first millisecond after the year 9999
 
@@ -98,10 +104,12 @@ def write_days(
                 day.add(rows)
         if day is not None:
             files.append(day.finish())
-            day = None
-    finally:
+    except BaseException:
         if day is not None:
             day.abandon()
+        with contextlib.suppress(HeadraceError):  # the error that is being raised says more
+            location.delete(file.path for file in files)
+        raise
     return files
 
 
@@ -122,6 +130,13 @@ def without_repeated_names(batch: pa.RecordBatch) -> pa.RecordBatch:
     order = np.arange(len(maps))
     order[is_exact.to_numpy(zero_copy_only=False)] = len(maps) + np.arange(len(once))
     return batch.set_column(at, batch.schema.field(at), pa.concat_arrays([maps, once]).take(pa.array(order)))
+
+
+def in_id_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows in the order of their IDs: Spark and other programs do not always write them so."""
+    ms, seq = split_ids(rows.column("id"))
+    order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
+    return rows.take(order)
 
 
 def split_days(batch: pa.RecordBatch, zone: str) -> Iterator[tuple[str | None, pa.RecordBatch]]:
@@ -146,12 +161,11 @@ class DayFile:
         self.date = date
         self._location = location
         self._stream = stream
-        self._path = f"{partition_folder(stream, date)}/part-{uuid.uuid4()}.zstd.parquet"
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = self._rows = self._exact_rows = 0
         self._first_ms = U64_MAX
         self._last_ms = 0
-        self._output = ArchiveOutput(location, self._path)
+        self._output = ArchiveOutput(location, f"{partition_folder(stream, date)}/part-{uuid.uuid4()}")
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -172,7 +186,9 @@ class DayFile:
         table = pa.Table.from_batches(self._waiting)
         with store_errors(self._location):
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._output, table.schema, compression="zstd")
+                self._writer = pq.ParquetWriter(
+                    self._output, table.schema, compression="zstd", write_page_checksum=True
+                )
             self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
         self._rows += self._waiting_rows
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
@@ -184,10 +200,10 @@ class DayFile:
         assert self._writer is not None
         with store_errors(self._location):
             self._writer.close()
-            size = self._output.finish()
+            path = self._output.finish()
         first, last = (ms if ms < LAST_MS else None for ms in (self._first_ms, self._last_ms))
         return WrittenFile(
-            self._path, self._stream, self.date, self._rows, size, first, last, self._exact_rows
+            path, self._stream, self.date, self._rows, self._output.tell(), first, last, self._exact_rows
         )
 
     def abandon(self) -> None:
@@ -199,27 +215,32 @@ class DayFile:
 
 
 class ArchiveOutput:
-    """A new file of an archive, for writing: in a directory, or in an object store."""
+    """A new file of an archive, for writing. It is there when it is complete, and its digest is known.
 
-    def __init__(self, location: ArchiveLocation, path: str) -> None:
+    Until then a file of a directory has a name with .tmp; that of an object store is in a temporary file.
+    """
+
+    def __init__(self, location: ArchiveLocation, stem: str) -> None:
+        """Create the file; `stem` is its path without the digest."""
+        self._location = location
+        self._stem = stem
         self._size = 0
+        self._digest = new_digest()
         self.closed = False
-        self._local: Path | None = None
+        self._partial: Path | None = None
         with store_errors(location):
             if location.is_local:
-                self._root = location.path
-                self._local = location.path / path
-                self._local.parent.mkdir(parents=True, exist_ok=True)
-                self._file: IO[bytes] | Any = self._local.open("xb")
+                self._partial = location.path / f"{stem}.tmp"
+                self._partial.parent.mkdir(parents=True, exist_ok=True)
+                self._file: IO[bytes] = self._partial.open("xb")
             else:
-                # Not through pyarrow: its file object does not give the library the type it takes.
-                folder, _, name = path.rpartition("/")
-                self._file = location.folder_store(folder)._handler.open_output_stream(name, None)
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
     def write(self, data: Any) -> int:
         """Write bytes."""
         piece = memoryview(data).cast("B")
-        self._file.write(piece if self._local is not None else bytes(piece))
+        self._file.write(piece)
+        self._digest.update(piece)
         self._size += len(piece)
         return len(piece)
 
@@ -245,22 +266,35 @@ class ArchiveOutput:
         """Return False."""
         return False
 
-    def finish(self) -> int:
-        """Close the file; then it is durable. Return its size in bytes."""
-        if self._local is not None:
+    def finish(self) -> str:
+        """Complete the file; then it is durable. Return its path within the archive."""
+        path = f"{self._stem}-{self._digest.hexdigest()}.zstd.parquet"
+        if self._partial is None:
+            self._upload(path)
+            self._file.close()
+        else:
             self._file.flush()
             os.fsync(self._file.fileno())
-        self._file.close()
-        self.closed = True
-        if self._local is not None:
-            for folder in (self._local.parent, self._local.parent.parent):
+            self._file.close()
+            self._partial.rename(self._location.path / path)
+            for folder in (self._partial.parent, self._partial.parent.parent, self._location.path):
                 sync_path(folder)
-            sync_path(self._root)
-        return self._size
+        self.closed = True
+        return path
+
+    def _upload(self, path: str) -> None:
+        """Copy the temporary file to the object store."""
+        # Not through pyarrow: its file object does not give the library the type it takes.
+        folder, _, name = path.rpartition("/")
+        output: Any = self._location.folder_store(folder)._handler.open_output_stream(name, None)
+        self._file.seek(0)
+        while piece := self._file.read(UPLOAD_BYTES):
+            output.write(piece)
+        output.close()
 
     def abandon(self) -> None:
-        """Delete the file if it is local; an object that is not completed does not exist."""
-        if self._local is not None:
-            self._file.close()
-            self._local.unlink(missing_ok=True)
+        """Delete the file; an object that is not completed does not exist."""
+        self._file.close()
+        if self._partial is not None:
+            self._partial.unlink(missing_ok=True)
         self.closed = True

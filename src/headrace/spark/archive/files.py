@@ -15,9 +15,12 @@ not need Spark.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -41,6 +44,9 @@ VACUUMED_KEY = "headrace.vacuumed"  # the time of the last vacuum, in millisecon
 ZONE_KEY = "headrace.zone"
 
 PARTITIONS = ("stream", "date")
+
+DIGEST = re.compile(r"-([0-9a-f]{16})\.zstd\.parquet$")
+DIGEST_BYTES = 8
 OLD_LAYOUT = ("_spark_metadata", "_headrace")  # directories of archives that earlier versions wrote
 
 # Days begin at different hours in different time zones, and an archive may be written in several of them.
@@ -76,8 +82,14 @@ class ArchivedFile:
     last_ms: int | None
     location: ArchiveLocation
 
-    def open(self) -> pq.ParquetFile:
-        """Open the file. HeadraceError if it was deleted."""
+    @property
+    def digest(self) -> str | None:
+        """The digest of its bytes, which is in its name; None if another program or version wrote it."""
+        found = DIGEST.search(self.path)
+        return None if found is None else found[1]
+
+    def open(self) -> AbstractContextManager[pq.ParquetFile]:
+        """Open the file for a with block, which checks the pages it reads. See open_parquet()."""
         return self.location.open_parquet(self.path)
 
 
@@ -111,6 +123,11 @@ class Archive:
     vacuumed_ms: int | None = None
     was_set_back: bool = False
     table: str = ""
+
+
+def new_digest() -> hashlib.blake2b:
+    """Return the digest of a file's bytes, of which none is added yet."""
+    return hashlib.blake2b(digest_size=DIGEST_BYTES)
 
 
 def read_archive(location: ArchiveLocation) -> Archive:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,22 +106,28 @@ class ArchiveLocation:
             return pafs.SubTreeFileSystem(str(self.path / folder), pafs.LocalFileSystem())
         return pafs.PyFileSystem(self.folder_store(folder))
 
-    def open_parquet(self, path: str) -> pq.ParquetFile:
-        """Open a Parquet file of the archive; times of type INT96 are read in microseconds.
+    @contextmanager
+    def open_parquet(self, path: str) -> Iterator[pq.ParquetFile]:
+        """Open a Parquet file of the archive for a with block; the checksums of its pages are verified.
+
+        Times of type INT96 are read in microseconds.
 
         Raises:
-            HeadraceError: if the file was deleted or is damaged, or the store fails.
+            HeadraceError: if the file was deleted or is damaged, or the store fails; also in the block.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        folder, _, name = path.rpartition("/")
         try:
-            with store_errors(self):
-                # With `filesystem` the reader opens the file itself, so it also closes it.
-                folder, _, name = path.rpartition("/")
-                return pq.ParquetFile(
-                    name, filesystem=self.filesystem(folder), coerce_int96_timestamp_unit="us"
-                )
+            # With `filesystem` the reader opens the file itself, so it also closes it.
+            with pq.ParquetFile(
+                name,
+                filesystem=self.filesystem(folder),
+                coerce_int96_timestamp_unit="us",
+                page_checksum_verification=True,
+            ) as parquet:
+                yield parquet
         except FileNotFoundError as gone:
             raise HeadraceError(
                 f"{self}/{path} was deleted since the query was planned, perhaps because the archive was "
@@ -129,6 +135,20 @@ class ArchiveLocation:
             ) from gone
         except pa.ArrowInvalid as damaged:
             raise HeadraceError(f"{self}/{path} is damaged: {one_line(damaged)}") from damaged
+        except OSError as error:  # also a page whose checksum is wrong, or that cannot be decompressed
+            hint = f"; headrace check {self} lists damaged files"
+            raise HeadraceError(f"{self}/{path} cannot be read: {one_line(error)}{hint}") from error
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files of the archive that no version of its table has; those that are missing are skipped.
+
+        Raises:
+            HeadraceError: if the store fails.
+        """
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            with store_errors(self), suppress(FileNotFoundError):
+                self.filesystem(folder).delete_file(name)
 
 
 def archive_location(
