@@ -77,10 +77,10 @@ def test_the_account_equals_the_memory_of_all_keys(seed: int) -> None:
     for _ in range(6):
         history.run(250)
         assert keyspace.memory.total == weighed(keyspace)
-        for stream in keyspace.memory.evictable:
+        for stream in keyspace.evictable:
             assert any(stream in database.values.values() for database in keyspace.databases)
     history.say(0, "FLUSHALL")
-    assert keyspace.memory.total == 0 and not keyspace.memory.evictable
+    assert keyspace.memory.total == 0 and not keyspace.evictable
 
 
 def test_a_string_changed_in_place_is_accounted_for() -> None:

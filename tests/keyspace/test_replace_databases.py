@@ -56,7 +56,7 @@ def test_memory_is_accounted_as_before():
     for i in range(2, 1000):
         ask(engine, session, f"XADD s {i}-0 field value")
     assert memory.total > total + 10_000
-    assert list(memory.evictable) == [engine.keyspace.databases[0].values[b"s"]]
+    assert list(engine.keyspace.evictable) == [engine.keyspace.databases[0].values[b"s"]]
     ask(engine, session, "FLUSHALL")
     assert memory.total == 0
 

@@ -15,7 +15,7 @@ are never touched. Entries that rules keep stay, too:
 
 So there may be nothing left to drop. Then requests are rejected, too.
 
-Streams with more than one node are tracked (`memory.evictable`), so that other keys are not searched. A
+Streams with more than one node are tracked (`Keyspace.evictable`), so that other keys are not searched. A
 search looks at SAMPLE_SIZE of them in turn, first at the one that was chosen last. With up to SAMPLE_SIZE
 such streams it finds the biggest one, otherwise one of the biggest. A heap would be exact, but every growing
 stream would have to update it. A search looks at no more than LOOKED_AT_MAX streams that rules keep.
@@ -87,7 +87,7 @@ class Eviction:
 
     def _biggest(self) -> Stream | None:
         """Return one of the biggest streams with a node to drop, or None."""
-        waiting = self.keyspace.memory.evictable
+        waiting = self.keyspace.evictable
         found: Stream | None = None
         self._kept = b""
         sampled = looked_at = 0

@@ -14,6 +14,7 @@ about the records in any case, and compaction changes no content.
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from random import Random
@@ -92,6 +93,7 @@ class Keyspace:
     misses: Public[cython.longlong]
     expired: Public[cython.longlong]  # keys that expired
     memory: MemoryAccount  # memory account of all keys and values
+    evictable: OrderedDict[Stream, bytes]  # streams with several nodes, and their keys
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
     on_flushed: Public[Callable[[], object] | None]  # called when all keys of a database were removed
     loss_lines: LogBudget  # for lines about groups that have lost entries
@@ -108,7 +110,8 @@ class Keyspace:
         self.rules = RuleRegistry()
         self.libraries = {}
         self.memory = MemoryAccount()
-        self.memory.evictable = OrderedDict()
+        self.evictable = OrderedDict()
+        self.memory.evictable = weakref.ref(self.evictable)
         self.now = 0
         self.counts_lookups = False
         self.keep_expired = False
@@ -192,6 +195,7 @@ class Keyspace:
         for database in self.databases:
             database.replace_data(other.databases[database.index])
         self.memory.total = other.memory.total
+        self.evictable = other.evictable
         self.memory.evictable = other.memory.evictable
         self.idempotency_sweeper = other.idempotency_sweeper
         self.compaction = other.compaction
@@ -202,11 +206,11 @@ class Keyspace:
     def close(self) -> None:
         """Free all data; the keyspace must not be used any more.
 
-        A keyspace and its databases refer to each other, and its account to the streams: without this, the
-        data would stay until the garbage collector finds the cycle.
+        A keyspace and its databases refer to each other: without this, the data would stay until the garbage
+        collector finds the cycle.
         """
         self.databases = []
-        self.memory.evictable = None
+        self.evictable = OrderedDict()
         self.rules.clear()
 
     def freeze(
@@ -586,7 +590,7 @@ class Database:
         if isinstance(value, Stream):
             stream = value
             stream.memory.detach()
-            memory.evictable.pop(stream, None)
+            self.keyspace.evictable.pop(stream, None)
             if len(self.keyspace.rules.streams):
                 self.keyspace.rules.on_removed(stream)
         else:

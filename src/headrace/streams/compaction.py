@@ -102,6 +102,7 @@ def _header(parts: list[bytes], elements: cython.longlong) -> bytes:
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class SparseNodes:
     """The nodes of one stream that are queued for rewriting. Exists as long as the stream."""

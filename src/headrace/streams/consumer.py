@@ -12,6 +12,7 @@ NEVER = cython.declare(cython.longlong, -1)
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class Consumer:
     """A consumer, created by Group.make_consumer. Only PendingEntries changes its number and its entries."""

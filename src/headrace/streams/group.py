@@ -29,6 +29,7 @@ from headrace.visibility import Public
 
 
 @cython.final
+@cython.no_gc  # no cycle can contain it, and there may be millions
 @cython.cclass
 class Group:
     """A group, created by Stream.make_group; delivery.py moves its position."""

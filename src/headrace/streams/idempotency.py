@@ -32,6 +32,7 @@ IID_BYTES = cython.declare(cython.Py_ssize_t, 250)
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class IdempotencyStore:
     """The requests that one stream remembers. While it holds any, the keyspace's sweeper visits it."""

@@ -8,6 +8,7 @@ from headrace.streams.rules import GroupRules
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class Lease:
     """The rules LEASE and BACKOFF of a group. Times are Unix milliseconds."""

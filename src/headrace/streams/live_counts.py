@@ -35,6 +35,7 @@ UNUSED_MIN = cython.declare(cython.Py_ssize_t, 64)
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class LiveCounts:
     """The numbers of live entries of the closed nodes of a stream, which have serials above 0."""

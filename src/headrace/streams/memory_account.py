@@ -19,25 +19,29 @@ import cython
 from headrace.visibility import Public
 
 # The bytes of the objects beside their blocks, in the compiled program.
-STREAM_BYTES = cython.declare(cython.Py_ssize_t, 330)
+STREAM_BYTES = cython.declare(cython.Py_ssize_t, 266)
 NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # with its key in the rax and its cell in LiveCounts
-GROUP_BYTES = cython.declare(cython.Py_ssize_t, 986)
-CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 344)
+GROUP_BYTES = cython.declare(cython.Py_ssize_t, 700)
+CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 232)
 INDEX_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, in the indexes of group and consumer
 
 NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class MemoryAccount:
-    """A count of bytes that is included in the count of its parent."""
+    """A count of bytes that is included in the count of its parent.
+
+    Streams refer to their account and to its parents, so no account may refer to a stream.
+    """
 
     total: Public[cython.Py_ssize_t]
     limit: Public[cython.Py_ssize_t]  # not enforced here: see keyspace/eviction.py
     parent: MemoryAccount | None
     key: Public[bytes | None]  # of a stream: its key
-    evictable: Public[Any]  # of a keyspace: stream -> key, those with several nodes; None: not tracked
+    evictable: Public[Any]  # of a keyspace: a weak reference to its `evictable`; None: of others
 
     def __init__(self, n: cython.Py_ssize_t = 0) -> None:
         self.total = n
@@ -65,8 +69,9 @@ class MemoryAccount:
     def mark_evictable(self, stream: object) -> cython.void:
         """Record that the stream of this account has more than one node."""
         parent: MemoryAccount | None = self.parent
-        if parent is not None and parent.evictable is not None:
-            parent.evictable[stream] = self.key
+        streams: Any = parent.evictable() if parent is not None and parent.evictable is not None else None
+        if streams is not None:
+            streams[stream] = self.key
 
     @cython.ccall
     def detach(self) -> cython.void:

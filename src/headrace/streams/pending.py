@@ -34,6 +34,7 @@ UNOWNED = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class PendingEntries:
     """Pending entries by ID, by consumer, and in delivery order.
@@ -48,7 +49,7 @@ class PendingEntries:
     memory: MemoryAccount  # of entries and consumers
     by_id: PendingIndex
     owners: list[Consumer | None]  # by number; 0 is None, for unowned entries
-    free_numbers: list[int]  # numbers of deleted consumers
+    free_numbers: list[int] | None  # numbers of deleted consumers; None: there are none
     head: cython.Py_ssize_t
     last_unowned: cython.Py_ssize_t
     tail: cython.Py_ssize_t
@@ -62,7 +63,7 @@ class PendingEntries:
         self.memory = self.arena.memory
         self.by_id = PendingIndex(self.arena)
         self.owners = [None]
-        self.free_numbers = []
+        self.free_numbers = None
         self.head = self.last_unowned = self.tail = self.insertion_hint = NONE
 
     # ---- consumers
@@ -95,6 +96,8 @@ class PendingEntries:
         self.count -= dropped
         self.owners[consumer.number] = None
         self.memory.add(-memory_account.CONSUMER_BYTES - len(consumer.name))
+        if self.free_numbers is None:
+            self.free_numbers = []
         self.free_numbers.append(consumer.number)
         return dropped
 
@@ -297,7 +300,7 @@ class PendingEntries:
         other.last_unowned = self.last_unowned
         other.tail = self.tail
         other.insertion_hint = self.insertion_hint
-        other.free_numbers = self.free_numbers.copy()
+        other.free_numbers = self.free_numbers.copy() if self.free_numbers is not None else None
         for consumer in self.owners[1:]:
             if consumer is None:
                 other.owners.append(None)
@@ -318,9 +321,9 @@ class PendingEntries:
         )
         each: cython.Py_ssize_t = footprint.instance_bytes(Consumer)
         consumer: Consumer | None
-        total += (
-            footprint.object_bytes(self.free_numbers) + self.arena.memory_bytes() + self.by_id.memory_bytes()
-        )
+        total += self.arena.memory_bytes() + self.by_id.memory_bytes()
+        if self.free_numbers is not None:
+            total += footprint.object_bytes(self.free_numbers)
         for consumer in self.owners:
             if consumer is not None:
                 total += each + footprint.object_bytes(consumer.name) + consumer.owned.memory_bytes()
@@ -339,7 +342,8 @@ class PendingEntries:
             self.order.check()
         assert self.count == self.by_id.count == self.arena.live
         assert self.owners[0] is None
-        assert sorted(self.free_numbers) == [i for i, c in enumerate(self.owners) if i > 0 and c is None]
+        unused: list[int] = [i for i, c in enumerate(self.owners) if i > 0 and c is None]
+        assert sorted(self.free_numbers or []) == unused
         for number in range(len(self.owners)):
             consumer = self.owners[number]
             if consumer is None:

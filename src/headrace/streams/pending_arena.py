@@ -33,6 +33,7 @@ from headrace.streams import memory_account
 from headrace.streams.memory_account import MemoryAccount
 from headrace.structures import footprint
 
+NONE = cython.declare(cython.Py_ssize_t, -1)
 CHUNK_BITS = cython.declare(cython.int, 10)
 CHUNK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
 CHUNK_FIRST = cython.declare(cython.Py_ssize_t, 8)  # the initial capacity of a chunk
@@ -49,6 +50,7 @@ PREVIOUS = cython.declare(cython.Py_ssize_t, 4)
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class ArenaChunk:
     """Up to 1024 records of one width."""
@@ -62,11 +64,13 @@ class ArenaChunk:
     free: cython.Py_ssize_t  # the index of the first free record below used, plus one; 0: none
     width: cython.Py_ssize_t
     shared: cython.bint  # a frozen copy has the same buf
+    next_open: cython.Py_ssize_t  # of a chunk that is not full: the number of the next such chunk; -1: none
     memory: MemoryAccount  # of the arena
     accounted_bytes: cython.Py_ssize_t  # the bytes of this chunk in it
 
     def __init__(self, number: cython.Py_ssize_t, memory: MemoryAccount) -> None:
         self.number = number
+        self.next_open = NONE
         self.memory = memory
         self.accounted_bytes = 0
         self.clear()
@@ -195,6 +199,7 @@ class ArenaChunk:
         """Return a copy that shares the bytes, and is not accounted for."""
         other: ArenaChunk = ArenaChunk.__new__(ArenaChunk)
         other.number = self.number
+        other.next_open = self.next_open
         other.memory = memory
         other.accounted_bytes = self.accounted_bytes
         other.buf = self.buf
@@ -226,19 +231,21 @@ class ArenaChunk:
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class PendingArena:
     """Records by slot. A slot is valid from allocate() to release()."""
 
-    chunks: list[ArenaChunk]
-    open_chunks: list[ArenaChunk]  # those that are not full, unordered; the last one is used first
+    first: ArenaChunk | None  # number 0; most groups need no other
+    chunks: list[ArenaChunk] | None  # all, if there are several
+    open: cython.Py_ssize_t  # the number of a chunk that is not full, used first; -1: there is none
     live: cython.Py_ssize_t
     memory: MemoryAccount
 
     def __init__(self) -> None:
         self.memory = MemoryAccount()
-        self.chunks = []
-        self.open_chunks = []
+        self.first = self.chunks = None
+        self.open = NONE
         self.live = 0
 
     @cython.ccall
@@ -251,16 +258,16 @@ class PendingArena:
         count: cython.longlong,
     ) -> cython.Py_ssize_t:
         """Allocate a record for ms-seq without links; return its slot. Arguments: see set_delivery()."""
-        if not self.open_chunks:
+        if self.open < 0:
             self._add_chunk()
-        chunk: ArenaChunk = self.open_chunks[len(self.open_chunks) - 1]
+        chunk: ArenaChunk = self._numbered(self.open)
         if chunk.width == NARROW and (
             ms > U48_MAX or seq > U32_MAX or not fits_narrow(owner, time_ms, count)
         ):
             chunk.widen()
         index: cython.Py_ssize_t = chunk.allocate()
         if chunk.live == CHUNK_RECORDS:
-            self.open_chunks.pop()
+            self.open = chunk.next_open
         self.live += 1
         at: cython.Py_ssize_t = index * chunk.width
         mem.put_u64le(chunk.p, at, 0)
@@ -278,14 +285,17 @@ class PendingArena:
         """Free a record; its slot may be reused."""
         chunk: ArenaChunk = self._chunk(slot)
         if chunk.live == CHUNK_RECORDS:
-            self.open_chunks.append(chunk)
+            chunk.next_open = self.open
+            self.open = chunk.number
         chunk.release(slot & INDEX_MASK)
         self.live -= 1
-        if self.live == 0 and len(self.chunks) > 1:
+        if self.live == 0 and self.chunks is not None:
             for chunk in self.chunks[1:]:
                 self.memory.add(-chunk.accounted_bytes)
-            del self.chunks[1:]
-            self.open_chunks = self.chunks.copy()
+            self.chunks = None
+            chunk = self._numbered(0)
+            chunk.next_open = NONE
+            self.open = 0
 
     # ---- reading
 
@@ -409,24 +419,22 @@ class PendingArena:
         other: PendingArena = PendingArena()
         chunk: ArenaChunk
         twin: ArenaChunk
-        for chunk in self.chunks:
+        for chunk in self._all_chunks():
             twin = chunk.freeze(other.memory) if frozen else chunk.copy(other.memory)
-            other.chunks.append(twin)
-        for chunk in self.open_chunks:
-            other.open_chunks.append(other.chunks[chunk.number])
+            other._append_chunk(twin)
+        other.open = self.open
         other.live = self.live
         return other
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes of memory."""
-        total: cython.Py_ssize_t = footprint.instance_bytes(PendingArena) + footprint.object_bytes(
-            self.chunks
-        )
+        total: cython.Py_ssize_t = footprint.instance_bytes(PendingArena)
         each: cython.Py_ssize_t = footprint.instance_bytes(ArenaChunk)
         chunk: ArenaChunk
-        total += footprint.object_bytes(self.open_chunks)
-        for chunk in self.chunks:
+        if self.chunks is not None:
+            total += footprint.object_bytes(self.chunks)
+        for chunk in self._all_chunks():
             total += each + footprint.object_bytes(chunk.buf)
         return total
 
@@ -436,13 +444,16 @@ class PendingArena:
         live: cython.Py_ssize_t = 0
         chunk: ArenaChunk
         open_chunks: set[int] = set()
-        for chunk in self.open_chunks:
-            assert self.chunks[chunk.number] is chunk
-            open_chunks.add(chunk.number)
-        assert len(open_chunks) == len(self.open_chunks), "a chunk is offered twice"
-        for chunk in self.chunks:
+        number: cython.Py_ssize_t = self.open
+        assert self.chunks is None or (len(self.chunks) > 1 and self.chunks[0] is self.first)
+        while number >= 0:
+            assert number not in open_chunks, "a chunk is offered twice"
+            open_chunks.add(number)
+            chunk = self._numbered(number)
+            number = chunk.next_open
+        for number, chunk in enumerate(self._all_chunks()):
             chunk.check()
-            assert self.chunks[chunk.number] is chunk
+            assert chunk.number == number
             assert (chunk.live < CHUNK_RECORDS) == (chunk.number in open_chunks), (
                 f"room in chunk {chunk.number}"
             )
@@ -453,9 +464,34 @@ class PendingArena:
 
     @cython.cfunc
     @cython.inline
+    def _numbered(self, number: cython.Py_ssize_t) -> ArenaChunk:
+        """Return the chunk with this number. Raises IndexError if there is none."""
+        chunk: ArenaChunk | None = self.first if self.chunks is None else self.chunks[number]
+        if chunk is None or chunk.number != number:
+            raise IndexError(f"there is no chunk {number}")
+        return chunk
+
+    @cython.cfunc
+    def _all_chunks(self) -> list[ArenaChunk]:
+        """Return the chunks by number. The list must not be changed."""
+        if self.chunks is not None:
+            return self.chunks
+        return [] if self.first is None else [self.first]
+
+    @cython.cfunc
+    def _append_chunk(self, chunk: ArenaChunk) -> cython.void:
+        if self.first is None:
+            self.first = chunk
+        elif self.chunks is None:
+            self.chunks = [self.first, chunk]
+        else:
+            self.chunks.append(chunk)
+
+    @cython.cfunc
+    @cython.inline
     def _chunk(self, slot: cython.Py_ssize_t) -> ArenaChunk:
         """Return the chunk of slot. Raises IndexError if the slot was never allocated."""
-        chunk: ArenaChunk = self.chunks[slot >> CHUNK_BITS]
+        chunk: ArenaChunk = self._numbered(slot >> CHUNK_BITS)
         if (slot & INDEX_MASK) >= chunk.used:
             raise IndexError(f"no record has the slot {slot}")
         return chunk
@@ -469,12 +505,11 @@ class PendingArena:
     @cython.cfunc
     def _add_chunk(self) -> cython.void:
         """Add a chunk; all others must be full."""
-        number: cython.Py_ssize_t = len(self.chunks)
+        number: cython.Py_ssize_t = len(self._all_chunks())
         if number >= CHUNKS_MAX:
             raise MemoryError("a group cannot have more pending entries")
-        open_chunks: list[ArenaChunk] = [ArenaChunk(number, self.memory)]
-        self.chunks.append(open_chunks[0])
-        self.open_chunks = open_chunks
+        self._append_chunk(ArenaChunk(number, self.memory))
+        self.open = number
 
 
 @cython.cfunc

@@ -30,6 +30,7 @@ NONE = cython.declare(cython.Py_ssize_t, -1)
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class IndexBlock:
     """A block of up to 512 slots."""
@@ -130,6 +131,7 @@ class IndexBlock:
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class PendingIndex:
     """A set of slots of an arena, sorted by ID; IDs are unique.
@@ -139,14 +141,15 @@ class PendingIndex:
     """
 
     arena: PendingArena
-    blocks: list[IndexBlock]
+    only: IndexBlock | None  # the block, if there is one: most indexes need no list
+    blocks: list[IndexBlock] | None  # all, if there are several
     count: cython.Py_ssize_t
     block_index: cython.Py_ssize_t  # the cached position: a block, and a position in it
     position: cython.Py_ssize_t
 
     def __init__(self, arena: PendingArena) -> None:
         self.arena = arena
-        self.blocks = []
+        self.only = self.blocks = None
         self.count = self.block_index = self.position = 0
 
     # ---- lookups; -1 if there is none
@@ -191,7 +194,7 @@ class PendingIndex:
         """Return the last slot."""
         if self.count == 0:
             return NONE
-        block: IndexBlock = self.blocks[len(self.blocks) - 1]
+        block: IndexBlock = self._block(self._block_count() - 1)
         return block.at(block.count - 1)
 
     # ---- changing
@@ -199,12 +202,12 @@ class PendingIndex:
     @cython.ccall
     def insert(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Insert slot, whose ID is ms-seq. Raises ValueError if the ID is in the index."""
-        n: cython.Py_ssize_t = len(self.blocks)
+        n: cython.Py_ssize_t = self._block_count()
         block: IndexBlock
         if n == 0:
             self._append(slot, ms, seq)
             return
-        block = self.blocks[n - 1]
+        block = self._block(n - 1)
         if block.count == 0 or self.arena.precedes(block.at(block.count - 1), ms, seq):
             if block.count == block.cap:
                 self._append(slot, ms, seq)
@@ -216,13 +219,13 @@ class PendingIndex:
             self.count += 1
             return
         self._bisect(ms, seq)
-        block = self.blocks[self.block_index]
+        block = self._block(self.block_index)
         if self.position < block.count and self.arena.has_id(block.at(self.position), ms, seq):
             raise ValueError(f"{ms}-{seq} is in already")
         if block.count == BLOCK_SLOTS:
             self._split(block)
             self._bisect(ms, seq)
-            block = self.blocks[self.block_index]
+            block = self._block(self.block_index)
         block.insert(self.position, slot)
         self.count += 1
 
@@ -230,11 +233,11 @@ class PendingIndex:
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remove slot. Raises KeyError if it is not in the index."""
         self._locate(slot)
-        block: IndexBlock = self.blocks[self.block_index]
+        block: IndexBlock = self._block(self.block_index)
         block.delete(self.position)
         self.count -= 1
-        if block.count == 0 and len(self.blocks) > 1:
-            del self.blocks[self.block_index]
+        if block.count == 0 and self.blocks is not None:
+            self._delete_block(self.block_index)
         elif block.count < BLOCK_SMALL:
             self._merge()
 
@@ -244,7 +247,7 @@ class PendingIndex:
         found: list[Any] = []
         block: IndexBlock
         position: cython.Py_ssize_t
-        for block in self.blocks:
+        for block in self._all_blocks():
             for position in range(block.count):
                 found.append(block.at(position))
         return found
@@ -264,21 +267,21 @@ class PendingIndex:
         other: PendingIndex = PendingIndex(arena)
         block: IndexBlock
         twin: IndexBlock
-        for block in self.blocks:
+        for block in self._all_blocks():
             twin = block.freeze() if frozen else block.copy()
-            other.blocks.append(twin)
+            other._insert_block(other._block_count(), twin)
         other.count = self.count
         return other
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes of memory, without the arena."""
-        total: cython.Py_ssize_t = footprint.instance_bytes(PendingIndex) + footprint.object_bytes(
-            self.blocks
-        )
+        total: cython.Py_ssize_t = footprint.instance_bytes(PendingIndex)
         each: cython.Py_ssize_t = footprint.instance_bytes(IndexBlock)
         block: IndexBlock
-        for block in self.blocks:
+        if self.blocks is not None:
+            total += footprint.object_bytes(self.blocks)
+        for block in self._all_blocks():
             total += each + footprint.object_bytes(block.buf)
         return total
 
@@ -290,10 +293,11 @@ class PendingIndex:
         slot: cython.Py_ssize_t
         position: cython.Py_ssize_t
         block: IndexBlock
-        for block in self.blocks:
+        assert self.blocks is None or (self.only is None and len(self.blocks) > 1)
+        for block in self._all_blocks():
             assert len(block.buf) == block.cap * SLOT
             assert block.count <= block.cap <= BLOCK_SLOTS
-            assert block.count > 0 or len(self.blocks) == 1, "an empty block"
+            assert block.count > 0 or self.blocks is None, "an empty block"
             assert previous < 0 or self.arena.precedes(previous, block.low_ms, block.low_seq)
             if previous >= 0:
                 assert not self.arena.precedes(block.at(0), block.low_ms, block.low_seq), "a low too high"
@@ -306,23 +310,67 @@ class PendingIndex:
             count += block.count
         assert count == self.count, f"{count} slots, count says {self.count}"
 
+    # ---- blocks
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _block_count(self) -> cython.Py_ssize_t:
+        if self.blocks is not None:
+            return len(self.blocks)
+        return 0 if self.only is None else 1
+
+    @cython.cfunc
+    @cython.inline
+    def _block(self, index: cython.Py_ssize_t) -> IndexBlock:
+        """Return an existing block."""
+        block: IndexBlock | None = self.only if self.blocks is None else self.blocks[index]
+        assert block is not None
+        return block
+
+    @cython.cfunc
+    def _all_blocks(self) -> list[IndexBlock]:
+        """Return the blocks in order. The list must not be changed."""
+        if self.blocks is not None:
+            return self.blocks
+        return [] if self.only is None else [self.only]
+
+    @cython.cfunc
+    def _insert_block(self, index: cython.Py_ssize_t, block: IndexBlock) -> cython.void:
+        if self.blocks is not None:
+            self.blocks.insert(index, block)
+        elif self.only is None:
+            self.only = block
+        else:
+            self.blocks = [block, self.only] if index == 0 else [self.only, block]
+            self.only = None
+
+    @cython.cfunc
+    def _delete_block(self, index: cython.Py_ssize_t) -> cython.void:
+        """Delete one of several blocks."""
+        assert self.blocks is not None
+        del self.blocks[index]
+        if len(self.blocks) == 1:
+            self.only = self.blocks[0]
+            self.blocks = None
+
     # ---- inside
 
     @cython.cfunc
     def _bisect(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Set the cached position to where ms-seq is or would be inserted; maybe the end of a block."""
         low: cython.Py_ssize_t = 0
-        high: cython.Py_ssize_t = len(self.blocks)
+        high: cython.Py_ssize_t = self._block_count()
         middle: cython.Py_ssize_t
         block: IndexBlock
         while high - low > 1:
             middle = (low + high) // 2
-            block = self.blocks[middle]
+            block = self._block(middle)
             if ms < block.low_ms or (ms == block.low_ms and seq < block.low_seq):
                 high = middle
             else:
                 low = middle
-        block = self.blocks[low]
+        block = self._block(low)
         self.block_index = low
         low = 0
         high = block.count
@@ -337,9 +385,9 @@ class PendingIndex:
     @cython.cfunc
     def _cached_slot(self) -> cython.Py_ssize_t:
         """Return the slot at the cached position, if there is one."""
-        if self.block_index >= len(self.blocks):
+        if self.block_index >= self._block_count():
             return NONE
-        block: IndexBlock = self.blocks[self.block_index]
+        block: IndexBlock = self._block(self.block_index)
         return block.at(self.position) if self.position < block.count else NONE
 
     @cython.cfunc
@@ -348,14 +396,14 @@ class PendingIndex:
         """Return whether the slot before the cached position, in the same block, is before ms-seq."""
         if self.position == 0:
             return self.block_index == 0
-        block: IndexBlock = self.blocks[self.block_index]
+        block: IndexBlock = self._block(self.block_index)
         return self.arena.precedes(block.at(self.position - 1), ms, seq)
 
     @cython.cfunc
     def _normalized_slot(self) -> cython.Py_ssize_t:
         """Return the slot at the cached position; if that is the end of a block, the first of the next."""
         slot: cython.Py_ssize_t = self._cached_slot()
-        if slot < 0 and self.block_index + 1 < len(self.blocks):
+        if slot < 0 and self.block_index + 1 < self._block_count():
             self.block_index += 1
             self.position = 0
             slot = self._cached_slot()
@@ -374,11 +422,11 @@ class PendingIndex:
     @cython.cfunc
     def _append(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Append slot, which has the highest ID, when there is no block or the last one is full."""
-        n: cython.Py_ssize_t = len(self.blocks)
-        block: IndexBlock | None = self.blocks[n - 1] if n > 0 else None
+        n: cython.Py_ssize_t = self._block_count()
+        block: IndexBlock | None = self._block(n - 1) if n > 0 else None
         if block is None or block.count == BLOCK_SLOTS:
             block = IndexBlock(ms, seq)
-            self.blocks.append(block)
+            self._insert_block(n, block)
         block.insert(block.count, slot)
         self.count += 1
 
@@ -389,7 +437,7 @@ class PendingIndex:
         slot: cython.Py_ssize_t = block.at(half)
         upper: IndexBlock = IndexBlock(self.arena.ms_of(slot), self.arena.seq_of(slot))
         upper.append_from(block, half)
-        self.blocks.insert(self.block_index + 1, upper)
+        self._insert_block(self.block_index + 1, upper)
         block.count = half
 
     @cython.cfunc
@@ -399,10 +447,10 @@ class PendingIndex:
         left: IndexBlock
         right: IndexBlock
         for at in (self.block_index, self.block_index - 1):
-            if 0 <= at < len(self.blocks) - 1:
-                left = self.blocks[at]
-                right = self.blocks[at + 1]
+            if 0 <= at < self._block_count() - 1:
+                left = self._block(at)
+                right = self._block(at + 1)
                 if left.count + right.count <= BLOCK_MERGED:
                     left.append_from(right, 0)
-                    del self.blocks[at + 1]
+                    self._delete_block(at + 1)
                     return

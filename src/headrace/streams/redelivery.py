@@ -26,6 +26,7 @@ NEVER = cython.declare(cython.longlong, -1)
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class DueEntries:
     """The due times of one group's pending entries. Times are Unix milliseconds."""

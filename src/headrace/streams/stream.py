@@ -42,6 +42,7 @@ IDMP_MAXSIZE = cython.declare(cython.longlong, 100)
 
 
 @cython.final
+@cython.no_gc  # no cycle can contain it, and there may be millions
 @cython.cclass
 class Stream:
     """An append-only sequence of entries, from which entries can be read and deleted anywhere.

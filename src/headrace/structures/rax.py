@@ -46,12 +46,13 @@ from headrace.structures import footprint
 INVISIBLE = re.compile(rb"[^!-~]")
 
 ZEROS = cython.declare(bytes, bytes(8))  # one object for all trees
+# The depth from which a tree is freed without nested C calls, one for each level.
+DEEP = cython.declare(cython.Py_ssize_t, 64)
 NO_VALUE = cython.declare(object, object())  # no value; None is an ordinary value
 
 
 @cython.final
-# Without the trashcan a deep tree would be freed by nested C calls, one for each level.
-@cython.trashcan(True)
+@cython.no_gc
 @cython.cclass
 class RaxNode:
     """A run, a branch or the root. Only its Rax changes it."""
@@ -141,9 +142,13 @@ def edge_index(edges: bytes, byte: cython.uchar) -> cython.Py_ssize_t:
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class Rax:
-    """A sorted map from bytes to objects. RaxCursor (rax_walk) iterates over it in order."""
+    """A sorted map from bytes to objects. RaxCursor (rax_walk) iterates over it in order.
+
+    No value may refer to the map: the garbage collector does not visit it.
+    """
 
     root: RaxNode
     keys: cython.Py_ssize_t
@@ -156,6 +161,22 @@ class Rax:
 
     def __len__(self) -> int:
         return self.keys
+
+    def __dealloc__(self) -> None:
+        """Free the nodes one after the other. Called by the compiled program only."""
+        node: RaxNode
+        child: object
+        waiting: list[RaxNode] = [self.root] if self.nodes > DEEP else []
+        while waiting:
+            node = waiting.pop()
+            if node.children is not None:
+                for child in node.children:
+                    if type(child) is RaxNode:
+                        waiting.append(child)
+                node.children = None
+            elif type(node.child) is RaxNode:
+                waiting.append(node.child)
+            node.child = NO_VALUE
 
     @cython.ccall
     def find(self, key: bytes) -> object:
