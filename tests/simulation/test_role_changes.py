@@ -56,6 +56,19 @@ def test_wait_confirms_no_write_that_a_full_synchronisation_has_replaced(wait: t
             assert exchange(cluster, client, wait, rounds=100)[0] in (1, [1, 1], [0, 1])
 
 
+def test_a_server_without_a_log_notices_lost_writes_after_a_confirmed_one() -> None:
+    with Cluster() as cluster:
+        first, second = replicated(cluster, "--appendonly", "no")
+        client = Client(first)
+        assert exchange(cluster, client, ("XADD", "s", "*", "n", 1), ("WAIT", 1, 0), rounds=100)[1] == 1
+        cluster.network.cut_all(second.port)
+        second.promote()
+        assert len(exchange(cluster, client, ("XADD", "s", "*", "n", "lost"))) == 1
+        swap_roles(cluster, first, second)
+        swap_roles(cluster, second, first)
+        assert str(exchange(cluster, client, ("WAIT", 1, 1000))[0]).startswith(LOST)
+
+
 def test_a_log_that_is_not_there_yet_is_shown_as_being_written() -> None:
     with Cluster() as cluster:
         first, second = replicated(cluster)

@@ -238,6 +238,8 @@ class Durability:
             return safe
         if log is None:
             effects.take()
+            self.start_offset += 1  # later writes are told from these, also without a log
+            effects.offset = self.start_offset
             return True
         safe = log.commit(effects.items, self.engine.keyspace.now)
         effects.offset = self.start_offset + log.written
