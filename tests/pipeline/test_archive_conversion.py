@@ -149,3 +149,14 @@ def test_what_cannot_be_converted_is_reported(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="entry 2-0 has no fields"):
         convert(old.directory, archive_location(tmp_path / "new"))
     assert read_archive(archive_location(tmp_path / "new")).files == ()
+
+
+def test_a_damaged_file_of_an_old_archive_is_named(tmp_path: Path) -> None:
+    old = OldArchive(tmp_path / "old")
+    fields = pa.array([[("n", f"{n * 7919:040x}")] for n in range(500)], MAP)
+    path = old.write("stream=s/date=1970-01-01", columns(*(f"{n}-1" for n in range(500)), fields=fields))
+    old.commit([path], {"s": "499-1"})
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + bytes(len(data) // 2) + data[4 + len(data) // 2 :])
+    with pytest.raises(HeadraceError, match=f"{path} cannot be read: "):
+        convert(old.directory, archive_location(tmp_path / "new"))

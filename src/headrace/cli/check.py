@@ -1,30 +1,46 @@
-"""`headrace check`: print what a snapshot or a log contains, and where it is damaged."""
+"""`headrace check`: print what a snapshot, a log or an archive contains, and where it is damaged."""
 
 from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.option_types import storage_option, with_storage_options
 from headrace.console.escaping import printable
 from headrace.console.rich_text import line
 from headrace.engine.engine import Engine
 from headrace.engine.foreign_commands import SkippingReplayer
-from headrace.errors import HeadraceError, os_error_text
+from headrace.errors import HeadraceError, UsageError, os_error_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.reader import Execute
 from headrace.persistence.check import FileReport, Report, check_file, fix
 from headrace.persistence.recovery import describe_counts
 from headrace.plurals import plural
+from headrace.spark.archive.local_paths import SCHEME
+from headrace.spark.archive.location import LACKS_LIBRARY, archive_location
 
+DELTA_LOG = "_delta_log"
 DATABASES = 1024  # more than a server is usually configured with
 COLUMNS = ("keys", "expiring", "strings", "streams", "entries", "groups", "consumers", "pending")
 STYLES = {"good": "green", "cut": "yellow", "damaged": "red", "foreign": "yellow", "not read": "dim"}
+
+
+class FileOrURL(click.Path):
+    """An existing file or directory, or a URL."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value. Fail for a file that does not exist."""
+        return value if SCHEME.match(str(value)) else super().convert(value, param, ctx)
 
 
 @click.command(
@@ -34,20 +50,32 @@ Examples:
   headrace check dump.rdb
   headrace check appendonlydir
   headrace check --fix appendonlydir
+  headrace check s3://lake/orders
 """,
 )
-@click.argument("file", type=click.Path(exists=True))
+@click.argument("file", type=FileOrURL(), metavar="FILE|URL")
+@storage_option
 @click.option(
     "--fix", "fixing", is_flag=True, help="Cut off the damaged end of a log, and keep a copy of the file."
 )
-def command(file: str, fixing: bool) -> int:
-    """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey.
+def command(file: str, fixing: bool, storage_options: tuple[str, ...]) -> int:
+    """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey; or an archive.
 
     Prints what the files contain and where they are damaged. Nothing is changed without --fix, and nothing is
     cut for data of types that Headrace does not hold. The exit code is 0 if all is good, 1 if a file is
     damaged or has such data, and 2 if there is nothing to check.
     """
     console = Console(highlight=False)
+    if is_archive(file):
+        if fixing:
+            raise UsageError("--fix is for logs: the files of an archive cannot be repaired")
+        try:
+            from headrace.cli.check_archive import check_archive  # needs PySpark
+        except ModuleNotFoundError as error:
+            raise UsageError(LACKS_LIBRARY) from error
+        return check_archive(with_storage_options(archive_location(file), storage_options), console)
+    if storage_options:
+        raise UsageError("--storage-option is for an archive in an object store")
     report = read(file, console)
     print_report(report, console)
     if report.damage is None:
@@ -72,6 +100,11 @@ def command(file: str, fixing: bool) -> int:
     raise_if_foreign(again)
     console.print("[green]All is good now[/]")
     return 0
+
+
+def is_archive(file: str) -> bool:
+    """Return whether this is a Delta table, or a URL, which only an archive has."""
+    return SCHEME.match(file) is not None or os.path.isdir(os.path.join(file, DELTA_LOG))
 
 
 def raise_if_foreign(report: Report) -> None:

@@ -29,7 +29,7 @@ COMMANDS = {
     "ack": "Acknowledge entries for a consumer group.",
     "add": "Add entries to a stream.",
     "archive": "Write streams to Parquet files, a directory per stream and day.",
-    "check": "Check a snapshot or a log for damage, and list its contents.",
+    "check": "Check a snapshot, a log or an archive for damage.",
     "demo": "Run a demo: a year of flights, a Spark query, an archive, a chart.",
     "groups": "List the consumer groups of a stream: consumers, lag, pending.",
     "inspect": "Draw a stream as stored in memory: tree, nodes, pending lists.",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from headrace.pipeline.archive_creation import HEAD_COLUMNS, create_or_open
 from headrace.pipeline.archive_table import WrittenFile
 from headrace.pipeline.archive_writer import DayFile, in_id_order, without_repeated_names
 from headrace.spark.archive.files import split_ids
-from headrace.spark.archive.location import ArchiveLocation
+from headrace.spark.archive.location import ArchiveLocation, one_line
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
 from headrace.spark.source.offsets import START
 from headrace.spark.source.positions import Positions, parse_positions
@@ -88,9 +89,18 @@ def convert(
     return sum(file.rows for file in written)
 
 
+@contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Raise what Arrow says about a damaged file with its name, as HeadraceError."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise HeadraceError(f"{path} cannot be read: {one_line(error)}") from error
+
+
 def copy_file(file: OldFile, columns: pa.Schema, location: ArchiveLocation) -> WrittenFile | None:
-    """Copy a file into the new archive; None if it has no entries."""
-    with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
+    """Copy a file into the new archive; None if it has no entries. HeadraceError if it is damaged."""
+    with read_errors(file.path), pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
         expected = parquet.metadata.num_rows
         if not expected:
             return None

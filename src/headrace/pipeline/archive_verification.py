@@ -1,4 +1,4 @@
-"""Check what an archive depends on: that its files are there, and that its store keeps writers apart.
+"""Check what an archive depends on: its files are there and whole, and its store keeps writers apart.
 
 files   another program may delete files that are not committed yet, as a vacuum without retention does
 store   a commit is an object that is created only if it does not exist. A store that ignores this
@@ -11,19 +11,22 @@ import itertools
 import threading
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow.fs as pafs
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.spark.archive.files import ArchivedFile, new_digest
 from headrace.spark.archive.location import ArchiveLocation, one_line, store_errors
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 LISTINGS_AT_ONCE = 16
+FILES_AT_ONCE = 4
+PIECE_BYTES = 1 << 20
 
 # The probe of a store: writers that commit the same version at the same time, several times.
 PROBE_FOLDER = "_headrace_probe"  # programs that vacuum a table leave names with _ alone
@@ -74,6 +77,40 @@ def file_sizes(location: ArchiveLocation, folder: str) -> dict[str, int]:
     with store_errors(location):
         found = location.filesystem(folder).get_file_info(pafs.FileSelector("", allow_not_found=True))
     return {each.base_name: each.size for each in found if each.is_file}
+
+
+def check_files(files: Sequence[ArchivedFile]) -> Iterator[tuple[ArchivedFile, str | None]]:
+    """Read files of an archive, and yield each with what is wrong with it; None if nothing is.
+
+    Raises:
+        HeadraceError: if the store fails.
+    """
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        yield from zip(files, pool.map(damage_of, files), strict=True)
+
+
+def damage_of(file: ArchivedFile) -> str | None:
+    """Return what is wrong with a file, by its size and digest; by its pages if its name has no digest."""
+    folder, _, name = file.path.rpartition("/")
+    digest, size = new_digest(), 0
+    with store_errors(file.location):
+        try:
+            with file.location.filesystem(folder).open_input_stream(name) as stream:
+                while piece := stream.read(PIECE_BYTES):
+                    digest.update(piece)
+                    size += len(piece)
+        except FileNotFoundError:
+            return "is missing"
+    if size != file.size:
+        return f"has {size:,} bytes; it was written with {file.size:,}"
+    if file.digest is not None:
+        return None if digest.hexdigest() == file.digest else "has other bytes than it was written with"
+    try:
+        with file.open() as parquet:
+            rows = sum(len(batch) for batch in parquet.iter_batches())
+    except HeadraceError as error:
+        return f"cannot be read: {one_line(error.__cause__ or error)}"
+    return None if rows == file.rows else f"has {rows:,} entries; the table says {file.rows:,}"
 
 
 def check_exclusive_commits(location: ArchiveLocation) -> None:

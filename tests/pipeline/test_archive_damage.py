@@ -1,0 +1,147 @@
+"""Damage in the files of an archive is found, and the file is named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stream_server import StreamServer
+
+from archives import ArchiveMaker, Entry, damage_column
+from headrace.cli.main import main
+from headrace.errors import HeadraceError
+from headrace.pipeline.archive_verification import check_files
+from headrace.pipeline.duckdb_query import run_sql
+from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_source import ReplaySource
+from headrace.spark.archive.files import read_archive
+
+COUNT = 2000
+VALUES = "fields.key_value.value"
+ENTRIES: list[Entry] = [(f"{n}-0", {"n": n, "text": f"{n * 7919:020x}"}) for n in range(1, COUNT + 1)]
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> ArchiveMaker:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add_written("s", ENTRIES)
+    maker.remember({"s": f"{COUNT}-0"})
+    return maker
+
+
+def only_file(maker: ArchiveMaker) -> Path:
+    [file] = read_archive(maker.location).files
+    return maker.directory / file.path
+
+
+def flip_footer(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-30] ^= 1
+    path.write_bytes(data)
+
+
+def cut_end(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a page": (lambda path: damage_column(path, VALUES), "has other bytes than it was written with"),
+    "the footer": (flip_footer, "has other bytes than it was written with"),
+    "the end": (cut_end, "bytes; it was written with "),
+    "all of it": (Path.unlink, "is missing"),
+}
+
+
+def test_the_name_of_a_file_has_the_digest_of_its_bytes(maker: ArchiveMaker) -> None:
+    [(file, damage)] = check_files(read_archive(maker.location).files)
+    assert damage is None and file.digest is not None and file.digest in file.path
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_check_names_the_damaged_file(
+    maker: ArchiveMaker, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker.add_written("t", ENTRIES[:5])
+    assert main(["check", str(maker.directory)]) == 0
+    out, err = capsys.readouterr()
+    assert (out.splitlines(), err) == (
+        [f"{COUNT + 5:,} entries in 2 files of {maker.directory}", "All is good"],
+        "",
+    )
+    path = maker.directory / read_archive(maker.location).files[0].path
+    change, text = DAMAGES[damage]
+    change(path)
+    assert main(["check", str(maker.directory)]) == 1
+    out, err = capsys.readouterr()
+    [line] = [line for line in out.splitlines() if "part-" in line]
+    assert line.startswith(f"{path.relative_to(maker.directory)} ") and text in line
+    assert err == (
+        f"headrace: {maker.directory}: 1 of 2 files damaged or missing; restore from a copy of the archive\n"
+    )
+
+
+def test_check_reads_files_without_a_digest(maker: ArchiveMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    [older] = maker.add("t", ENTRIES)
+    assert main(["check", str(maker.directory)]) == 0
+    assert "1 file without a digest" in capsys.readouterr().out
+    [shorter] = maker.add("u", ENTRIES[:-1], committed=False)
+    shutil.copy(maker.directory / shorter.path, maker.directory / older.path)
+    assert main(["check", str(maker.directory)]) == 1
+    assert f"{older.path} has " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["archive", "--fix"], "--fix is for logs"),
+        (["nothing"], "does not exist"),
+        (["ftp://host/x"], "ftp:// is not supported"),
+        (["file.rdb", "--storage-option", "A=b"], "--storage-option is for an archive"),
+    ],
+)
+def test_check_rejects_what_it_cannot_do(
+    maker: ArchiveMaker,
+    words: list[str],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(maker.directory.parent)
+    Path("file.rdb").touch()
+    assert main(["check", *words]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_damaged_page_ends_query_and_replay_with_the_name_of_the_file(
+    maker: ArchiveMaker, stream_server: StreamServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = only_file(maker)
+    damage_column(path, VALUES)
+    named = f"{path} cannot be read: .*checksum.*; headrace check {maker.directory} lists damaged files"
+    with (
+        pytest.raises(HeadraceError, match=named),
+        run_sql("SELECT max(text) FROM s", stream_server.url, archive=maker.location) as result,
+    ):
+        result.rows.read_all()
+    with pytest.raises(HeadraceError, match=named):
+        replay(ReplaySource("s", stream_server.url, maker.location), stream_server.url, "copy", name="r")
+    assert stream_server.client.exists("copy") == 0
+    words = ["replay", "--stream", "s", "--archive", str(maker.directory), "--into", "copy"]
+    assert main([*words, "--url", stream_server.url]) == 1
+    assert "is a server running there" not in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_decompressed_is_not_the_servers_fault(
+    tmp_path: Path, stream_server: StreamServer
+) -> None:
+    """As in a file of an earlier version, whose pages have no checksums."""
+    maker = ArchiveMaker(tmp_path / "archive")
+    [file] = maker.add("s", ENTRIES, reached={"s": f"{COUNT}-0"})
+    path = maker.directory / file.path
+    data = bytearray(path.read_bytes())
+    data[4 : path.stat().st_size // 2] = bytes(path.stat().st_size // 2 - 4)
+    path.write_bytes(data)
+    with pytest.raises(HeadraceError, match=f"{path} (cannot be read|is damaged)"):
+        replay(ReplaySource("s", stream_server.url, maker.location), stream_server.url, "copy", name="r")
