@@ -190,6 +190,25 @@ def test_few_threads_serve_many_tasks(database: headrace.Database) -> None:
     assert 1 <= len(threads) <= 5
 
 
+def test_as_many_entries_run_at_once_as_concurrency_says(database: headrace.Database) -> None:
+    """Also more than the 1,024 entries that a consumer holds otherwise."""
+    group = numbers(database, 1300).group("readers")
+    begun = 0
+    all_begun = asyncio.Event()
+
+    @group.handler(consumer="one", concurrency=1200, block=0)
+    async def handle(entry: headrace.Delivery[Any]) -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 1200:
+            all_begun.set()
+        await all_begun.wait()
+
+    finish(group.run_async(signals=False))
+    assert begun == 1300
+    assert group.info().pending == 0
+
+
 def test_a_plain_function_runs_in_threads_beside_the_loop(database: headrace.Database) -> None:
     group = numbers(database, 20).group("readers")
     where: list[int] = []

@@ -57,7 +57,8 @@ class Consumer(Generic[T]):
             second, from one to 512.
         block: seconds without anything to do after which the loop ends; 0: when no entry is left; the default
             is never.
-        concurrency: how many threads run() uses, or tasks in asyncio.
+        concurrency: how many threads run() uses, or tasks in asyncio: so many entries are handled at the same
+            time. A consumer holds up to 1024 entries, or `concurrency` if that is more.
         ordered_by: a function of an entry that returns an order key. Entries with an equal key are handled
             one after the other in the order of the stream, also when one is retried. Then only one consumer
             of the group may run, because others get their share of the entries regardless. The argument of

@@ -39,7 +39,7 @@ from headrace.api.delivery import LOST, QUEUED, READY, RUNNING, WAITING, Deliver
 from headrace.api.retry_policy import RetryPolicy
 from headrace.errors import CodecError, CommandError, ConnectionLost, NotOnDisk, UsageError
 
-IN_FLIGHT_MAX = 1024  # entries that one consumer has: fetched, running, or waiting for a retry
+IN_FLIGHT_MAX = 1024  # entries that one consumer has, fetched, running or to be retried; or concurrency
 CLAIM_COUNT_MIN = 32  # idle entries claimed at a time; a server examines ten times as many
 ACK_BATCH_MAX = 256  # acknowledgements collected, to be sent together
 ACK_DELAY_MS = 20  # how long they are collected, from the start of the first of them
@@ -60,7 +60,8 @@ class Worker:
         clock: the current time in milliseconds: backend.now_ms.
         batch: entries to fetch at a time; None: as many as are handled in about a tenth of a second.
         block: seconds without anything to do after which it is finished; inf: never.
-        concurrency: how many threads or tasks call next(); it only sets the size of the first batch.
+        concurrency: how many threads or tasks call next(): it sets the size of the first batch, and so many
+            entries can be in flight at least.
         ordered_by: returns the hashable order key of an entry. Entries with an equal key are handled one by
             one in the order of the stream; while one waits for a retry, the later ones wait too.
         codec: decodes the stream's values.
@@ -89,7 +90,8 @@ class Worker:
         self._claims = Claims(self._in_flight, requests, policy, clock, self._retry_or_raise)
         self._batch = batch or concurrency
         self._batch_min = batch or concurrency
-        self._batch_max = batch or BATCH_MAX
+        self._batch_max = batch or max(BATCH_MAX, concurrency)
+        self._in_flight_max = max(IN_FLIGHT_MAX, concurrency)
         self._block_ms = None if math.isinf(block) else round(block * 1000)
         self._codec = codec
         self._lease_ms = policy.lease_ms
@@ -190,7 +192,7 @@ class Worker:
             )
         if (due := in_flight.pop_due(now)) is not None:
             return self._claims.redeliver(due, now)
-        capacity = IN_FLIGHT_MAX - len(in_flight.by_id)
+        capacity = self._in_flight_max - len(in_flight.by_id)
         if capacity > 0 and not self._fetching:
             taken = min(max(self._batch, CLAIM_COUNT_MIN), capacity)
             if self._own_pending_after is not None:
