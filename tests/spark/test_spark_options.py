@@ -140,7 +140,7 @@ def test_every_option_has_an_attribute_and_its_default() -> None:
         for option in OPTIONS:
             assert option.ignored_because or hasattr(options, option.attribute), option.name
             if option.default is not None and where in option.scopes:
-                assert getattr(options, option.attribute) == option.parse(option.default)
+                assert getattr(options, option.attribute) == option.default_value(where)
 
 
 def test_options_that_spark_adds_are_ignored() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.spark import option_values
-from headrace.spark.decode.time_formats import TIME_FORMATS
+from headrace.spark.decode.time_formats import EXACT_MS, TIME_FORMATS
 
 SPARK_OPTIONS = {"checkpointlocation", "queryname"}  # Spark adds these to the options of a sink or a table
 log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ class Option:
     parse            converts its text to its value; raises ValueError
     attribute_name   the attribute of Options, if its name is not the option's
     ignored_because  why the option is accepted and has no effect; empty if it has one
+    sink_default     the value of the sink if the option is not given; None for that of `default`
     """
 
     name: str
@@ -39,11 +40,18 @@ class Option:
     aliases: tuple[str, ...] = ()
     attribute_name: str = ""
     ignored_because: str = ""
+    sink_default: Any = None
 
     @property
     def attribute(self) -> str:
         """The name of its attribute of Options."""
         return self.attribute_name or "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name)
+
+    def default_value(self, scope: str) -> Any:
+        """Return the value if the option is not given; None if there is none."""
+        if scope == "sink" and self.sink_default is not None:
+            return self.sink_default
+        return None if self.default is None else self.parse(self.default)
 
 
 READ_SCOPES = ("batch", "stream")
@@ -281,9 +289,11 @@ OPTIONS = (
         "epoch_ms",
         (*READ_SCOPES, "sink"),
         "The format in which a TIMESTAMP column is read and written. ISO 8601 without a zone is UTC. `auto` "
-        "reads milliseconds since 1970 and ISO 8601, and writes milliseconds. A comment in the schema sets "
-        "the format of one column: `at TIMESTAMP COMMENT 'iso8601'`.",
+        "reads milliseconds since 1970 and ISO 8601, and writes milliseconds. `iso8601` keeps microseconds; "
+        "the other formats cut them, and if the option is not given the sink fails at a time that has some. "
+        "A comment in the schema sets the format of one column: `at TIMESTAMP COMMENT 'iso8601'`.",
         option_values.parse_one_of(*TIME_FORMATS),
+        sink_default=EXACT_MS,
     ),
     Option(
         "fieldsType",
@@ -410,7 +420,8 @@ OPTIONS = (
         ("sink",),
         "The name under which the server remembers an exactly-once write. Default: Spark's ID of the "
         "streaming query; for a batch, a new name for each job. A batch job that runs again with the same "
-        "name adds only the missing rows.",
+        "name adds only the missing rows; it fails if its rows, their order or their partitions are not the "
+        "same. A new checkpoint needs a new name.",
         option_values.parse_name,
     ),
     Option(
@@ -497,7 +508,8 @@ def parse_options(raw: Mapping[str, str], scope: str) -> Options:
         UsageError: for an unknown option, a wrong value, or options that exclude each other.
     """
     known = {n.lower(): (n, option) for option in OPTIONS for n in (option.name, *option.aliases)}
-    values = {o.attribute: o.parse(o.default) for o in OPTIONS if scope in o.scopes and o.default is not None}
+    defaults = {o.attribute: o.default_value(scope) for o in OPTIONS if scope in o.scopes}
+    values = {attribute: value for attribute, value in defaults.items() if value is not None}
     used_names: dict[str, str] = {}
     for key, text in raw.items():
         if key.lower() in SPARK_OPTIONS:

@@ -79,6 +79,8 @@ def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
         return _texts(column.dictionary_decode(), format_leaf)
     if types.is_run_end_encoded(kind):
         return _texts(pc.run_end_decode(column), format_leaf)
+    if is_variant(kind):
+        return _with_nulls(column, _variant_texts(column))
     if types.is_struct(kind):
         names = [_quoted(field.name) for field in kind]
         children = [_texts(child, format_leaf) for child in column.flatten()]
@@ -97,6 +99,25 @@ def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     if types.is_nested(kind):
         return _list_texts(column, format_leaf)
     return _leaf_texts(column, format_leaf)
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is that of Spark's VARIANT: a struct of its internal bytes."""
+    from pyarrow import types
+
+    if not types.is_struct(kind) or sorted(field.name for field in kind) != ["metadata", "value"]:
+        return False
+    return (kind.field("metadata").metadata or {}).get(b"variant") == b"true"
+
+
+def _variant_texts(column: pa.Array) -> list[str]:
+    """Return the JSON texts of variants."""
+    from pyspark.sql.types import VariantVal
+
+    values, metadata = (column.field(name).to_pylist() for name in ("value", "metadata"))
+    valid = column.is_valid().to_pylist()
+    pairs = zip(values, metadata, valid, strict=True)
+    return [str(VariantVal(value, names)) if there else NULL for value, names, there in pairs]
 
 
 def _list_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 TIME_FORMATS = ("epoch_ms", "epoch_s", "iso8601", "auto")
+EXACT_MS = "exact_ms"  # the sink's default: writes epoch_ms, and fails at a time that has microseconds
 STYLE_FORM = re.compile(r"iso8601:(?P<between>[T ])(?P<digits>[036])(?P<zone>Z|[+-]\d\d:\d\d)?")
 ISO_STYLED = re.compile(
     rb"\d{4}-\d\d-\d\d(?P<between>[T ])\d\d:\d\d:\d\d(\.(?P<digits>\d{3}|\d{6}))?(?P<zone>Z|[+-]\d\d:\d\d)?"

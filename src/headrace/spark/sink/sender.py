@@ -1,21 +1,9 @@
-"""Write rows to streams: assign roles to columns, and send the batches of a task to the servers.
-
-Every column becomes a field of the entry; nulls are omitted. Reserved columns have the source's names:
-
-    _stream STRING                 the stream to add to, instead of the option `stream`
-    _id     STRING                 the entry's ID, instead of a new one
-    _fields MAP<STRING, STRING>    its pairs become fields (keys and values can also be BINARY)
-
-A frame with the source's default columns, `stream, id, timestamp, sequence, fields` or some of these
-including `fields`, is copied: the pairs become fields again, the stream is the original one unless the option
-names another, and the ID is a new one unless keepIds is true.
-"""
+"""Write rows to streams: encode the batches of a task, and send them to the servers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +13,7 @@ from headrace.errors import UsageError
 from headrace.spark.interpreter import use_this_interpreter
 from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
+from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.delivery import AtLeastOnceWriter, RowChunk
 from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.exactly_once import ExactlyOnceWriter
@@ -35,63 +24,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 2000  # sent at once; with exactly-once one transaction
 CHUNK_BYTES = 4 << 20
-SOURCE_COLUMNS = {"stream", "id", "timestamp", "sequence", "fields"}
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ColumnRoles:
-    """The roles of the columns of a schema. None: there is no such column."""
-
-    stream: str | None
-    entry_id: str | None
-    fields_map: str | None
-    fields: tuple[str, ...]
-
-
-def column_roles(schema: pa.Schema, options: Options) -> ColumnRoles:
-    """Determine the roles of the columns.
-
-    Raises:
-        UsageError: for a reserved column of a wrong type, or if no stream or a required ID is given.
-    """
-    names = schema.names
-    if "fields" in names and set(names) <= SOURCE_COLUMNS and _is_fields_map(schema.field("fields").type):
-        has_stream = "stream" in names and options.stream is None
-        found = ColumnRoles(
-            "stream" if has_stream else None,
-            "id" if "id" in names and options.keep_ids else None,
-            "fields",
-            (),
-        )
-    else:
-        stream, entry_id, pairs = (name if name in names else None for name in ("_stream", "_id", "_fields"))
-        rest = tuple(name for name in names if name not in (stream, entry_id, pairs))
-        found = ColumnRoles(stream, entry_id, pairs, rest)
-    for name in (found.stream, found.entry_id):
-        if name is not None and not _is_text(schema.field(name).type):
-            raise UsageError(f"The column {name} must be STRING.")
-    if found.fields_map is not None and not _is_fields_map(schema.field(found.fields_map).type):
-        raise UsageError(f"The column {found.fields_map} must be MAP<STRING,STRING> or MAP<BINARY,BINARY>.")
-    if options.stream is None and found.stream is None:
-        raise UsageError("No stream to write to: set the option stream, or give the rows a column _stream.")
-    if options.keep_ids and found.entry_id is None:
-        raise UsageError("keepIds is true, but the rows have no ID: give them a column _id.")
-    return found
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_fields_map(kind: pa.DataType) -> bool:
-    if not pa.types.is_map(kind):
-        return False
-    kinds = (kind.key_type, kind.item_type)
-    return all(_is_text(k) or pa.types.is_binary(k) or pa.types.is_large_binary(k) for k in kinds)
 
 
 def trim_arguments(options: Options) -> list[bytes]:
@@ -342,6 +275,7 @@ def write_stream(
     """
     parsed = sink_options(url, stream, options)
     trim_arguments(parsed)
+    column_roles(arrow_schema(df.schema), parsed)
     use_this_interpreter(df.sparkSession)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

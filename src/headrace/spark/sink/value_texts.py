@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.spark.decode.nested_json import OPAQUE_TYPES, float_text, nested_texts
-from headrace.spark.decode.time_formats import IsoStyle, parse_style
+from headrace.spark.decode.time_formats import EXACT_MS, IsoStyle, parse_style
 
 # Units per second: of Arrow types, and of written times.
 UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-EPOCHS = {"epoch_ms": 1000, "epoch_s": 1, "auto": 1000}
+EPOCHS = {"epoch_ms": 1000, "epoch_s": 1, "auto": 1000, EXACT_MS: 1000}
 FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 WRITTEN_UNITS = {digits: unit for unit, digits in FRACTION_DIGITS.items()}
 TEMPORAL_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond"}  # names of floor_temporal()
@@ -54,7 +54,7 @@ def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
 
     Args:
         column: A column of any type.
-        timestamp_format: How timestamps are written, a value of the option timestampFormat.
+        timestamp_format: How timestamps are written, a value of the option timestampFormat or EXACT_MS.
 
     Raises:
         UsageError: if a value has no text; the message describes the value. Its row is found by
@@ -138,14 +138,14 @@ def time_column(column: pa.Array, timestamp_format: str) -> pa.Array:
     """Convert times to a unit that is at least as fine as the written one, or to ISO 8601 texts.
 
     Raises:
-        UsageError: if a time is outside the range of the format.
+        UsageError: if a time is outside the range of the format, or EXACT_MS would cut its microseconds.
     """
     kind = column.type
     style = parse_style(timestamp_format)
     if style is not None:
         return _styled_texts(column, style)
     if timestamp_format != "iso8601":
-        return _milliseconds(column) if kind.unit == "s" else column
+        return _milliseconds(column) if kind.unit == "s" or timestamp_format == EXACT_MS else column
     return _iso_texts(column, "T", FRACTION_DIGITS[kind.unit], "" if kind.tz is None else "Z")
 
 
@@ -295,10 +295,18 @@ def _styled_texts(column: pa.Array, style: IsoStyle) -> pa.Array:
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:
+    kind = column.type
     try:
-        return column.cast(pa.timestamp("ms", column.type.tz))
+        return column.cast(pa.timestamp("ms", kind.tz))
     except pa.ArrowInvalid:
-        raise UsageError("a time that is too far from 1970 to count its milliseconds") from None
+        if kind.unit == "s":
+            raise UsageError("a time that is too far from 1970 to count its milliseconds") from None
+    cut = column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(kind)
+    example = _iso_texts(column.filter(pc.not_equal(column, cut))[:1], "T", FRACTION_DIGITS[kind.unit], "")[0]
+    raise UsageError(
+        f"the time {example}, which milliseconds since 1970 would cut: set the option timestampFormat to "
+        "iso8601, which keeps all digits, or to epoch_ms, which cuts them"
+    )
 
 
 def _time_texts_of_day(column: pa.Array) -> pa.Array:

@@ -18,14 +18,14 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import CommandError, UsageError
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
+from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.overwrite import StreamReplacement
-from headrace.spark.sink.sender import ColumnRoles, column_roles, send_task, trim_arguments
+from headrace.spark.sink.sender import send_task, trim_arguments
 from headrace.spark.source.range_reader import warn_if_interpreted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TaskCommitMessage(WriterCommitMessage):
 def check_sink_columns(options: Options, schema: StructType) -> ColumnRoles:
     """Return the roles of the columns, on the driver: wrong columns fail here, before any task runs."""
     trim_arguments(options)
-    return column_roles(to_arrow_schema(schema, timezone="UTC"), options)
+    return column_roles(arrow_schema(schema), options)
 
 
 @brief_errors
