@@ -19,7 +19,7 @@ from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, UsageError
 from headrace.spark.sink import sender
 from headrace.spark.sink.exactly_once import ConfirmedRowsLost
-from headrace.spark.sink.marker import ALL_ROWS, Marker
+from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.sender import write_batches
 from redis_server import free_port
 
@@ -162,7 +162,7 @@ def test_an_older_batch_is_skipped(stream_server: StreamServer) -> None:
     assert write_batches(batches(), stream_server.url, "s", Marker("p", 0, 1)) == ROWS
     assert stream_server.client.xlen("s") == 5 * ROWS
     key = Marker("q", 0).key(b"s")
-    assert stream_server.client.get(key) == b"2:%d" % ROWS
+    assert stream_server.client.get(key).startswith(b"2:%d:" % ROWS)
     assert 29 * 86400 < stream_server.client.ttl(key) <= 30 * 86400
 
 
@@ -340,13 +340,25 @@ def test_every_row_is_added_once_although_the_server_is_killed(kind: str, tmp_pa
 
 
 def test_a_marker_contains_the_rows_of_its_batch() -> None:
-    assert MARKER.rows_done(None, b"s") == 0
-    assert MARKER.rows_done(MARKER.value(12), b"s") == 12
-    assert MARKER.rows_done(b"6:12", b"s") == 0
-    assert MARKER.rows_done(b"8:0", b"s") == ALL_ROWS
+    digest = 0xD1CE
+    assert MARKER.written(None, b"s") == MarkerState()
+    assert MARKER.written(MARKER.value(12, digest), b"s") == MarkerState(12, digest)
+    before = Marker("q", 3, 6).value(5, digest)
+    assert MARKER.written(before, b"s") == MarkerState(batch_before=before)
+    assert MARKER.written(MARKER.value(12, 1, before), b"s") == MarkerState(12, 1, False, before)
+    after = Marker("q", 3, 8).value(9, 2, MARKER.value(12, digest))
+    assert MARKER.written(after, b"s") == MarkerState(12, digest, is_final=True)
+    assert MARKER.written(b"7:12", b"s") == MarkerState(12, None), "of a version without digests"
+    assert MARKER.written(b"6:12", b"s") == MarkerState()
+    for later in (b"8:0", b"9:0:%016x:8:1:%016x" % (1, 2)):
+        with pytest.raises(CommandError, match="the query 'q' already, so batch 7 is not written"):
+            MARKER.written(later, b"s")
     for odd in (b"", b"7", b"7:", b"x:1", b"7:-1"):
         with pytest.raises(CommandError, match="not a marker"):
-            MARKER.rows_done(odd, b"s")
+            MARKER.written(odd, b"s")
+    for reason in (b"7:12:2 of rows 5 to 9", MARKER.error_value(12, 1, "2 of rows 5 to 9")):
+        with pytest.raises(CommandError, match="in part: 2 of rows 5 to 9"):
+            MARKER.written(reason, b"s")
 
 
 def test_a_markers_key_is_in_the_slot_of_its_stream() -> None:

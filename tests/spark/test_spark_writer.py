@@ -15,6 +15,7 @@ from headrace.errors import CommandError, UsageError
 from headrace.spark import Marker, write_batches
 from headrace.spark.options import parse_options
 from headrace.spark.sink.overwrite import StreamReplacement
+from headrace.spark.sink.sender import TaskResult
 from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter, TaskCommitMessage
 
 
@@ -121,7 +122,8 @@ def test_overwriting_replaces_the_stream_atomically(stream_server: StreamServer)
     message = task.write(iter([pa.RecordBatch.from_pydict({"n": [7, 8]})]))
     again = task.write(iter([pa.RecordBatch.from_pydict({"n": [7, 8]})]))
     assert stream_server.client.xlen("out") == 5
-    task.commit([message, again])
+    assert (message.entries, again.entries) == (2, 0)
+    task.commit([again])
     assert [fields for _, fields in stream_server.client.xrange("out")] == [{b"n": b"7"}, {b"n": b"8"}]
     assert stream_server.client.ttl("out") == -1
     task = writer(stream_server, kinds, overwrite=True, stream="out")
@@ -129,7 +131,7 @@ def test_overwriting_replaces_the_stream_atomically(stream_server: StreamServer)
     assert stream_server.client.xlen("out") == 2
     assert not list(stream_server.client.scan_iter("*:new:*", _type="stream"))
     task = writer(stream_server, kinds, overwrite=True, stream="out")
-    task.commit([TaskCommitMessage(0)])
+    task.commit([TaskCommitMessage(TaskResult(0, 0))])
     assert not stream_server.client.exists("out")
 
 
@@ -149,8 +151,24 @@ def test_the_new_stream_is_kept_if_the_reply_to_its_renaming_is_lost(
         return reply
 
     monkeypatch.setattr(StreamReplacement, "_request", request)
-    task.commit([TaskCommitMessage(0)])
+    task.commit([TaskCommitMessage(TaskResult(0, 1))])
     assert lost and stream_server.client.xlen("out") == 1
+
+
+def test_an_incomplete_stream_does_not_replace_the_old_one(stream_server: StreamServer) -> None:
+    """The server has lost its latest writes in a failover, after a task had ended."""
+    stream_server.fill("out", 5)
+    task = writer(stream_server, schema(n=LongType()), overwrite=True, stream="out")
+    message = task.write(iter([pa.RecordBatch.from_pydict({"n": [7, 8]})]))
+    [name] = stream_server.client.scan_iter("*:new:*", _type="stream")
+    stream_server.client.xtrim(name, maxlen=1, approximate=False)
+    with pytest.raises(CommandError, match="has 1 of 2 rows: the server lost writes"):
+        task.commit([message])
+    assert stream_server.client.xlen("out") == 5
+    trimmed = {"stream": "out", "maxLength": "1"}
+    task = writer(stream_server, schema(n=LongType()), overwrite=True, **trimmed)
+    task.commit([task.write(iter([pa.RecordBatch.from_pydict({"n": list(range(500))})]))])
+    assert 0 < stream_server.client.xlen("out") < 500
 
 
 @pytest.mark.parametrize("rows", [[1], []])

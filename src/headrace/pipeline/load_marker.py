@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark.sink.arrow_cells import field_cells
 from headrace.spark.sink.encoder import XaddEncoder
-from headrace.spark.sink.marker import Marker
+from headrace.spark.sink.marker import Marker, MarkerState
 
 DIGEST_BYTES = 16
 BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this many batches
@@ -118,6 +118,8 @@ class LoadMarker(Marker):
         start: The digest of the rows loaded before this run.
     """
 
+    has_digest: ClassVar[bool] = False  # a resumed load compares the digest itself
+
     base: LoadState = field(default_factory=lambda: LoadState(0, 0, 0, ""))
     start: RowDigest = field(default_factory=RowDigest)
     _sent: deque[tuple[int, RowDigest, pa.RecordBatch, RowDigest]] = field(
@@ -166,26 +168,26 @@ class LoadMarker(Marker):
         total = self.base.rows + rows
         return replace(self.base, run=self.batch_id, run_rows=rows, rows=total, digest=self._digests[rows])
 
-    def value(self, rows: int) -> bytes:
+    def value(self, rows: int, digest: int = 0, batch_before: bytes = b"") -> bytes:
         """Return the value of the key after `rows` rows of this run."""
         return self.state(rows).encode()
 
-    def error_value(self, rows: int, reason: str) -> bytes:
+    def error_value(self, rows: int, digest: int, reason: str) -> bytes:
         """Return the value of the key if the server rejected some of these rows."""
         return json.dumps(asdict(self.state(rows)) | {"refused": reason}).encode()
 
-    def rows_done(self, value: bytes | None, stream: bytes) -> int:
-        """Return how many rows of this run are in the stream.
+    def written(self, value: bytes | None, stream: bytes) -> MarkerState:
+        """Return which rows of this run are in the stream.
 
         Raises:
             CommandError: if another run of the same load has started meanwhile.
         """
         state = LoadState.parse(value, self.key(stream))
         if state is None or state.run < self.batch_id:
-            return 0
+            return MarkerState()
         if state.run > self.batch_id:
             raise CommandError(
                 f"another process has started the same load into {stream.decode(errors='replace')!r}; "
                 "wait for it, or give this load another --job"
             )
-        return state.run_rows
+        return MarkerState(state.run_rows)

@@ -24,7 +24,7 @@ from headrace.pipeline.time_columns import TimeColumn
 from headrace.plurals import plural
 from headrace.spark.options import parse_options
 from headrace.spark.sink.column_roles import ColumnRoles
-from headrace.spark.sink.exactly_once import RowIdTooSmall
+from headrace.spark.sink.requested_ids import RowIdTooSmall
 from headrace.spark.sink.sender import RowSender
 from headrace.spark.source.offsets import EntryId, parse_id
 from headrace.spark.source.stream_state import last_ids

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, UsageError
 from headrace.pipeline.replay_source import LAST_ID
 from headrace.spark.options import Options, parse_options
-from headrace.spark.sink.marker import Marker
+from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.sender import RowSender
 from headrace.spark.source.offsets import START, parse_id
 from headrace.spark.source.stream_state import last_ids
@@ -45,6 +46,8 @@ class ReplayMarker(Marker):
         ids: The source IDs of the last batches, each with the number of rows of the run before it.
     """
 
+    has_digest: ClassVar[bool] = False  # a run that continues reads the entries after the last one
+
     upto: str = LAST_ID
     keep: bool = False
     ids: deque[tuple[int, pa.Array]] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
@@ -57,27 +60,27 @@ class ReplayMarker(Marker):
         """Record the source IDs of the rows from number `first` on."""
         self.ids.append((first, ids))
 
-    def value(self, rows: int) -> bytes:
+    def value(self, rows: int, digest: int = 0, batch_before: bytes = b"") -> bytes:
         """Return the value of the key after `rows` rows of the run."""
         index = bisect_right([first for first, _ in self.ids], rows - 1) - 1
         first, ids = self.ids[index]
         last: str = ids[rows - 1 - first].as_py()
         return f"{self.batch_id}:{rows}:{last}:{self.upto}:{ID_MODES[self.keep]}".encode()
 
-    def error_value(self, rows: int, reason: str) -> bytes:
+    def error_value(self, rows: int, digest: int, reason: str) -> bytes:
         """Return the value of the key if the server rejected some of these rows."""
         return f"{self.batch_id}:{rows}:{REJECTED}:{reason}".encode()
 
-    def rows_done(self, value: bytes | None, stream: bytes) -> int:
-        """Return how many rows of this run are in the stream. CommandError if another run has started."""
+    def written(self, value: bytes | None, stream: bytes) -> MarkerState:
+        """Return which rows of this run are in the stream. CommandError if another run has started."""
         position = ReplayPosition.parse(value, self.key(stream))
         if position is None or position.run < self.batch_id:
-            return 0
+            return MarkerState()
         if position.run > self.batch_id:
             raise CommandError(
                 f"another process has started the same replay into {stream.decode()!r}; stop one of them"
             )
-        return position.rows
+        return MarkerState(position.rows)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.time_columns import MS_MAX, TimeColumn, latest_time, time_column
 from headrace.spark.errors import explain
 from headrace.spark.options import parse_options
+from headrace.spark.sink.attempts import AttemptGuard
 from headrace.spark.sink.marker import Marker
 
 POLL_SECONDS = 0.2
@@ -203,6 +204,7 @@ class WrittenRows:
     def __init__(self, servers: Servers, stream: str, job: str, partitions: int) -> None:
         self._servers = servers
         self._stream = stream
+        self._job = job
         self._keys = [Marker(job, number).key(stream_key(stream)) for number in range(partitions)]
 
     def count(self) -> int:
@@ -216,6 +218,7 @@ class WrittenRows:
         return sum(int(value.split(b":")[1]) for value in values if isinstance(value, bytes))
 
     def delete_markers(self) -> None:
-        """Delete the markers of a job without a name, which cannot be run again."""
-        for marker in self._keys:
-            self._servers.client().delete(marker)
+        """Delete the keys of a job without a name, which cannot be run again."""
+        guard, key = AttemptGuard(Marker(self._job)), stream_key(self._stream)
+        for each in (*self._keys, guard.key(key), guard.partitions_key(key)):
+            self._servers.client().delete(each)

@@ -7,7 +7,7 @@ the connection breaks are sent again. See exactly_once for delivery without dupl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from headrace.client.retry import ReconnectDelay
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.request import request
 from headrace.spark.sink.replica_wait import TooFewReplicas, check_confirmed, wait_request, write_request
 from headrace.spark.sink.reply_counter import ReplyCounter
 from headrace.spark.sink.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
@@ -39,8 +40,10 @@ class RowChunk:
     """Rows [start, stop) of a batch, encoded as requests.
 
     first_row      the number of the first one among all rows of the task for this stream
-    encode         encodes rows [at, stop) again
+    encode         encodes rows [at, stop) again, and returns the digest after them
     requested_ids  returns the IDs of rows [at, stop); None if the server assigns all IDs
+    digest_before  the digest of the rows before these; None if there are none
+    digest         the digest of all rows up to the last of these
     marker_before  the value of the marker before these rows
     """
 
@@ -49,8 +52,10 @@ class RowChunk:
     first_row: int
     start: int
     stop: int
-    encode: Callable[[int, int], bytes | bytearray]
+    encode: Callable[[int, int, int | None], tuple[bytes | bytearray, int]]
     requested_ids: Callable[[int, int], list[str | None]] | None = None
+    digest_before: int | None = None
+    digest: int = 0
     marker_before: bytes | None = None
 
     @property
@@ -118,6 +123,31 @@ class SinkConnection:
         wait_for_reply(self._connection, self._servers, self._stream)
         n = self._connection.receive(self._buffer)
         return bytes(memoryview(self._buffer)[:n])
+
+    def checked(self, requests: bytes, replies: int) -> list[Any]:
+        """Return the replies like request(); raise the first error among them, as raise_error() does."""
+        answers = self.request(requests, replies)
+        self.raise_first_error(answers)
+        return answers
+
+    def execute_if(self, key: bytes, value: bytes | None, requests: Sequence[bytes]) -> bool:
+        """Execute requests in one transaction if a key has this value; return whether it had.
+
+        Raises as raise_error() does, also for an error within the transaction.
+        """
+        if self.checked(request(b"WATCH", key) + request(b"GET", key), 2)[1] != value:
+            self.checked(request(b"UNWATCH"), 1)
+            return False
+        transaction = [request(b"MULTI"), *requests, request(b"EXEC")]
+        executed = self.checked(b"".join(transaction), len(transaction))[-1]
+        self.raise_first_error(executed or [])
+        return executed is not None
+
+    def raise_first_error(self, replies: Sequence[object]) -> None:
+        """Raise the first error among replies, as raise_error() does."""
+        for reply in replies:
+            if isinstance(reply, CommandError):
+                self.raise_error(str(reply))
 
     def raise_error(self, text: str) -> None:
         """Raise the exception for an error reply: ServerUnavailable if a retry can succeed."""
@@ -196,6 +226,12 @@ class AtLeastOnceWriter(ChunkWriter):
     def rows_done(self, stream: bytes) -> int:
         """Return how many of the task's rows for the stream are already written: always 0."""
         return 0
+
+    def skip(self, stream: bytes, rows: int, digest: int) -> None:
+        """Do nothing: no row is skipped."""
+
+    def finish(self, rows: Mapping[bytes, int]) -> None:
+        """Do nothing: nothing is known of earlier attempts."""
 
     def write(self, chunk: RowChunk) -> None:
         """Buffer a chunk; send the buffer if it is large enough, and wait for the chunk sent before."""

@@ -9,6 +9,14 @@ r"""Encode rows as XADD requests directly from Arrow's buffers, without a Python
 
 Numbers are written in the form that the source reads: integers in decimal, doubles with the fewest digits
 that identify them (like repr()), times as whole milliseconds or seconds, rounded down.
+
+An exactly-once write also needs a digest of its rows, to recognise them when they are read again. It covers
+the ID and the fields of each row in order, not the command, the key and the trimming:
+
+    digest after row n  =  hash of (digest after row n - 1, bytes of row n, their number)
+
+So it is a single number after each row, however the rows are split into batches and chunks. It protects
+against accidents, not against forged rows.
 """
 
 from __future__ import annotations
@@ -33,6 +41,11 @@ NUMBER_MAX = cython.declare(cython.Py_ssize_t, 64)  # bytes of a number as a bul
 DECIMALS_MAX = cython.declare(cython.Py_ssize_t, 6)  # numbers with more decimals are left to repr()
 PLAIN_MIN = cython.declare(cython.double, 1e-4)  # below this repr() writes an exponent
 PLAIN_MAX = cython.declare(cython.longlong, 1_000_000_000_000_000)  # up to 15 digits identify one double
+
+NO_ROWS_DIGEST = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
+DIGEST_FACTOR = cython.declare(cython.ulonglong, 0xD6E8FEB86659FD93)  # odd, so a factor loses no bits
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+WORD_BYTES = cython.declare(cython.Py_ssize_t, 8)
 
 # The layouts of a column's buffers.
 FORMS = {name: form for form, name in enumerate(("text", "fixed", "integer", "boolean", "real", "map"))}
@@ -366,6 +379,29 @@ def _put_real(out: GrowableBuffer, v: cython.double) -> cython.Py_ssize_t:
     return _end_number(out, begin, at)
 
 
+@cython.cfunc
+@cython.exceptval(check=False)
+def _mix(digest: cython.ulonglong, word: cython.ulonglong) -> cython.ulonglong:
+    """Return the digest with one more word."""
+    digest = (digest ^ word) * DIGEST_FACTOR & U64_MAX
+    return digest ^ digest >> 32
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _add_to_digest(
+    digest: cython.ulonglong, p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.ulonglong:
+    """Return the digest with the row whose bytes are p[at:end], at least one word."""
+    size: cython.ulonglong = end - at
+    while at + WORD_BYTES <= end:
+        digest = _mix(digest, mem.u64le(p, at))
+        at += WORD_BYTES
+    if at < end:
+        digest = _mix(digest, mem.u64le(p, end - WORD_BYTES))
+    return _mix(digest, size)
+
+
 @cython.final
 @cython.cclass
 class XaddEncoder:
@@ -376,6 +412,8 @@ class XaddEncoder:
     ids               the column of the IDs; None if the server assigns them
     prefix            `XADD`, key and trimming arguments, encoded
     prefix_arguments  their number
+    digests           whether a digest of the rows is computed
+    rows_digest       the digest of the rows since start_digest()
     """
 
     out: GrowableBuffer
@@ -384,8 +422,12 @@ class XaddEncoder:
     rows: cython.Py_ssize_t
     prefix: bytes
     prefix_arguments: cython.Py_ssize_t
+    digests: cython.bint
+    rows_digest: cython.ulonglong
 
     def __init__(self) -> None:
+        self.digests = False
+        self.rows_digest = NO_ROWS_DIGEST
         self.out = GrowableBuffer(1 << 16)
         self.cells = []
         self.ids = None
@@ -409,6 +451,21 @@ class XaddEncoder:
         """Begin every request with these arguments: XADD, the stream, how to trim it."""
         self.prefix = b"".join(map(bulk, words))
         self.prefix_arguments = len(words)
+
+    def start_digest(self, digest: int | None) -> None:
+        """Compute the digest of the rows from now on.
+
+        Args:
+            digest: the digest of the rows before them; None if there are none.
+        """
+        self.digests = True
+        self.rows_digest = NO_ROWS_DIGEST
+        if digest is not None:
+            self.rows_digest = digest
+
+    def digest(self) -> int:
+        """Return the digest of the rows since start_digest(), and of those before: 64 bits."""
+        return self.rows_digest
 
     def encode(
         self,
@@ -455,6 +512,7 @@ class XaddEncoder:
             out.grow(HEADER_MAX)
         _put_head(out, ARRAY, self.prefix_arguments + 1 + 2 * fields)
         out.put(self.prefix, 0, len(self.prefix))
+        begin: cython.Py_ssize_t = out.used
         if self.ids is not None and not self.ids._is_null(row):
             self.ids.check_id(row)
             self.ids.write_value(out, row)
@@ -463,7 +521,13 @@ class XaddEncoder:
         for column in self.cells:
             if column.field_count(row) > 0:
                 column.write_fields(out, row)
+        if self.digests:
+            self.rows_digest = _add_to_digest(self.rows_digest, out.p, begin, out.used)
         return out.used
+
+    def discard(self) -> None:
+        """Drop the requests; the digest keeps their rows."""
+        self.out.used = 0
 
     def take(self) -> bytes | bytearray:
         """Return the requests, and start an empty buffer."""

@@ -17,29 +17,51 @@ failover to one of them loses no confirmed rows, and rows that it does lose are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_name
-from headrace.errors import CommandError, HeadraceError, UsageError
+from headrace.errors import CommandError, HeadraceError
+from headrace.plurals import plural
 from headrace.resp.request import request
+from headrace.spark.sink.attempts import AttemptGuard, PartitionWait
+from headrace.spark.sink.batch_attempt import RowsChanged, rows_changed_message
 from headrace.spark.sink.delivery import ChunkWriter, ConcurrentAttempt, RowChunk, SinkConnection
-from headrace.spark.sink.marker import Marker
+from headrace.spark.sink.marker import Marker, MarkerState
+from headrace.spark.sink.rejected_rows import marker_correction, not_corrected_message, rejection_message
 from headrace.spark.sink.replica_wait import wait_request
-from headrace.spark.source.offsets import parse_id
+from headrace.spark.sink.reply_counter import ReplyCounter
+from headrace.spark.sink.requested_ids import check_requested_ids
 
 MULTI = request(b"MULTI")
 EXEC = request(b"EXEC")
 EXECABORT_REASON = "because of: "  # in the text of EXECABORT, before the reason
-NO_ID = (0, 0)
-
-
-class RowIdTooSmall(UsageError):
-    """The ID of a row is not above the stream's last ID: other entries were added meanwhile."""
 
 
 class ConfirmedRowsLost(HeadraceError):
     """The server no longer has rows that it confirmed."""
+
+
+@dataclass
+class StreamState:
+    """What is known of the task's rows for one stream.
+
+    Attributes:
+        written: the rows that the marker counts, most recently read.
+        is_verified: whether the task's rows were found to be these.
+        may_add: whether rows may be added: nothing needs to be compared before.
+        rows_before: how many rows there were when an earlier execution read all; None if unknown.
+        marker_value: the marker's value after all accepted chunks.
+    """
+
+    written: MarkerState
+    is_verified: bool
+    may_add: bool = False
+    rows_before: int | None = None
+    marker_value: bytes | None = None
 
 
 class ExactlyOnceWriter(ChunkWriter):
@@ -50,15 +72,15 @@ class ExactlyOnceWriter(ChunkWriter):
     ) -> None:
         super().__init__(servers, replicas)
         self._marker = marker
+        self._guard = AttemptGuard(marker) if marker.attempt else None
         self._trim = tuple(trim)
         self._executing: RowChunk | None = None  # its EXEC was sent, and the reply is outstanding
         self._queued: RowChunk | None = None  # sent without EXEC
-        self._rows_done: dict[bytes, int] = {}  # for each stream, the rows written according to its marker
-        self._marker_values: dict[bytes, bytes | None] = {}  # the marker's value after all accepted chunks
+        self._streams: dict[bytes, StreamState] = {}
 
     def prepare(self, streams: Iterable[bytes]) -> None:
         """Look up how many rows these streams have already. Raises CommandError for a key of another type."""
-        new = [stream for stream in dict.fromkeys(streams) if stream not in self._rows_done]
+        new = [stream for stream in dict.fromkeys(streams) if stream not in self._streams]
         if new:
             self.flush()
             self.with_retries(lambda: self._read_markers(new), lambda: self._read_markers_each(new))
@@ -66,25 +88,41 @@ class ExactlyOnceWriter(ChunkWriter):
     def _read_markers_each(self, streams: list[bytes]) -> None:
         """Read each marker over a new connection: the streams may have moved to different servers."""
         for stream in streams:
-            if stream not in self._rows_done:
+            if stream not in self._streams:
                 self.close()
                 self._read_markers([stream])
 
     def _read_markers(self, streams: list[bytes]) -> None:
-        requests = b"".join(request(b"TYPE", s) + request(b"GET", self._marker.key(s)) for s in streams)
+        guard = self._guard
+        requests = b"".join(
+            request(b"TYPE", stream)
+            + request(b"GET", self._marker.key(stream))
+            + (request(b"GET", guard.key(stream)) if guard else b"")
+            for stream in streams
+        )
         connection = self.connection_for(streams[0])
-        replies = connection.request(requests, 2 * len(streams))
-        _raise_first_error(connection, replies)
-        values: dict[bytes, bytes | None] = {}
-        for stream, kind, value in zip(streams, replies[::2], replies[1::2], strict=True):
+        size = 3 if guard else 2
+        replies = connection.checked(requests, size * len(streams))
+        states: dict[bytes, StreamState] = {}
+        for at, stream in enumerate(streams):
+            kind, value, *attempt = replies[size * at : size * at + size]
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {stream.decode()!r} holds a {kind}, not a stream.")
-            values[stream] = value
-        done = {stream: self._marker.rows_done(value, stream) for stream, value in values.items()}
-        if any(done.values()):  # an earlier attempt may have been killed before its replicas had the rows
+            if guard:
+                guard.check_checkpoint(stream, attempt[0])
+            written = self._marker.written(value, stream)
+            if guard and not written.is_final and not guard.join(connection, stream, attempt[0]):
+                written = replace(written, is_final=True)
+            is_verified = written.rows == 0 or not self._marker.has_digest
+            states[stream] = StreamState(written, is_verified, marker_value=value)
+            if guard and not written.is_final:
+                recorded, states[stream].rows_before = guard.partition_before(connection, stream)
+                if recorded and not written.rows:  # its rows were rejected, or the marker was deleted
+                    guard.record(connection, stream)
+        if any(state.written.rows for state in states.values()):
+            # An earlier attempt may have been killed before its replicas had the rows.
             connection.wait_for_replicas(self._replicas)
-        self._rows_done |= done
-        self._marker_values |= values
+        self._streams |= states
         if self._trim:
             self._check_trimming(connection, streams[0])
         self.reset_delay()
@@ -101,16 +139,138 @@ class ExactlyOnceWriter(ChunkWriter):
                 arguments = b" ".join(self._trim).decode()
                 raise CommandError(f"The server does not support trimming by {arguments}: {reply}") from None
 
+    @property
+    def repeated(self) -> list[bytes]:
+        """The streams to which an earlier execution may have written rows of the batch."""
+        return self._guard.repeated() if self._guard else []
+
     def rows_done(self, stream: bytes) -> int:
         """Return how many of the task's rows for the stream are known to be written."""
-        return self._rows_done[stream]
+        return self._streams[stream].written.rows
+
+    def skip(self, stream: bytes, rows: int, digest: int) -> None:
+        """Pass over rows that are written already, and check that they are the same rows.
+
+        Args:
+            stream: their stream.
+            rows: how many of the task's rows were passed, with these.
+            digest: the digest of all of them.
+
+        Raises:
+            RowsChanged: if other rows are written.
+        """
+        state = self._streams[stream]
+        if rows == state.written.rows and not state.is_verified:
+            self._verify(stream, state.written, digest)
+
+    def _verify(self, stream: bytes, written: MarkerState, digest: int) -> None:
+        """Compare the digest of rows that were read with that of the rows which are written."""
+        if written.digest is not None:
+            if self._marker.has_digest and digest != written.digest:
+                counted = plural(written.rows, "row")
+                partition = self._marker.partition
+                self._fail(stream, f"partition {partition} had {counted}, and now these have other contents")
+            if not self._streams[stream].is_verified:
+                self._record(stream)
+        self._streams[stream].is_verified = True
+
+    def _record(self, stream: bytes) -> None:
+        """Record that this partition's rows are those of the earlier execution."""
+        guard = self._guard
+        if guard is None or self._streams[stream].written.is_final:
+            return
+        self.flush()
+
+        def record() -> None:
+            guard.record(self._joined(stream), stream)
+
+        self.with_retries(record, record)
+
+    def _joined(self, stream: bytes) -> SinkConnection:
+        """Return a connection on which no reply is outstanding, after checking that the task may write."""
+        connection = self.connection_for(stream)
+        if self._guard is not None:
+            [value] = connection.checked(request(b"GET", self._guard.key(stream)), 1)
+            if not self._guard.is_current(stream, value):
+                self._guard.join(connection, stream, value)
+        return connection
+
+    def _fail(self, stream: bytes, found: str) -> NoReturn:
+        """Raise RowsChanged, and let the other tasks of the batch raise it, too."""
+        message = rows_changed_message(self._marker, stream, found)
+        self.close()
+        if self._guard is not None and not self._streams[stream].written.is_final:
+            with suppress(HeadraceError, OSError):
+                self._guard.fail(self.connection_for(stream), stream, message)
+        raise RowsChanged(message)
+
+    def _check_may_add(self, chunk: RowChunk) -> None:
+        """Check that a row may be added after those that are written. Raises RowsChanged."""
+        stream, state = chunk.stream, self._streams[chunk.stream]
+        written, partition = state.written, self._marker.partition
+        if written.is_final:
+            self._fail(stream, "a later batch was begun, and there are rows that are not written yet")
+        if state.rows_before is not None and chunk.end_row > state.rows_before:
+            self._fail(
+                stream, f"partition {partition} had {plural(state.rows_before, 'row')}, and now has more"
+            )
+        if state.may_add:
+            return
+        if written.rows and written.digest is None and self._marker.has_digest:
+            counted = plural(written.rows, "row")
+            self._fail(stream, f"an earlier version of Headrace wrote {counted} without their digest")
+        if self._guard is not None and self._guard.is_repeated(stream):
+            self.flush()
+            wait, ready = PartitionWait(self._guard, stream), False
+
+            def poll() -> None:
+                nonlocal ready
+                ready = wait.poll(self.connection_for(stream))
+
+            while not ready:
+                self.with_retries(poll, poll)
+        state.may_add = True
+
+    def finish(self, rows: Mapping[bytes, int]) -> None:
+        """Check and record that the task has no more rows than these for each stream.
+
+        Raises:
+            RowsChanged: if more rows are written.
+        """
+        requests: dict[bytes, list[bytes]] = {}
+        for stream, count in rows.items():
+            written = self._streams[stream].written
+            if self._marker.has_digest and count < written.rows:
+                counted = plural(written.rows, "row")
+                self._fail(stream, f"partition {self._marker.partition} had {counted}, and now has {count:,}")
+            if self._guard is not None and not written.is_final:
+                requests[stream] = self._guard.count_requests(stream, count)
+
+        def record_all() -> None:
+            connection = self.connection_for(next(iter(requests)))
+            each = [one for many in requests.values() for one in many]
+            connection.checked(b"".join(each), len(each))
+
+        def record_each() -> None:  # the streams may have moved to different servers
+            while requests:
+                stream, each = next(iter(requests.items()))
+                self.close()
+                connection = self.connection_for(stream)
+                connection.checked(b"".join(each), len(each))
+                del requests[stream]
+
+        if requests:
+            self.with_retries(record_all, record_each)
 
     def write(self, chunk: RowChunk) -> None:
         """Queue a chunk, and execute the one before."""
-        chunk.marker_before = self._marker_values[chunk.stream]
-        if self._marker.rows_done(chunk.marker_before, chunk.stream) < chunk.first_row:
-            raise confirmed_rows_lost(chunk, self._marker.rows_done(chunk.marker_before, chunk.stream))
-        self._marker_values[chunk.stream] = self._marker.value(chunk.end_row)
+        self._check_may_add(chunk)
+        state = self._streams[chunk.stream]
+        chunk.marker_before = state.marker_value
+        done = self._marker.written(chunk.marker_before, chunk.stream).rows
+        if done < chunk.first_row:
+            raise confirmed_rows_lost(chunk, done)
+        state.marker_value = self._value_after(chunk)
         self.unconfirmed.append(chunk)
         if chunk.requested_ids is not None:  # the stream's last ID must be checked before each chunk
             self.with_retries(self._write_missing, self._write_missing)
@@ -121,6 +281,11 @@ class ExactlyOnceWriter(ChunkWriter):
         """Execute the queued chunk, and wait until all rows are confirmed."""
         while self.unconfirmed:
             self.with_retries(lambda: self._advance(None), self._write_missing)
+
+    def _value_after(self, chunk: RowChunk) -> bytes:
+        """Return the marker's value after a chunk."""
+        before = self._streams[chunk.stream].written.batch_before
+        return self._marker.value(chunk.end_row, chunk.digest, before)
 
     def close(self) -> None:
         """Close the connection. This discards the queued chunk; the executing one may be written or not."""
@@ -134,30 +299,52 @@ class ExactlyOnceWriter(ChunkWriter):
             self._check_executed(connection, self._executing)
         requests = bytearray()
         if self._queued is not None:
-            replies = connection.count_replies(2)  # of WATCH and GET
-            for _, _, text in replies.errors:
-                connection.raise_error(text)
-            if replies.value != self._queued.marker_before:
-                raise ConcurrentAttempt("the marker was changed by another attempt")
+            self._check_watched(connection, self._queued)
             requests += EXEC + wait_request(self._replicas)
         if chunk is not None:
-            key = self._marker.key(chunk.stream)
-            requests += request(b"WATCH", key) + request(b"GET", key) + self._transaction(chunk)
+            requests += self._watch(chunk.stream) + self._transaction(chunk)
         self._executing, self._queued = self._queued, chunk
         connection.send(requests)
 
+    def _watch(self, stream: bytes, *more: bytes) -> bytes:
+        """Return the requests that watch and read the keys on which a chunk depends."""
+        key = self._marker.key(stream)
+        if self._guard is None:
+            return request(b"WATCH", key, *more) + request(b"GET", key)
+        attempt = self._guard.key(stream)
+        return request(b"WATCH", key, attempt, *more) + request(b"GET", attempt) + request(b"GET", key)
+
+    def _check_watched(self, connection: SinkConnection, chunk: RowChunk) -> None:
+        """Check the replies to _watch(): the keys have the values at which the chunk begins."""
+        if self._guard is not None:
+            replies = connection.count_replies(2)  # of WATCH and the first GET
+            _raise_counted(connection, replies)
+            if not self._guard.is_current(chunk.stream, replies.value):
+                raise ConcurrentAttempt("the batch has another execution")
+        replies = connection.count_replies(1 if self._guard else 2)
+        _raise_counted(connection, replies)
+        if replies.value != chunk.marker_before:
+            raise ConcurrentAttempt("the marker was changed by another attempt")
+
     def _transaction(self, chunk: RowChunk) -> bytearray:
         """Return the requests of a chunk's transaction, without EXEC."""
-        ttl = b"%d" % self._marker.ttl_ms
-        value = self._marker.value(chunk.end_row)
         requests = bytearray(MULTI)
         requests += chunk.requests
-        requests += request(b"SET", self._marker.key(chunk.stream), value, b"PX", ttl)
+        for each in self._after_rows(chunk):
+            requests += each
+        return requests
+
+    def _after_rows(self, chunk: RowChunk) -> list[bytes]:
+        """Return the requests that come after the rows in a chunk's transaction."""
+        key, ttl = self._marker.key(chunk.stream), b"%d" % self._marker.ttl_ms
+        requests = [request(b"SET", key, self._value_after(chunk), b"PX", ttl)]
+        if self._guard is not None and chunk.first_row == 0:
+            requests += self._guard.record_requests(chunk.stream)
         return requests
 
     def _check_executed(self, connection: SinkConnection, chunk: RowChunk) -> None:
         """Check the replies from MULTI to EXEC, and confirm the chunk."""
-        executed = chunk.rows + 2  # after MULTI, the rows and SET
+        executed = chunk.rows + 1 + len(self._after_rows(chunk))  # after MULTI, the rows and these
         replies = connection.count_replies(executed + 1)
         whole = [text for reply, element, text in replies.errors if reply < executed or element < 0]
         if whole:
@@ -178,30 +365,38 @@ class ExactlyOnceWriter(ChunkWriter):
     def _write_missing_rows(self, chunk: RowChunk) -> None:
         """Look up how many rows of a chunk are written, and write the rest."""
         connection = self.connection_for(chunk.stream)
-        key = self._marker.key(chunk.stream)
-        requests = request(b"WATCH", key) + request(b"GET", key)
-        if chunk.requested_ids is not None:
-            requests = request(b"WATCH", key, chunk.stream) + request(b"GET", key)
-            requests += request(b"XINFO", b"STREAM", chunk.stream)
-        watched, value, *stream = connection.request(requests, 2 if chunk.requested_ids is None else 3)
-        _raise_first_error(connection, [watched, value])
-        done = self._marker.rows_done(value, chunk.stream)
+        state = self._streams[chunk.stream]
+        value, info = self._read_watched(connection, chunk)
+        written = self._marker.written(value, chunk.stream)
+        done = written.rows
         if done < chunk.first_row:
             raise confirmed_rows_lost(chunk, done)
-        self._rows_done[chunk.stream] = max(self._rows_done[chunk.stream], done)
+        if done > state.written.rows:
+            state.written, state.is_verified = written, False
         if done >= chunk.end_row:
-            self._marker_values[chunk.stream] = value
+            state.marker_value = value
             connection.request(request(b"UNWATCH"), 1)
             connection.wait_for_replicas(self._replicas)
+            if done == chunk.end_row:
+                self._compare(chunk.stream, written, chunk.digest)
             return
         at = chunk.start + done - chunk.first_row
-        if chunk.requested_ids is not None:
-            self._check_ids(connection, chunk.stream, stream[0], chunk.requested_ids(at, chunk.stop))
+        before = chunk.digest_before
         if at > chunk.start:
-            chunk = RowChunk(chunk.stream, chunk.encode(at, chunk.stop), done, at, chunk.stop, chunk.encode)
+            _, before = chunk.encode(chunk.start, at, before)
+        if done:
+            self._compare(chunk.stream, written, before)
+        if chunk.requested_ids is not None:
+            check_requested_ids(connection, chunk.stream, info, chunk.requested_ids(at, chunk.stop))
+        if at > chunk.start:
+            rest, digest = chunk.encode(at, chunk.stop, before)
+            chunk = RowChunk(
+                chunk.stream, rest, done, at, chunk.stop, chunk.encode, digest_before=before, digest=digest
+            )
         chunk.marker_before = value
-        self._marker_values[chunk.stream] = self._marker.value(chunk.end_row)
-        replies = connection.request(bytes(self._transaction(chunk) + EXEC), chunk.rows + 3)
+        state.marker_value = self._value_after(chunk)
+        count = chunk.rows + len(self._after_rows(chunk)) + 2  # with MULTI and EXEC
+        replies = connection.request(bytes(self._transaction(chunk) + EXEC), count)
         for reply in replies:
             if isinstance(reply, CommandError):
                 connection.raise_error(str(reply).rpartition(EXECABORT_REASON)[2])
@@ -212,63 +407,55 @@ class ExactlyOnceWriter(ChunkWriter):
             self._handle_rejected_rows(chunk, errors)
         connection.wait_for_replicas(self._replicas)
 
-    def _handle_rejected_rows(self, chunk: RowChunk, errors: list[str]) -> None:
+    def _read_watched(self, connection: SinkConnection, chunk: RowChunk) -> tuple[bytes | None, object]:
+        """Watch and read the keys of a chunk; return the marker's value, and XINFO's reply if it has IDs."""
+        stream, guard = chunk.stream, self._guard
+        if chunk.requested_ids is None:
+            requests = self._watch(stream)
+        else:
+            requests = self._watch(stream, stream) + request(b"XINFO", b"STREAM", stream)
+        count = 2 + (guard is not None) + (chunk.requested_ids is not None)
+        replies = connection.request(requests, count)
+        info = replies.pop() if chunk.requested_ids is not None else None
+        connection.raise_first_error(replies)
+        if guard is not None and not guard.is_current(stream, replies[1]):
+            connection.request(request(b"UNWATCH"), 1)
+            guard.join(connection, stream, replies[1])
+            raise ConcurrentAttempt("the batch has another execution")
+        return replies[-1], info
+
+    def _compare(self, stream: bytes, written: MarkerState, digest: int | None) -> None:
+        """Check that rows which another attempt of this task has written meanwhile are the same."""
+        state = self._streams[stream]
+        if self._marker.has_digest and written.digest is not None and digest != written.digest:
+            counted = plural(written.rows, "row")
+            self._fail(
+                stream,
+                f"another attempt of partition {self._marker.partition} has written {counted} with other "
+                "contents",
+            )
+        state.is_verified = True
+
+    def _handle_rejected_rows(self, chunk: RowChunk, errors: list[str]) -> NoReturn:
         """Correct the marker of a transaction some of whose XADDs failed, and raise the first error."""
-        name = chunk.stream.decode(errors="surrogateescape")
-        counts = f"{len(errors)} of {chunk.rows} were rejected"
-        rejected = f"{errors[0]} (adding entries to the stream {name!r}; {counts})"
-        correction = self._marker_correction(chunk, errors)
+        rejected = rejection_message(chunk, errors)
+        correction = marker_correction(self._marker, chunk, errors)
+        key, value = self._marker.key(chunk.stream), self._value_after(chunk)
+
+        def correct() -> None:
+            self.close()
+            self.connection_for(chunk.stream).execute_if(key, value, [request(*correction)])
+
         try:
-            self._servers.with_retries(lambda: self._correct_marker(chunk, correction))
+            self._servers.with_retries(correct)
         except CommandError as failure:
-            shown = b" ".join(correction).decode(errors="backslashreplace")
-            raise CommandError(
-                f"{rejected}. The marker counts them as written, and could not be corrected: {failure}. "
-                f"Before the batch is written again, send {shown}"
-            ) from failure
+            raise CommandError(not_corrected_message(rejected, correction, failure)) from failure
         raise CommandError(rejected)
 
-    def _marker_correction(self, chunk: RowChunk, errors: list[str]) -> list[bytes]:
-        """Return the command that restores the marker if no row was added; else that records the error."""
-        key, ttl = self._marker.key(chunk.stream), b"%d" % self._marker.ttl_ms
-        if len(errors) < chunk.rows:
-            rows = f"rows {chunk.first_row} to {chunk.end_row - 1}"
-            reason = f"{len(errors)} of {rows} were rejected, {errors[0]}"
-            return [b"SET", key, self._marker.error_value(chunk.end_row, reason), b"PX", ttl]
-        if chunk.marker_before is None:
-            return [b"DEL", key]
-        return [b"SET", key, chunk.marker_before, b"PX", ttl]
 
-    def _correct_marker(self, chunk: RowChunk, correction: list[bytes]) -> None:
-        """Correct the marker unless another attempt has changed it."""
-        self.close()
-        connection = self.connection_for(chunk.stream)
-        key = self._marker.key(chunk.stream)
-        replies = connection.request(request(b"WATCH", key) + request(b"GET", key), 2)
-        _raise_first_error(connection, replies)
-        if replies[1] != self._marker.value(chunk.end_row):
-            return
-        replies = connection.request(MULTI + request(*correction) + EXEC, 3)
-        _raise_first_error(connection, replies)
-        _raise_first_error(connection, replies[-1] or [])
-
-    def _check_ids(
-        self, connection: SinkConnection, stream: bytes, info: object, ids: list[str | None]
-    ) -> None:
-        """Check that the server will accept the IDs; info is the reply to XINFO STREAM."""
-        last = NO_ID
-        if isinstance(info, list):
-            properties = dict(zip(info[::2], info[1::2], strict=True))
-            last = parse_id(properties[b"last-generated-id"].decode())
-        elif not (isinstance(info, CommandError) and "no such key" in str(info)):
-            connection.raise_error(str(info))
-        check_ids(stream, last, ids)
-
-
-def _raise_first_error(connection: SinkConnection, replies: Sequence[object]) -> None:
-    for reply in replies:
-        if isinstance(reply, CommandError):
-            connection.raise_error(str(reply))
+def _raise_counted(connection: SinkConnection, replies: ReplyCounter) -> None:
+    for _, _, text in replies.errors:
+        connection.raise_error(text)
 
 
 def confirmed_rows_lost(chunk: RowChunk, done: int) -> ConfirmedRowsLost:
@@ -277,28 +464,3 @@ def confirmed_rows_lost(chunk: RowChunk, done: int) -> ConfirmedRowsLost:
         f"The server confirmed {chunk.first_row} rows for {stream_name(chunk.stream)!r}, and now has {done}: "
         "it lost its latest writes in a restart or a failover. A new attempt of this task writes them again."
     )
-
-
-def check_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> None:
-    """Check that the IDs increase, starting after `last`: a transaction is not undone if one is rejected.
-
-    Raises:
-        UsageError: for an ID that is too small or wrong, or if only some rows have one.
-    """
-    if all(i is None for i in ids):
-        return
-    for text in ids:
-        if text is None:
-            raise UsageError(
-                "Some rows have an ID and some have none: with exactly-once, give all rows IDs or none."
-            )
-        try:
-            entry_id = parse_id(text)
-        except ValueError as wrong:
-            raise UsageError(f"{wrong}, like 1763676000000-0.") from None
-        if entry_id <= last:
-            raise RowIdTooSmall(
-                f"The ID {text} is not above {last[0]}-{last[1]}, the last ID of the stream "
-                f"{stream.decode()!r}. Sort the rows by ID, in one partition for each stream."
-            )
-        last = entry_id

@@ -1,27 +1,54 @@
-"""The marker: a key on the server that records how many rows a task has written, for exactly-once delivery.
+"""The marker: a key on the server that records which rows a task has written, for exactly-once delivery.
 
-    {orders}:headrace:sink:<query>:<partition>   =   7:4000
-    the stream, so that Cluster                      batch 7, rows 0 to 3999 of this partition are written
-    keeps both in one slot
+    {orders}:headrace:sink:<query>:<partition>   =   7:4000:5f0c9a1e77d0b3c2:6:9000:08d1…
+    the stream, so that Cluster                      batch 7, rows 0 to 3999 of this partition are written,
+    keeps both in one slot                           their digest; the same of the batch before
 
 The transaction that adds the rows also sets it, so it is always consistent with the stream. Each stream that
 rows of a partition go to has a marker of its own. A marker expires 30 days after its last use.
 
-A third part, `7:4000:<reason>`, means that the server rejected some rows of a transaction, which Redis does
-not undo. Then no attempt can succeed, and every further one fails with the reason.
+An attempt that is repeated reads its rows again, and skips those that the marker counts only if they have
+the same digest. The batch before is recorded because a checkpoint that lost its last commit repeats it.
+
+A further part, `7:4000:<digest>:<reason>`, means that the server rejected some rows of a transaction, which
+Redis does not undo. Then no attempt can succeed, and every further one fails with the reason.
+
+Versions before the digest wrote `7:4000`. Such a marker is trusted only if it counts all rows of its batch.
 """
 
 from __future__ import annotations
 
-import sys
+import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from headrace.client.stream_names import stream_name
 from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError
 
 TTL_MS = 30 * 24 * 3600 * 1000
-ALL_ROWS = sys.maxsize
+MARKER_FORM = re.compile(
+    rb"(?P<batch>\d+):(?P<rows>\d+)(:(?P<digest>[0-9a-f]{16}))?"
+    rb"(:(?P<before>\d+:\d+:[0-9a-f]{16}))?(:(?P<reason>.+))?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class MarkerState:
+    """Which rows of a batch are written, according to a marker.
+
+    Attributes:
+        rows: how many of the task's rows, from the first one on.
+        digest: their digest; None if it is unknown.
+        is_final: whether a later batch was begun, so that no row of this one may be added any more.
+        batch_before: the finished batch before this one, as a part of the marker's value.
+    """
+
+    rows: int = 0
+    digest: int | None = None
+    is_final: bool = False
+    batch_before: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -33,47 +60,72 @@ class Marker:
         partition: the partition of its rows.
         batch_id: the number of the batch; later batches have larger numbers.
         ttl_ms: how many milliseconds after the last write the marker expires.
+        attempt: the execution of the batch, common to all its tasks; empty if there is only one task.
+        checkpoint: Spark's own ID of the streaming query, which a new checkpoint changes; empty if unknown.
     """
+
+    has_digest: ClassVar[bool] = True  # whether its values contain the digest of the rows
 
     query_id: str
     partition: int = 0
     batch_id: int = 0
     ttl_ms: int = TTL_MS
+    attempt: str = ""
+    checkpoint: str = ""
 
     def key(self, stream: bytes) -> bytes:
         """Return the marker's key for the rows that go to the stream."""
-        return b"%b:headrace:sink:%b:%d" % (hash_tagged(stream), self.query_id.encode(), self.partition)
+        return b"%b:%d" % (self.query_key(stream), self.partition)
 
-    def value(self, rows: int) -> bytes:
+    def query_key(self, stream: bytes) -> bytes:
+        """Return the beginning of all keys of the query for the stream."""
+        return b"%b:headrace:sink:%b" % (hash_tagged(stream), self.query_id.encode())
+
+    def value(self, rows: int, digest: int = 0, batch_before: bytes = b"") -> bytes:
         """Return the key's value after so many rows of the batch."""
-        return b"%d:%d" % (self.batch_id, rows)
+        return b":".join([b"%d:%d:%016x" % (self.batch_id, rows, digest), *filter(None, [batch_before])])
 
-    def error_value(self, rows: int, reason: str) -> bytes:
+    def error_value(self, rows: int, digest: int, reason: str) -> bytes:
         """Return the key's value after so many rows, some of which were rejected."""
-        return b"%d:%d:%b" % (self.batch_id, rows, reason.encode())
+        return b"%b:%b" % (self.value(rows, digest), reason.encode())
 
-    def rows_done(self, value: bytes | None, stream: bytes) -> int:
-        """Return how many rows of the batch are written according to a value of the key.
-
-        Returns:
-            The number; ALL_ROWS if a later batch was written.
+    def written(self, value: bytes | None, stream: bytes) -> MarkerState:
+        """Return which rows of the batch are written according to a value of the key.
 
         Raises:
-            CommandError: if the value is not a marker, or records rejected rows.
+            CommandError: if the value is not a marker, records rejected rows, or is of a batch so late that
+                it does not tell which rows of this one are written.
         """
         if value is None:
-            return 0
-        batch, _, rest = value.partition(b":")
-        rows, _, reason = rest.partition(b":")
+            return MarkerState()
+        found = MARKER_FORM.fullmatch(value)
         key = self.key(stream).decode(errors="backslashreplace")
-        if not batch.isdigit() or not rows.isdigit():
+        if found is None:
             raise CommandError(f"The key {key!r} holds {value!r}, not a marker: rename the key.")
-        if reason:
+        batch, rows = int(found["batch"]), int(found["rows"])
+        digest = int(found["digest"], 16) if found["digest"] else None
+        if found["reason"]:
+            accepted = value[: found.start("reason") - 1].decode()
             raise CommandError(
-                f"Batch {batch.decode()} was written to {stream_name(stream)!r} in part: {reason.decode()}. "
-                f"To continue without the rejected rows: SET {key} "
-                f"{batch.decode()}:{rows.decode()}"
+                f"Batch {batch} was written to {stream_name(stream)!r} in part: "
+                f"{found['reason'].decode(errors='replace')}. To continue without the rejected rows: "
+                f"SET {key} {accepted}"
             )
-        if int(batch) == self.batch_id:
-            return int(rows)
-        return ALL_ROWS if int(batch) > self.batch_id else 0
+        if batch == self.batch_id:
+            return MarkerState(rows, digest, batch_before=found["before"] or b"")
+        if batch < self.batch_id:
+            current = b"%d:%d:%016x" % (batch, rows, digest) if digest is not None else b""
+            return MarkerState(batch_before=current)
+        earlier, count, mark = (found["before"] or b"-1:0:0").split(b":")
+        if int(earlier) != self.batch_id:
+            raise CommandError(later_batch_message(self, stream, batch))
+        return MarkerState(int(count), int(mark, 16), is_final=True)
+
+
+def later_batch_message(marker: Marker, stream: bytes, batch: int) -> str:
+    """Return the error for a batch that comes after a later one."""
+    return (
+        f"The stream {stream_name(stream)!r} has batch {batch} of the query {marker.query_id!r} already, so "
+        f"batch {marker.batch_id} is not written. If this is a new query, or its checkpoint is new or was "
+        "restored, give it another query ID"
+    )

@@ -44,11 +44,15 @@ class StreamReplacement:
                 lambda: self._request(servers, b"PEXPIRE", stream_key(self.temporary_stream), ttl)
             )
 
-    def commit(self, entries: int) -> None:
+    def commit(self, rows: int, is_trimmed: bool = False) -> None:
         """Replace the old stream by the new one. If no row was written, delete the old one.
 
+        Args:
+            rows: how many rows were written.
+            is_trimmed: whether the new stream was trimmed, so that it may have fewer entries.
+
         Raises:
-            CommandError: if the old key is not a stream, or the new one no longer exists.
+            CommandError: if the old key is not a stream, or the new one lacks rows or no longer exists.
         """
         renaming = False
         old, new = stream_key(self.stream), stream_key(self.temporary_stream)
@@ -58,13 +62,20 @@ class StreamReplacement:
             kind = self._request(servers, b"TYPE", old)
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {self.stream!r} holds a {kind}, not a stream.")
-            if self._request(servers, b"EXISTS", new):
+            entries = self._request(servers, b"XLEN", new)
+            if entries or (rows and is_trimmed and self._request(servers, b"EXISTS", new)):
+                if entries != rows and not is_trimmed:
+                    raise CommandError(
+                        f"The temporary stream {self.temporary_stream!r} has {entries:,} of {rows:,} rows: "
+                        f"the server lost writes in a restart or a failover. {self.stream!r} is unchanged: "
+                        "write again."
+                    )
                 renaming = True
                 self._request(servers, b"PERSIST", new)
                 self._request(servers, b"RENAME", new, old)
             elif renaming:
                 pass  # it was renamed, and the reply was lost
-            elif not entries:
+            elif not rows:
                 self._request(servers, b"DEL", old)
             else:
                 raise CommandError(

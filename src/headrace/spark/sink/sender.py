@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,18 +13,20 @@ from headrace.errors import UsageError
 from headrace.spark.interpreter import use_this_interpreter
 from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
+from headrace.spark.sink.attempts import check_repeated, new_attempt
 from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.delivery import AtLeastOnceWriter, RowChunk
 from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.exactly_once import ExactlyOnceWriter
-from headrace.spark.sink.marker import ALL_ROWS, Marker
+from headrace.spark.sink.marker import Marker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+QUERY_ID_PROPERTY = "sql.streaming.queryId"  # Spark's local property of the tasks of a streaming query
+
 CHUNK_ROWS = 2000  # sent at once; with exactly-once one transaction
 CHUNK_BYTES = 4 << 20
-log = logging.getLogger(__name__)
 
 
 def trim_arguments(options: Options) -> list[bytes]:
@@ -69,10 +71,10 @@ class RowSender:
         self._writers: dict[str, AtLeastOnceWriter | ExactlyOnceWriter] = {}  # by server
         self._owners: dict[bytes, str] = {}  # the server of each stream
         self._encoder = XaddEncoder()
-        self._rows_sent: dict[bytes, int] = {}  # the task's rows for each stream so far
+        self._has_digest = marker is not None and marker.has_digest
+        self._sent: dict[bytes, tuple[int, int | None]] = {}  # the task's rows so far, and their digest
         self._schema: pa.Schema | None = None
         self._roles = ColumnRoles(None, None, None, ())
-        self._warned = False
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send the rows of a batch; the last ones may not be confirmed yet."""
@@ -112,6 +114,24 @@ class RowSender:
         for writer in self._writers.values():
             writer.flush()
         return self.confirmed
+
+    def finish(self) -> int:
+        """Wait until every row is confirmed, and check that all rows of earlier attempts were read again."""
+        added = self.flush()
+        for owner, writer in self._writers.items():
+            writer.finish({s: rows for s, (rows, _) in self._sent.items() if self._owners[s] == owner})
+        return added
+
+    @property
+    def rows(self) -> int:
+        """How many rows the task was given."""
+        return sum(rows for rows, _ in self._sent.values())
+
+    @property
+    def repeated(self) -> list[str]:
+        """The streams to which an earlier execution may have written rows of the batch."""
+        found = [s for w in self._writers.values() if isinstance(w, ExactlyOnceWriter) for s in w.repeated]
+        return [stream_name(stream) for stream in found]
 
     @property
     def confirmed(self) -> int:
@@ -157,34 +177,46 @@ class RowSender:
     ) -> None:
         """Send the rows in chunks, except those that earlier attempts have written."""
         count = batch.num_rows if rows is None else len(rows)
-        base = self._rows_sent.get(stream, 0)
-        self._rows_sent[stream] = base + count
+        base, digest = self._sent.get(stream, (0, None))
         self._encoder.set_prefix([b"XADD", stream, *self._trim_arguments])
+        if self._has_digest:
+            self._encoder.start_digest(digest)
         ids = self._ids_of(batch, rows) if self._roles.entry_id is not None else None
-        batch_roles = self._roles
+        encode = self._encode_again(batch, stream, rows)
+        at = 0
+        while at < count:
+            written = writer.rows_done(stream) - base
+            stop = min(at + self._chunk_rows, count)
+            if at < written:
+                at = self._encoder.encode(rows, at, min(stop, written), CHUNK_BYTES)
+                self._encoder.discard()
+                digest = self._encoder.digest()
+                writer.skip(stream, base + at, digest)
+                continue
+            stop = self._encoder.encode(rows, at, stop, CHUNK_BYTES)
+            chunk = RowChunk(stream, self._encoder.take(), base + at, at, stop, encode, ids, digest)
+            chunk.digest = digest = self._encoder.digest()
+            writer.write(chunk)
+            at = stop
+        self._sent[stream] = (base + count, digest)
 
-        def encode(at: int, stop: int) -> bytes | bytearray:
+    def _encode_again(
+        self, batch: pa.RecordBatch, stream: bytes, rows: list[int] | None
+    ) -> Callable[[int, int, int | None], tuple[bytes | bytearray, int]]:
+        """Return RowChunk.encode of a batch."""
+        roles = self._roles
+
+        def encode(at: int, stop: int, digest: int | None) -> tuple[bytes | bytearray, int]:
             # With a new encoder: self._encoder may contain a later batch by then.
             encoder = XaddEncoder()
-            self._load_batch(encoder, batch, batch_roles)
+            self._load_batch(encoder, batch, roles)
             encoder.set_prefix([b"XADD", stream, *self._trim_arguments])
+            if self._has_digest:
+                encoder.start_digest(digest)
             encoder.encode(rows, at, stop, 1 << 62)
-            return encoder.take()
+            return encoder.take(), encoder.digest()
 
-        at = 0
-        while (at := max(at, writer.rows_done(stream) - base)) < count:
-            stop = self._encoder.encode(rows, at, min(at + self._chunk_rows, count), CHUNK_BYTES)
-            writer.write(RowChunk(stream, self._encoder.take(), base + at, at, stop, encode, ids))
-            at = stop
-        if writer.rows_done(stream) == ALL_ROWS and not self._warned and self._marker is not None:
-            self._warned = True
-            log.warning(
-                "Batch %d of the query %s: the stream %s has a later batch already, so its rows are skipped. "
-                "If this is a new query, or its checkpoint is new, give it another query ID.",
-                self._marker.batch_id,
-                self._marker.query_id,
-                stream.decode(errors="replace"),
-            )
+        return encode
 
     def _ids_of(
         self, batch: pa.RecordBatch, rows: list[int] | None
@@ -200,13 +232,28 @@ class RowSender:
         return ids
 
 
-def send_task(batches: Iterable[pa.RecordBatch], options: Options, marker: Marker | None) -> int:
-    """Send the batches of one task, and wait until all rows are confirmed; return how many were added."""
+@dataclass(frozen=True)
+class TaskResult:
+    """What one task has written.
+
+    Attributes:
+        added: how many entries it added: fewer than its rows if an earlier attempt added some.
+        rows: how many rows it was given.
+        repeated: the streams to which an earlier execution may have written rows of the batch.
+    """
+
+    added: int
+    rows: int
+    repeated: tuple[str, ...] = ()
+
+
+def send_task(batches: Iterable[pa.RecordBatch], options: Options, marker: Marker | None) -> TaskResult:
+    """Send the batches of one task, and wait until all rows are confirmed."""
     sender = RowSender(options, marker)
     try:
         for batch in batches:
             sender.send(batch)
-        return sender.flush()
+        return TaskResult(sender.finish(), sender.rows, tuple(sender.repeated))
     finally:
         sender.close()
 
@@ -244,11 +291,12 @@ def write_batches(
 
     Raises:
         UsageError: for wrong options or columns.
+        RowsChanged: if the rows are not those that an earlier call with the marker has written.
         HeadraceError: if the server cannot be reached or rejects rows.
     """
     if isinstance(batches, pa.Table):
         batches = batches.to_batches()
-    return send_task(batches, sink_options(url, stream, options), marker)
+    return send_task(batches, sink_options(url, stream, options), marker).added
 
 
 def write_stream(
@@ -272,18 +320,41 @@ def write_stream(
 
     Returns:
         How many rows were added.
+
+    Raises:
+        UsageError: for wrong options.
+        RowsChanged: when the batch is committed, if its partitions are not those of an earlier call.
+        PySparkException: if a task fails, also because its rows are not those of an earlier call.
     """
     parsed = sink_options(url, stream, options)
     trim_arguments(parsed)
     column_roles(arrow_schema(df.schema), parsed)
     use_this_interpreter(df.sparkSession)
+    attempt = new_attempt()
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        marker = Marker(query_id, context.partitionId() if context else 0, batch_id)
-        written = send_task(batches, parsed, marker)
-        yield pa.RecordBatch.from_pydict({"rows": pa.array([written], pa.int64())})
+        checkpoint = context.getLocalProperty(QUERY_ID_PROPERTY) if context else None
+        marker = Marker(
+            query_id,
+            context.partitionId() if context else 0,
+            batch_id,
+            attempt=attempt,
+            checkpoint=checkpoint or "",
+        )
+        result = send_task(batches, parsed, marker)
+        yield pa.RecordBatch.from_pydict(
+            {
+                "added": pa.array([result.added]),
+                "repeated": pa.array([result.repeated], pa.list_(pa.string())),
+            }
+        )
 
-    return sum(row["rows"] for row in df.mapInArrow(task, "rows long").collect())
+    results = df.mapInArrow(task, "added long, repeated array<string>").collect()
+    repeated = [each for row in results for each in row["repeated"]]
+    if repeated:
+        with parsed.servers() as servers:
+            check_repeated(servers, Marker(query_id, 0, batch_id, attempt=attempt), repeated)
+    return sum(row["added"] for row in results)

@@ -22,32 +22,51 @@ from pyspark.sql.datasource import (
 from headrace.errors import CommandError, UsageError
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
+from headrace.spark.sink.attempts import check_repeated, new_attempt
 from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.overwrite import StreamReplacement
-from headrace.spark.sink.sender import send_task, trim_arguments
+from headrace.spark.sink.sender import QUERY_ID_PROPERTY, TaskResult, send_task, trim_arguments
 from headrace.spark.source.range_reader import warn_if_interpreted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-QUERY_ID_PROPERTY = "sql.streaming.queryId"  # Spark's local properties of a streaming task
-BATCH_ID_PROPERTY = "streaming.sql.batchId"
+BATCH_ID_PROPERTY = "streaming.sql.batchId"  # Spark's local property of a streaming task
 DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass
 class TaskCommitMessage(WriterCommitMessage):
-    """How many entries a task added: fewer than its rows if an earlier attempt added some."""
+    """What a task has written, and under which marker: the driver commits with another writer object."""
 
-    entries: int
+    result: TaskResult
+    marker: Marker | None = None
+
+    @property
+    def entries(self) -> int:
+        """How many entries the task added: fewer than its rows if an earlier attempt added some."""
+        return self.result.added
 
 
 def check_sink_columns(options: Options, schema: StructType) -> ColumnRoles:
     """Return the roles of the columns, on the driver: wrong columns fail here, before any task runs."""
     trim_arguments(options)
     return column_roles(arrow_schema(schema), options)
+
+
+def _check_repeated(options: Options, messages: list[WriterCommitMessage | None]) -> None:
+    """Check the partitions of a batch that was written before. Raises RowsChanged."""
+    repeated = {
+        stream: message.marker
+        for message in messages
+        if isinstance(message, TaskCommitMessage) and message.marker is not None
+        for stream in message.result.repeated
+    }
+    if repeated:
+        with options.servers() as servers:
+            check_repeated(servers, next(iter(repeated.values())), repeated)
 
 
 @brief_errors
@@ -67,7 +86,7 @@ class HeadraceWriter(DataSourceArrowWriter):
                 options.servers(), options.stream, uuid.uuid4().hex, options.wait_replicas
             )
             self._options = replace(options, stream=self._replacement.temporary_stream)
-        self._marker = Marker(options.query_id or "")
+        self._marker = Marker(options.query_id or "", attempt=new_attempt())
         if overwrite or options.query_id is None:  # needed only for the attempts of this job
             self._marker = Marker(f"job-{uuid.uuid4().hex}", ttl_ms=DAY_MS)
 
@@ -78,16 +97,22 @@ class HeadraceWriter(DataSourceArrowWriter):
         marker = replace(self._marker, partition=context.partitionId() if context else 0)
         if self._replacement is None and self._options.delivery != "exactly-once":
             return TaskCommitMessage(send_task(iterator, self._options, None))
-        written = TaskCommitMessage(send_task(iterator, self._options, marker))
+        written = TaskCommitMessage(send_task(iterator, self._options, marker), marker)
         if self._replacement is not None:
             self._replacement.set_expiry()
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Complete an overwrite after all tasks have written."""
+        """Complete an overwrite after all tasks have written; check the partitions of a repeated append.
+
+        Raises:
+            RowsChanged: if the job was run before with the same queryId and other partitions.
+            HeadraceError: if the new stream lacks rows.
+        """
         if self._replacement is not None:
-            entries = sum(m.entries for m in messages if isinstance(m, TaskCommitMessage))
-            self._replacement.commit(entries)
+            rows = sum(m.result.rows for m in messages if isinstance(m, TaskCommitMessage))
+            self._replacement.commit(rows, bool(trim_arguments(self._options)))
+        _check_repeated(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Undo an overwrite after a task has failed for good. Appended rows remain."""
@@ -107,11 +132,21 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
             )
         check_sink_columns(options, schema)
         self._options = options
+        self._attempt = new_attempt()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Add the rows of one task."""
         warn_if_interpreted()
-        return TaskCommitMessage(send_task(iterator, self._options, self._marker()))
+        marker = self._marker()
+        return TaskCommitMessage(send_task(iterator, self._options, marker), marker)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Check the partitions of a repeated batch.
+
+        Raises:
+            RowsChanged: if the batch was run before with other partitions.
+        """
+        _check_repeated(self._options, messages)
 
     def _marker(self) -> Marker | None:
         """Return the marker of this task; None if it delivers at least once."""
@@ -119,10 +154,16 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
             return None
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_ID_PROPERTY) if context is not None else None
-        query = self._options.query_id or query
+        checkpoint, query = query, self._options.query_id or query
         batch = context.getLocalProperty(BATCH_ID_PROPERTY) if context is not None else None
         if context is not None and query is not None and batch is not None:
-            return Marker(query, context.partitionId(), int(batch))
+            return Marker(
+                query,
+                context.partitionId(),
+                int(batch),
+                attempt=self._attempt,
+                checkpoint=checkpoint or "",
+            )
         warning = (
             "This Spark gives a sink no query and batch IDs: a row may be written twice after a failure."
         )
