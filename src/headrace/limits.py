@@ -86,6 +86,8 @@ OUTBOX_MESSAGES_MAX = 1024
 OUTBOX_BYTES_MAX = 1024 * 1024
 
 # The texts of loaded scripts together; and how many of those that only EVAL has brought are kept.
+# One text: the time of its compilation cannot be limited otherwise.
+SCRIPT_BYTES_MAX = 4 * 1024 * 1024
 SCRIPT_TEXT_BYTES_MAX = 32 * 1024 * 1024
 EVAL_SCRIPTS_MAX = 500
 

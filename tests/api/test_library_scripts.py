@@ -10,7 +10,7 @@ import redis
 import headrace
 from headrace.engine import script_runner
 
-pytest.importorskip("lupa.lua51")
+pytest.importorskip("lupa.luajit21")
 
 
 def test_a_registered_script_runs_in_the_library():

@@ -12,7 +12,7 @@ from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.writer import write_rdb
 
-pytest.importorskip("lupa.lua51")
+pytest.importorskip("lupa.luajit21")
 
 LIBRARY = "#!lua name=mylib\nredis.register_function('f', function(keys, args) return args[1] end)"
 OTHER = "#!lua name=other\nredis.register_function('g', function() return 'g' end)"

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
 
-pytest.importorskip("lupa.lua51")
+pytest.importorskip("lupa.luajit21")
 
 PUBLISH_MANY = "for i = 1, ARGV[1] do redis.call('PUBLISH', 'c', i) end return 'end'"
 COUNT = 5000

@@ -7,7 +7,7 @@ import pytest
 from headrace import limits
 from headrace.engine.clock import SettableClock
 
-pytest.importorskip("lupa.lua51")
+pytest.importorskip("lupa.luajit21")
 
 
 def where(script, line=1):

@@ -19,7 +19,7 @@ from redis_programs import INSTALLED, KINDS, redis_program, version_of
 from redis_server import redis_server
 from waiting import wait_until
 
-pytest.importorskip("lupa.lua51")
+pytest.importorskip("lupa.luajit21")
 
 BODIES = {
     "set": "return redis.call('set','k','v')",

@@ -8,7 +8,7 @@ import pytest
 import seeds
 from redis.lock import Lock
 
-pytest.importorskip("lupa.lua51")
+pytest.importorskip("lupa.luajit21")
 
 SETUP = [
     "FLUSHALL",
@@ -81,6 +81,33 @@ return 0/0
 return function() end
 return redis
 return unpack({1,2,3})
+return '\\q\\.\\x41\\z \\
+b'
+local function f(a,...) return {arg.n, arg[1]} end return f(1,2,3)
+local function f(...) local function g() return arg[2] end return g() end return f(1,2,3)
+local function f(...) if true then return select('#',...) end end return f(arg1, 2, 3)
+return math.mod(7,3)
+return math.log(8,2) == math.log(8)
+return table.getn({1,2})
+return table.setn({},1)
+local r='' for k in string.gfind('abc','%w') do r=r..k end return r
+return 42LL
+return {loadstring('return 3i')}
+return 0x10 + 1e1 + .5
+return ('x'):rep('3')
+return string.rep('x',-1)
+local t={1,2,3} table.insert(t,'2',9) return t
+local t={1,2,3} return table.remove(t,'1')
+local t={3,'a',2} table.sort(t) return t
+local t={3,1,2} table.sort(t,5) return t
+return string.format('%d','x')
+return string.gsub('abc','%w',function(a) return a..a end)
+return bit.tohex(255,-4)
+return bit.band('x',3)
+return bit.tobit(2^32+5)
+local function f() local function g() error('in g') end
+return g() end
+return f()
 return select('#')
 return redis.error_reply('x')
 return redis.error_reply('ERR x y')

@@ -191,7 +191,7 @@ def test_info_counts_the_same_calls(both):
     ],
 )
 def test_the_errors_of_a_script_are_counted_the_same(both, function, call):
-    pytest.importorskip("lupa.lua51")
+    pytest.importorskip("lupa.luajit21")
     answers(both, "DEL s")
     answers(both, "XADD s 1-1 f v")
     answers(both, "CONFIG RESETSTAT")

@@ -347,7 +347,7 @@ def test_redis_cli_takes_a_snapshot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["headrace", "redis", "redis 8"])
 def test_redis_cli_takes_the_functions_alone(tmp_path: Path, kind: str) -> None:
-    pytest.importorskip("lupa.lua51")
+    pytest.importorskip("lupa.luajit21")
     file = tmp_path / "copy" / "dump.rdb"
     file.parent.mkdir()
     with nodes(tmp_path, "headrace") as (primary,):

@@ -13,7 +13,7 @@ from server_process import SECONDS_MAX, Process
 from headrace_server import headrace_server
 from waiting import wait_until
 
-pytest.importorskip("lupa.lua51")
+pytest.importorskip("lupa.luajit21")
 pytestmark = pytest.mark.whole
 
 ENDLESS = "while true do end"

@@ -7,7 +7,7 @@ from headrace_server import headrace_server
 from speaking import Client, encoded
 from waiting import wait_until
 
-pytest.importorskip("lupa.lua51")
+pytest.importorskip("lupa.luajit21")
 
 BUSY = "Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 

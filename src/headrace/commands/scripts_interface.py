@@ -70,7 +70,10 @@ class ScriptsInterface(Protocol):
         """Return the interpreter; create it at first use. Raises LuaMissing."""
 
     def add(self, script: Script) -> None:
-        """Keep a script."""
+        """Add a script. Raises CommandError: if there is no space for it."""
+
+    def keep(self, script: Script) -> None:
+        """Never drop the script to make room for others."""
 
     def flush(self) -> None:
         """Forget all scripts."""
@@ -78,8 +81,8 @@ class ScriptsInterface(Protocol):
     def compile(self, script: Script) -> None:
         """Compile the script if it is not. Raises CommandError."""
 
-    def load_library(self, name: bytes, text: bytes) -> None:
-        """Load a library to see whether it can be. Raises CommandError."""
+    def load_libraries(self, texts: dict[bytes, bytes]) -> None:
+        """Load libraries, by name, to see whether they can be. Raises CommandError."""
 
     def function(self, name: bytes) -> Function | None:
         """Return the function of that name, ignoring case. Raises CommandError."""

@@ -34,6 +34,7 @@ LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.INFO + 5, logging.WARNING)
 CHECK_S = 0.05  # CPU time between two checks of a slow script
 MS = 1_000_000  # nanoseconds
 LOAD_MS_MAX = 500  # of a library
+LOAD_ALL_MS_MAX = 2000  # of the libraries that one command loads
 ENDED = "the script was ended after %d ms (busy-reply-threshold); its changes so far remain"
 REPLICATED = frozenset({b"publish", b"spublish"})  # not written, but sent to replicas
 ABANDONED = b"the script was ended without its changes: the server shuts down"
@@ -46,6 +47,57 @@ class RefusedLibrary(NamedTuple):
 
     text: bytes
     reason: str
+
+
+class Deadline:
+    """A limit of the time that one command spends with loading libraries."""
+
+    def __init__(self, ms: int) -> None:
+        self.end_ns = system.monotonic_ns() + ms * MS
+
+    def is_over(self) -> bool:
+        """Return whether the time is used up."""
+        return system.monotonic_ns() >= self.end_ns
+
+
+class LoadedLibraries:
+    """The libraries that the interpreter has, and their functions."""
+
+    def __init__(self) -> None:
+        self.texts: dict[bytes, bytes] = {}  # by name
+        self.functions: dict[bytes, Function] = {}  # by lower-case name
+        self._names: dict[bytes, list[bytes]] = {}  # of the functions, in lower case, by library
+        self._bytes = 0  # of the texts
+
+    def bytes_without(self, name: bytes) -> int:
+        """Return the size of the texts of all libraries but that one."""
+        return self._bytes - len(self.texts.get(name, b""))
+
+    def add(
+        self, name: bytes, text: bytes, registered: list[tuple[bytes, int, bytes | None]]
+    ) -> bytes | None:
+        """Add a library, instead of one of that name; return the error's text, or None."""
+        if not registered:
+            return b"ERR No functions registered"
+        found: dict[bytes, Function] = {}
+        for function, flags, description in registered:
+            lower = function.lower()
+            other = self.functions.get(lower)
+            if other is not None and other.library != name:
+                return b"ERR Function " + function + b" already exists"
+            found[lower] = Function(name, function, flags, description)
+        self.remove(name)
+        self.functions.update(found)
+        self._names[name] = list(found)
+        self.texts[name] = text
+        self._bytes += len(text)
+        return None
+
+    def remove(self, name: bytes) -> None:
+        """Remove a library, if there is one of that name."""
+        self._bytes -= len(self.texts.pop(name, b""))
+        for lower in self._names.pop(name, ()):
+            del self.functions[lower]
 
 
 class ScriptAbandoned(BaseException):
@@ -89,11 +141,12 @@ class ScriptRunner:
         call.session, call.reply, call.may_block = self.session, self.session.reply, False
         self.scripts: dict[bytes, Script] = {}  # by digest
         self.text_bytes = 0
+        self.kept_bytes = 0  # of those that SCRIPT LOAD has brought
+        self.mortal_scripts = 0  # the number of the others
         self.evicted = 0
         self.running: RunningScript | None = None
         self.registered: list[tuple[bytes, int, bytes | None]] = []  # functions of the library being loaded
-        self._loaded: dict[bytes, bytes] = {}  # the libraries that the interpreter has: name -> text
-        self._functions: dict[bytes, Function] = {}  # theirs, by lower-case name
+        self._libraries = LoadedLibraries()  # that the interpreter has
         self._refused: dict[bytes, RefusedLibrary] = {}  # the others that the keyspace has, by name
         self._interpreter: Interpreter | None = None
         self._interrupt: BaseException | None = None
@@ -103,12 +156,21 @@ class ScriptRunner:
     def interpreter(self) -> Interpreter:
         """Return the interpreter; create it at first use. Raises LuaMissing."""
         if self._interpreter is None or self._interpreter.broken:
-            self._interpreter = None
-            for script in self.scripts.values():
-                script.is_compiled = False
-            self._loaded, self._functions = {}, {}
+            self._discard_interpreter()
             self._interpreter = Interpreter(self, self.server.redis_version)
         return self._interpreter
+
+    def _discard_interpreter(self) -> None:
+        """Free what Lua has. Scripts are compiled and libraries loaded again when they are used."""
+        self._interpreter = None
+        for script in self.scripts.values():
+            script.is_compiled = False
+        self._libraries = LoadedLibraries()
+
+    def make_room(self) -> None:
+        """Let the next script have at least half of Lua's memory, whatever others have left there."""
+        if self._interpreter is not None and not self._interpreter.broken and self._interpreter.is_crowded():
+            self._discard_interpreter()
 
     @property
     def lua_bytes(self) -> int:
@@ -118,36 +180,55 @@ class ScriptRunner:
     # Loaded scripts.
 
     def add(self, script: Script) -> None:
-        """Keep a script; drop the oldest of those that EVAL has brought if there are too many."""
-        if self.text_bytes + len(script.text) > limits.SCRIPT_TEXT_BYTES_MAX:
-            raise CommandError("OOM too many bytes of loaded scripts: use SCRIPT FLUSH")
-        self.scripts[script.digest] = script
-        self.text_bytes += len(script.text)
-        if len(self.scripts) > limits.EVAL_SCRIPTS_MAX:
-            self._evict()
+        """Keep a script; drop the oldest of those that EVAL has brought if there are too many.
 
-    def _evict(self) -> None:
-        mortal = [one for one in self.scripts.values() if not one.keeps]
-        for script in mortal[: max(len(mortal) - limits.EVAL_SCRIPTS_MAX, 0)]:
-            self.drop(script)
+        Raises CommandError: if the scripts that SCRIPT LOAD has brought leave no space for it.
+        """
+        size = len(script.text)
+        if self.kept_bytes + size > limits.SCRIPT_TEXT_BYTES_MAX:
+            raise CommandError("OOM too many bytes of loaded scripts: use SCRIPT FLUSH")
+        mortal = iter([one for one in self.scripts.values() if not one.keeps] if self._is_full(size) else ())
+        while self._is_full(size):
+            self.drop(next(mortal))
             self.evicted += 1
+        self.scripts[script.digest] = script
+        self.text_bytes += size
+        self.mortal_scripts += 1
+
+    def _is_full(self, size: int) -> bool:
+        """Return whether a script of that size needs others to be dropped."""
+        return self.mortal_scripts >= limits.EVAL_SCRIPTS_MAX or (
+            self.text_bytes + size > limits.SCRIPT_TEXT_BYTES_MAX and self.mortal_scripts > 0
+        )
+
+    def keep(self, script: Script) -> None:
+        """Never drop the script to make room for others."""
+        if not script.keeps:
+            script.keeps = True
+            self.kept_bytes += len(script.text)
+            self.mortal_scripts -= 1
 
     def drop(self, script: Script) -> None:
         """Forget a script."""
         del self.scripts[script.digest]
         self.text_bytes -= len(script.text)
+        if script.keeps:
+            self.kept_bytes -= len(script.text)
+        else:
+            self.mortal_scripts -= 1
         if script.is_compiled and self._interpreter is not None and not self._interpreter.broken:
             self._interpreter.drop_script(script.digest)
 
     def flush(self) -> None:
         """Forget all scripts, and the interpreter; libraries are loaded again when they are used."""
         self.scripts.clear()
-        self.text_bytes = 0
-        self._interpreter = None
-        self._loaded, self._functions, self._refused = {}, {}, {}
+        self.text_bytes = self.kept_bytes = self.mortal_scripts = 0
+        self._discard_interpreter()
+        self._refused = {}
 
     def compile(self, script: Script) -> None:
         """Compile the script if it is not. Raises CommandError."""
+        self.make_room()
         interpreter = self.interpreter()
         if not script.is_compiled:
             wrong = interpreter.load_script(script.digest, script.body)
@@ -158,14 +239,19 @@ class ScriptRunner:
 
     # Functions.
 
-    def load_library(self, name: bytes, text: bytes) -> None:
-        """Load a library, instead of one of that name. Raises CommandError; then the old one stays."""
+    def load_libraries(self, texts: dict[bytes, bytes]) -> None:
+        """Load libraries, instead of those of these names. Raises CommandError; then those of before stay."""
+        self.make_room()
         self._sync_libraries()
-        self._load_library(name, text)
+        deadline = Deadline(LOAD_ALL_MS_MAX)
+        for name, text in texts.items():
+            if deadline.is_over():
+                raise CommandError(f"ERR the libraries take more than {LOAD_ALL_MS_MAX} ms to load")
+            self._load_library(name, text)
 
     def _load_library(self, name: bytes, text: bytes) -> None:
         _, body = parse_library(text)
-        if sum(map(len, self._loaded.values())) + len(text) > limits.SCRIPT_TEXT_BYTES_MAX:
+        if self._libraries.bytes_without(name) + len(text) > limits.SCRIPT_TEXT_BYTES_MAX:
             raise CommandError("OOM too many bytes of libraries: use FUNCTION DELETE")
         self.registered = []
         interpreter = self.interpreter()
@@ -179,36 +265,25 @@ class ScriptRunner:
         finally:
             self.running = None
         if wrong is None:
-            wrong = self._register(name)
+            wrong = self._libraries.add(name, text, self.registered)
         if wrong is not None:
             self._unload(name)
             old = self.keyspace.libraries.get(name)
             if old is not None and old is not text:
                 self._try_library(name, old)
             raise CommandError(wrong.decode("utf-8", "surrogateescape"))
-        self._loaded[name] = text
         self._refused.pop(name, None)
 
-    def _register(self, name: bytes) -> bytes | None:
-        """Put the functions of the library into the index; return the error's text, or None."""
-        if not self.registered:
-            return b"ERR No functions registered"
-        others = {lower: one for lower, one in self._functions.items() if one.library != name}
-        for function, flags, description in self.registered:
-            if function.lower() in others and others[function.lower()].library != name:
-                return b"ERR Function " + function + b" already exists"
-            others[function.lower()] = Function(name, function, flags, description)
-        self._functions = others
-        return None
-
     def _unload(self, name: bytes) -> None:
-        self._loaded.pop(name, None)
-        self._functions = {lower: one for lower, one in self._functions.items() if one.library != name}
+        self._libraries.remove(name)
         if self._interpreter is not None and not self._interpreter.broken:
             self._interpreter.drop_library(name)
 
     def _sync_libraries(self) -> None:
-        """Load the libraries of the keyspace that are not loaded, and forget those that it has no more."""
+        """Load the libraries of the keyspace that are not loaded, and forget those that it has no more.
+
+        It ends after LOAD_ALL_MS_MAX; the next call goes on.
+        """
         libraries = self.keyspace.libraries
         for name in [name for name, one in self._refused.items() if libraries.get(name) is not one.text]:
             del self._refused[name]
@@ -216,11 +291,22 @@ class ScriptRunner:
             if not libraries:
                 return
             self.interpreter()
-        for name in [name for name, text in self._loaded.items() if libraries.get(name) is not text]:
+        loaded = self._libraries.texts
+        for name in [name for name, text in loaded.items() if libraries.get(name) is not text]:
             self._unload(name)
-        while missing := [one for one in libraries if one not in self._loaded and one not in self._refused]:
+        deadline = Deadline(LOAD_ALL_MS_MAX)
+        while missing := self._missing_libraries():
             for name in missing:  # one that breaks the interpreter unloads those before it
                 self._try_library(name, libraries[name])
+                if deadline.is_over():
+                    return
+
+    def _missing_libraries(self) -> list[bytes]:
+        """Return the names of the libraries that are not loaded yet."""
+        loaded = self._libraries.texts
+        if len(loaded) + len(self._refused) == len(self.keyspace.libraries):
+            return []
+        return [one for one in self.keyspace.libraries if one not in loaded and one not in self._refused]
 
     def _try_library(self, name: bytes, text: bytes) -> None:
         """Load a library of the keyspace, or note why it cannot be loaded: the others work nevertheless."""
@@ -238,22 +324,34 @@ class ScriptRunner:
 
         Raises CommandError: if there is none, and a library that may have it cannot be loaded, even now.
         """
+        self.make_room()
         self._sync_libraries()
-        found = self._functions.get(name.lower())
+        found = self._libraries.functions.get(name.lower())
         if found is None and self._refused:
+            deadline = Deadline(LOAD_MS_MAX)
             for library, refused in list(self._refused.items()):
                 self._try_library(library, refused.text)
+                if deadline.is_over():
+                    break
             self._sync_libraries()
-            found = self._functions.get(name.lower())
+            found = self._libraries.functions.get(name.lower())
             if found is None and self._refused:
                 reasons = [f"library {to_text(one)}: {self._refused[one].reason}" for one in self._refused]
                 raise CommandError(f"ERR Function not found, but not all are loaded. {'; '.join(reasons)}")
+        if found is None:
+            self._check_all_loaded()
         return found
+
+    def _check_all_loaded(self) -> None:
+        missing = self._missing_libraries()
+        if missing:
+            raise CommandError(f"LOADING {len(missing)} libraries are not loaded yet: repeat the command")
 
     def functions(self) -> list[Function]:
         """Return all functions; none of libraries that cannot be loaded. Raises LuaMissing."""
         self._sync_libraries()
-        return list(self._functions.values())
+        self._check_all_loaded()
+        return list(self._libraries.functions.values())
 
     def function_count(self) -> int:
         """Return how many functions there are; 0 if they cannot be loaded.
@@ -261,7 +359,7 @@ class ScriptRunner:
         A running script may ask (INFO): Lua cannot load a library then, so only loaded ones count.
         """
         if self.running is not None:
-            return len(self._functions)
+            return len(self._libraries.functions)
         try:
             return len(self.functions())
         except CommandError:

@@ -1,4 +1,4 @@
-"""The Lua interpreter: compiles and runs scripts and functions, in a sandbox.
+"""The Lua interpreter, LuaJIT: compiles and runs scripts and functions, in a sandbox.
 
     Python                       Lua (the files in lua/)                     script
     run_script(...)  ──bytes──▶  api.lua: guarded()  ────────────────────▶   redis.call(...)
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import pkgutil
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +26,7 @@ import cython
 from headrace import limits
 from headrace.errors import CommandError
 from headrace.scripting import numbers
+from headrace.scripting.dialect import MalformedNumber, to_luajit
 from headrace.scripting.tail_calls import without_tail_calls
 
 FILES = ("sandbox", "patterns", "replies", "cjson", "cmsgpack", "struct", "bit", "api")
@@ -32,6 +34,8 @@ FILES = ("sandbox", "patterns", "replies", "cjson", "cmsgpack", "struct", "bit",
 SOURCES = {file: pkgutil.get_data("headrace.scripting", f"lua/{file}.lua") for file in FILES}
 HEADROOM_BYTES = 1 << 20
 LUA_BYTES_MAX = limits.SCRIPT_MEMORY_BYTES_MAX + limits.SCRIPT_MEMORY_MARGIN_BYTES
+CROWDED_BYTES = limits.SCRIPT_MEMORY_BYTES_MAX // 2
+NOT_ENOUGH_MEMORY = b"not enough memory"
 COLON, DOLLAR, MINUS = b":$-"
 FIRST_CHECK_S = 0.01  # CPU time until the first check() of a run
 
@@ -99,14 +103,14 @@ class Interpreter:
 
     def __init__(self, host: ScriptHost, version: str) -> None:
         try:
-            from lupa import lua51
+            from lupa import luajit21
         except ImportError:
             raise LuaMissing() from None
         self.host = host
         self.broken = False  # an error came from outside of a script: nothing can be said about the state
-        self._error = lua51.LuaError
+        self._error = luajit21.LuaError
         self._limit = LUA_BYTES_MAX
-        self._lua = lua51.LuaRuntime(
+        self._lua = luajit21.LuaRuntime(
             encoding=None,
             source_encoding="latin-1",
             attribute_filter=_no_attributes,
@@ -115,9 +119,11 @@ class Interpreter:
             unpack_returned_tuples=True,
             max_memory=self._limit,
         )
+        self._lua.execute(b"jit.off() jit.flush()")  # compiled loops would not call the hook
         h = self._lua.table()
         for name, function in self._callbacks().items():
             h[name] = function
+        h[b"chunk_bytes_max"] = limits.SCRIPT_BYTES_MAX
         h[b"memory_max"] = limits.SCRIPT_MEMORY_BYTES_MAX / 1024
         h[b"first_check"] = FIRST_CHECK_S
         for file, text in SOURCES.items():
@@ -131,39 +137,72 @@ class Interpreter:
     # Calls from Lua. None of them raises: an exception would become an object of Python in Lua.
 
     def _callbacks(self) -> dict[bytes, Callable[..., Any]]:
-        host = self.host
+        """Return what Lua may call. Python's collector does not see what Lua has: no reference to self."""
+        this = weakref.ref(self)
 
-        def call(protocol: int, *argv: bytes) -> bytes | int | tuple[None, bytes]:
-            reply = host.call(list(argv), int(protocol))
-            self._ensure_headroom(len(reply))
+        def me() -> Interpreter:
+            interpreter = this()
+            assert interpreter is not None
+            return interpreter
+
+        def call(protocol: int, *argv: bytes) -> bytes | int | tuple[None, bytes] | tuple[bool, bytes]:
+            interpreter = me()
+            reply = interpreter.host.call(list(argv), int(protocol))
+            if not interpreter._has_room(len(reply)):
+                return False, NOT_ENOUGH_MEMORY
+            interpreter._ensure_headroom(len(reply))
             return short_form(reply)
 
         def check() -> tuple[bytes | None, float]:
-            text, seconds = host.check()
-            self._ensure_headroom(0)
+            interpreter = me()
+            text, seconds = interpreter.host.check()
+            interpreter._ensure_headroom(0)
             return text, seconds
-
-        def may_run(*argv: bytes) -> bool | None:
-            return host.may_run(list(argv))
 
         def find_plain(text: bytes, part: bytes, start: float) -> int | None:
             at = text.find(part, int(start) - 1)
             return None if at < 0 else at + 1
 
+        def translate(text: bytes) -> bytes | tuple[bytes, bytes, int]:
+            try:
+                text = to_luajit(text)
+            except MalformedNumber as wrong:
+                return b"", wrong.text, wrong.line
+            me()._ensure_headroom(len(text))
+            return text
+
+        def ordinary_calls(chunk: bytes) -> bytes:
+            chunk = without_tail_calls(chunk)
+            me()._ensure_headroom(len(chunk))
+            return chunk
+
         return {
             b"call": call,
             b"check": check,
-            b"acl_check": may_run,
-            b"log": lambda level, text: host.log(int(level), text),
-            b"set_repl": lambda flags: host.set_replication(int(flags)),
-            b"on_register": lambda name, flags, text: host.register(name, int(flags), text),
+            b"acl_check": lambda *argv: me().host.may_run(list(argv)),
+            b"log": lambda level, text: me().host.log(int(level), text),
+            b"set_repl": lambda flags: me().host.set_replication(int(flags)),
+            b"on_register": lambda name, flags, text: me().host.register(name, int(flags), text),
             b"sha1hex": lambda text: hashlib.sha1(text).hexdigest().encode(),
             b"find_plain": find_plain,
-            b"without_tail_calls": without_tail_calls,
+            b"to_luajit": translate,
+            b"without_tail_calls": ordinary_calls,
             b"pack_number": numbers.pack,
             b"unpack_number": numbers.unpack,
-            b"bit": numbers.bit_operation,
         }
+
+    def _has_room(self, size: int) -> bool:
+        """Return whether Lua may have so many bytes more, if need be after a collection of its garbage."""
+        if self._lua.get_memory_used() + size > limits.SCRIPT_MEMORY_BYTES_MAX:
+            self._lua.gccollect()
+        return bool(self._lua.get_memory_used() + size <= limits.SCRIPT_MEMORY_BYTES_MAX)
+
+    def is_crowded(self) -> bool:
+        """Return whether what remains in Lua between scripts leaves too little memory for the next one."""
+        if self._lua.get_memory_used() <= CROWDED_BYTES:
+            return False
+        self._lua.gccollect()
+        return bool(self._lua.get_memory_used() > CROWDED_BYTES)
 
     def _ensure_headroom(self, size: int) -> None:
         """Allow lupa to pass a string of that size to Lua."""

@@ -1,12 +1,9 @@
-"""Arithmetic that Lua 5.1 lacks: integers and floats as bytes, and operations on bits."""
+"""Arithmetic that Lua lacks: integers and floats as bytes."""
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
-
-WORD = 0xFFFFFFFF
 
 
 def pack(form: bytes, value: float) -> bytes:
@@ -26,36 +23,3 @@ def pack(form: bytes, value: float) -> bytes:
 def unpack(form: bytes, data: bytes) -> float:
     """Return the number that the bytes are."""
     return float(struct.unpack(form.decode(), data)[0])
-
-
-def _word(value: float) -> int:
-    return round(value) & WORD if math.isfinite(value) else 0
-
-
-def _rotate(value: int, by: int) -> int:
-    by &= 31
-    return (value << by | value >> (32 - by)) & WORD
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 32) if value >> 31 else value
-
-
-OPERATIONS: dict[bytes, Callable[[int, int], int]] = {
-    b"tobit": lambda a, b: a,
-    b"bnot": lambda a, b: ~a,
-    b"band": lambda a, b: a & b,
-    b"bor": lambda a, b: a | b,
-    b"bxor": lambda a, b: a ^ b,
-    b"lshift": lambda a, b: a << (b & 31),
-    b"rshift": lambda a, b: a >> (b & 31),
-    b"arshift": lambda a, b: _signed(a) >> (b & 31),
-    b"rol": _rotate,
-    b"ror": lambda a, b: _rotate(a, -b),
-    b"bswap": lambda a, b: int.from_bytes(a.to_bytes(4, "little"), "big"),
-}
-
-
-def bit_operation(name: bytes, a: float, b: float) -> int:
-    """Return the result of an operation on 32-bit words, as a signed number."""
-    return _signed(OPERATIONS[name](_word(a), _word(b)) & WORD)

@@ -1,68 +1,94 @@
-"""Replace tail calls in a compiled chunk of Lua 5.1 by ordinary ones.
+"""Replace tail calls in a compiled chunk of LuaJIT by ordinary ones.
 
 A tail call removes the caller from the stack: an error below `return redis.call(...)` would have no line.
-In Redis that is a call of a C function, which keeps its caller. The chunk comes from Lua's own compiler.
+In Redis that is a call of a C function, which keeps its caller. The chunk comes from LuaJIT's own compiler.
 
-    header (12 bytes), then a function:
-    source | line, last line: int | upvalues, parameters, vararg, stack: byte each
-    n: int, n instructions | n, n constants | n, n functions | n, n lines | n, n locals | n, n upvalues
+    ESC L J, version, flags: ULEB128, name unless stripped: ULEB128 n, n bytes
+    functions, each: ULEB128 size, then that many bytes; size 0 ends the chunk
+        flags, parameters, frame size, upvalues: byte each | ULEB128: constants (2 counts), instructions
+        unless stripped: ULEB128: bytes of debug information, and if there are any: first line, lines
+        instructions (4 bytes each) | upvalues, constants | the line of each instruction | other such
+
+An instruction is {opcode, A, D} or {opcode, A, C, B}. A tail call becomes a jump to two instructions that are
+appended to its function: the call, and a return of all its results.
 """
 
 from __future__ import annotations
 
-import struct
-
-HEADER = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00"  # 64 bits, little-endian, floats: what this understands
-OPCODE_MASK = 0x3F
-CALL, TAIL_CALL = 28, 29
-NIL, BOOLEAN, NUMBER, STRING = 0, 1, 3, 4
-CONSTANT_BYTES = {NIL: 0, BOOLEAN: 1, NUMBER: 8}
+HEADER = b"\x1bLJ\x02"
+STRIPPED, BIG_ENDIAN = 2, 1
+CALL_MULTIPLE, CALL, TAIL_CALL_MULTIPLE, TAIL_CALL, RETURN_MULTIPLE, JUMP = 65, 66, 67, 68, 73, 88
+ORDINARY = {TAIL_CALL: CALL, TAIL_CALL_MULTIPLE: CALL_MULTIPLE}
+JUMP_BIAS = 0x8000
+JUMP_MAX = 0x7FFF
+INSTRUCTION_BYTES = 4
 
 
 def without_tail_calls(chunk: bytes) -> bytes:
     """Return the chunk with ordinary calls; unchanged if it has another format."""
     if not chunk.startswith(HEADER):
         return chunk
-    code = bytearray(chunk)
-    _function(code, len(HEADER))
-    return bytes(code)
+    flags, at = _number(chunk, len(HEADER))
+    if flags & (STRIPPED | BIG_ENDIAN):
+        return chunk
+    size, at = _number(chunk, at)
+    at += size
+    parts = [chunk[:at]]
+    while True:
+        size, at = _number(chunk, at)
+        if not size:
+            break
+        function = _function(chunk[at : at + size])
+        parts += [_uleb(len(function)), function]
+        at += size
+    return b"".join([*parts, b"\0"])
 
 
-def _int(code: bytearray, at: int) -> int:
-    value: int = struct.unpack_from("<i", code, at)[0]
-    return value
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Return the ULEB128 number at an offset, and the offset after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
 
 
-def _skip_string(code: bytearray, at: int) -> int:
-    size: int = struct.unpack_from("<Q", code, at)[0]
-    return at + 8 + size
+def _uleb(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
 
 
-def _function(code: bytearray, at: int) -> int:
-    """Change the function at `at`; return the offset after it."""
-    at = _skip_string(code, at) + 12
-    count = _int(code, at)
-    at += 4
-    for i in range(at, at + 4 * count, 4):
-        if code[i] & OPCODE_MASK == TAIL_CALL:
-            code[i] = code[i] & ~OPCODE_MASK & 0xFF | CALL
-    at += 4 * count
-    count = _int(code, at)
-    at += 4
-    for _ in range(count):
-        kind = code[at]
-        at = _skip_string(code, at + 1) if kind == STRING else at + 1 + CONSTANT_BYTES[kind]
-    count = _int(code, at)
-    at += 4
-    for _ in range(count):
-        at = _function(code, at)
-    at += 4 + 4 * _int(code, at)
-    count = _int(code, at)
-    at += 4
-    for _ in range(count):
-        at = _skip_string(code, at) + 8
-    count = _int(code, at)
-    at += 4
-    for _ in range(count):
-        at = _skip_string(code, at)
-    return at
+def _function(data: bytes) -> bytes:
+    """Return one function without tail calls."""
+    head, at = data[:4], 4
+    counts = []
+    for _ in range(4):
+        value, at = _number(data, at)
+        counts.append(value)
+    _, _, count, debug_bytes = counts
+    if not debug_bytes:
+        return data
+    first_line, at = _number(data, at)
+    lines, at = _number(data, at)
+    width = 1 if lines < 1 << 8 else 2 if lines < 1 << 16 else 4
+    code = bytearray(data[at : at + INSTRUCTION_BYTES * count])
+    middle = data[at + len(code) : len(data) - debug_bytes]
+    debug = data[len(data) - debug_bytes :]
+    line_of, rest = bytearray(debug[: width * count]), debug[width * count :]
+    for i in range(count):
+        opcode = code[INSTRUCTION_BYTES * i]
+        distance = len(code) // INSTRUCTION_BYTES - i - 1
+        if opcode in ORDINARY and distance <= JUMP_MAX:
+            slot, operand = code[INSTRUCTION_BYTES * i + 1 : INSTRUCTION_BYTES * i + 3]
+            code += bytes((ORDINARY[opcode], slot, operand, 0, RETURN_MULTIPLE, slot, 0, 0))
+            jump = bytes((JUMP, slot)) + (JUMP_BIAS + distance).to_bytes(2, "little")
+            code[INSTRUCTION_BYTES * i : INSTRUCTION_BYTES * (i + 1)] = jump
+            line_of += 2 * line_of[width * i : width * (i + 1)]
+    counts[2:] = [len(code) // INSTRUCTION_BYTES, len(line_of) + len(rest)]
+    return b"".join([head, *map(_uleb, [*counts, first_line, lines]), code, middle, line_of, rest])

@@ -107,7 +107,7 @@ def run_load(call: Call) -> None:
     if name in libraries and not replace:
         raise CommandError(f"ERR Library '{to_text(name)}' already exists")
     if not call.replayed():  # a log contains only libraries that could be loaded
-        call.engine.scripts.load_library(name, text)
+        call.engine.scripts.load_libraries({name: text})
     libraries[name] = text
     changed(call)
     call.reply.bulk(name)
@@ -162,13 +162,15 @@ def run_restore(call: Call) -> None:
     if policy == FLUSH:
         libraries.clear()
     try:
+        named: dict[bytes, bytes] = {}
         for text in texts:
             name, _ = parse_library(text)
-            if name in libraries and policy == APPEND:
+            if name in named or (name in libraries and policy == APPEND):
                 raise CommandError(f"ERR Library {to_text(name)} already exists")
-            if not call.replayed():
-                call.engine.scripts.load_library(name, text)
-            libraries[name] = text
+            named[name] = text
+        if not call.replayed():
+            call.engine.scripts.load_libraries(named)
+        libraries.update(named)
     except CommandError:
         libraries.clear()
         libraries.update(before)
@@ -193,7 +195,9 @@ def run_list(call: Call) -> None:
             raise CommandError(f"ERR Unknown argument {to_text(word)}")
     libraries = call.keyspace.libraries
     names = list(libraries) if pattern is None else select([pattern], list(libraries))
-    found = call.engine.scripts.functions() if libraries else []
+    found: dict[bytes, list[Function]] = {}
+    for function in call.engine.scripts.functions() if libraries else ():
+        found.setdefault(function.library, []).append(function)
     call.reply.array(len(names))
     for name in names:
         call.reply.map(4 if with_code else 3)
@@ -202,7 +206,7 @@ def run_list(call: Call) -> None:
         call.reply.bulk(b"engine")
         call.reply.bulk(b"LUA")
         call.reply.bulk(b"functions")
-        _write_functions(call, [one for one in found if one.library == name])
+        _write_functions(call, found.get(name, []))
         if with_code:
             call.reply.bulk(b"library_code")
             call.reply.bulk(libraries[name])

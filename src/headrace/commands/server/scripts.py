@@ -76,7 +76,8 @@ def load_script(call: Call, text: bytes, keeps: bool) -> Script:
         if script.known is None:
             scripts.compile(script)
         scripts.add(script)
-    script.keeps = script.keeps or keeps
+    if keeps:
+        scripts.keep(script)
     return script
 
 

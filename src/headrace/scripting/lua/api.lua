@@ -36,6 +36,7 @@ local function call(...)
     local words, n = arguments(...)
     if not words then return {err = n} end
     local value, reply = H.call(resp, unpack(words, 1, n))
+    if value == false then H.kill(reply) end
     if not reply then return value end
     value = decode(reply, 1)
     if type(value) == 'table' and rawget(value, 'err') then value.ignore_error_stats_update = true end -- it is counted
@@ -305,7 +306,8 @@ function H.finish(version, version_number)
     H.globals.redis = lock(redis)
     H.globals.KEYS, H.globals.ARGV = {}, {}
     local _G = _G
-    for _, name in ipairs {'debug', 'io', 'os', 'package', 'python', 'require', 'module', 'dofile', 'loadfile', 'newproxy', 'getfenv', 'print'} do
+    for _, name in ipairs {'debug', 'io', 'os', 'package', 'python', 'require', 'module', 'dofile', 'loadfile', 'newproxy', 'getfenv', 'print',
+        'ffi', 'jit'} do
         _G[name] = nil
     end
 end

@@ -291,7 +291,7 @@ local function positioned(ok, ...)
     if ok then return ... end
     local e = ...
     if type(e) ~= 'string' then error(e, 0) end
-    error(e, 3)
+    error(e, 2) -- of the script: this function is always called as the last thing of one here
 end
 
 function make()

@@ -11,6 +11,8 @@ local format, char = string.format, string.char
 local type, error, tostring, tonumber, select, unpack = type, error, tostring, tonumber, select, unpack
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
+local nested_gsub = H.nesting('gsub', gsub)
+
 local STEPS_MAX = 2e7
 local ITEMS_MAX = 100 -- repetitions and captures of one pattern: each takes space on the C stack
 local CAPTURES_MAX = 32
@@ -318,19 +320,23 @@ strings.gfind = strings.gmatch
 function strings.gsub(s, p, by, most)
     s, p = text_of(s), text_of(p)
     if type(s) ~= 'string' or type(p) ~= 'string' or is_cheap(s, p, true) then
-        if most == nil then return gsub(s, p, by) end
-        return gsub(s, p, by, most)
+        local substitute = (type(by) == 'string' or type(by) == 'number') and gsub or nested_gsub
+        if most == nil then return substitute(s, p, by) end
+        return substitute(s, p, by, most)
     end
     local kind = type(by)
     if kind ~= 'string' and kind ~= 'number' and kind ~= 'function' and kind ~= 'table' then return gsub(s, p, by) end
     return slow_gsub(s, p, by, tonumber(most))
 end
 
--- The library repeats an empty string any number of times, and takes that long.
+-- Without this, a program could ask for a string of any size: the library reserves the space first.
 function strings.rep(s, n)
-    if s == '' and type(n) == 'number' then return '' end
-    if type(s) == 'string' and type(n) == 'number' and #s * n > H.memory_max * 1024 then error('not enough memory', 0) end
-    return rep(s, n)
+    s = text_of(s)
+    local times = tonumber(n)
+    if type(s) ~= 'string' or not times then return rep(s, n) end
+    if s == '' then return '' end
+    if #s * times > H.memory_max * 1024 then error('not enough memory', 0) end
+    return rep(s, times)
 end
 
 for _, name in ipairs {'find', 'match', 'gmatch', 'gsub', 'rep'} do H.names[strings[name]] = name end

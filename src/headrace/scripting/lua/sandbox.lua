@@ -12,14 +12,15 @@ local debug, string, table, coroutine = debug, string, table, coroutine
 local getinfo, sethook = debug.getinfo, debug.sethook
 local error, xpcall, type, tostring, select, unpack = error, xpcall, type, tostring, select, unpack
 local rawget, rawset, setmetatable, getmetatable, setfenv = rawget, rawset, setmetatable, getmetatable, setfenv
-local loadstring, collectgarbage, dump = loadstring, collectgarbage, string.dump
+local loadstring, collectgarbage, dump, tonumber = loadstring, collectgarbage, string.dump, tonumber
+local floor, max = math.floor, math.max
 local find, sub, byte, match = string.find, string.sub, string.byte, string.match
 
 -- The files of this folder are compiled as @headrace, api.lua as @headrace_run.
 local SOURCE = '@headrace'
 local function is_ours(info) return sub(info.source, 1, 9) == SOURCE end
 local READONLY = 'Attempt to modify a readonly table'
-local CHUNK_BYTES_MAX = 16 * 1024 * 1024
+local CHUNK_BYTES_MAX = H.chunk_bytes_max
 
 H.locked = setmetatable({}, {__mode = 'k'}) -- the proxies
 H.names = {} -- of the functions here that stand in for standard ones, for their error messages
@@ -60,6 +61,7 @@ end
 local closure_line -- of the function by which pcall() passes arguments: it has no position
 
 local function translate(e)
+    if e == 'stack overflow' then return H.position(2) .. e end -- raised when the function has no line yet
     if type(e) ~= 'string' or sub(e, 1, 8) ~= 'headrace' then return e end
     if sub(e, 9, 13) == '_run:' then return match(e, '^headrace_run:%d+: (.*)$') or e end -- called by no script
     local line, text = match(e, '^headrace:(%d+): (.*)$')
@@ -82,11 +84,36 @@ local function translate(e)
     return H.position(3) .. text
 end
 
+-- Functions of the library that call a function of the script, and coroutines that resume others, take space on
+-- the C stack, which LuaJIT does not limit: each such call is counted here.
+
+local DEPTH_MAX = 190 -- Lua 5.1 has 200
+local DEPTH_ERROR = 'C stack overflow'
+local depth = 0
+
+local function leave(before, ...)
+    depth = before
+    return ...
+end
+
+-- Return a function that calls `f`, known to scripts by a name, unless too many such calls are active.
+function H.nesting(name, f)
+    local function counted(...)
+        local before = depth
+        if before >= DEPTH_MAX then error(DEPTH_ERROR, 2) end
+        depth = before + 1
+        return leave(before, f(...))
+    end
+    H.names[counted] = name
+    return counted
+end
+
 -- Once a script is killed, every further instruction of it raises an error: pcall cannot stop that.
 H.killed = nil -- the text
 H.running = false
 
-local function pass(ok, ...)
+local function pass(before, ok, ...)
+    depth = before
     if H.killed and H.running then error(H.killed, 0) end
     if not ok then
         local e = ...
@@ -95,7 +122,8 @@ local function pass(ok, ...)
     return ok, ...
 end
 
-local function pass_xpcall(...)
+local function pass_xpcall(before, ...)
+    depth = before
     if H.killed and H.running then error(H.killed, 0) end
     return ...
 end
@@ -110,13 +138,13 @@ closure_line = getinfo(closure(error, 1), 'S').linedefined
 
 local function safe_pcall(...)
     if select('#', ...) == 0 then error("bad argument #1 to 'pcall' (value expected)", 2) end
-    return pass(xpcall(closure(...), translate))
+    return pass(depth, xpcall(closure(...), translate))
 end
 
 local function safe_xpcall(...)
     local f, handler = ...
     if select('#', ...) < 2 then error("bad argument #2 to 'xpcall' (value expected)", 2) end
-    return pass_xpcall(xpcall(f, function(e)
+    return pass_xpcall(depth, xpcall(f, function(e)
         if H.killed then return e end -- in the hook: it would not be called again before the handler ends
         return handler(translate(e))
     end))
@@ -124,7 +152,7 @@ end
 
 -- The hook: called after some instructions.
 
-local INSTRUCTIONS = 1000
+local INSTRUCTIONS = 500 -- a single one may take 10 ms: the comparison of two strings of 64 MB
 local FIRST_INSTRUCTIONS = 100 -- until the second call, which may find that they are slow
 local SLOW_S = 0.02 -- if that many instructions take longer, the hook is called more often
 local clock = os.clock
@@ -157,15 +185,20 @@ function hook()
                 H.due = now + wait
             end
         end
-        if H.killed then
-            sethook(hook, '', 1)
-            error(H.killed, 0)
-        end
+        if H.killed then H.kill(H.killed) end
     end
+end
+
+-- End the running script.
+function H.kill(text)
+    H.killed = text
+    sethook(hook, '', 1)
+    error(text, 0)
 end
 
 function H.start_hook()
     H.killed = nil
+    depth = 0
     count, last = FIRST_INSTRUCTIONS, nil
     sethook(hook, '', count)
 end
@@ -174,17 +207,12 @@ function H.stop_hook()
     sethook()
 end
 
--- Coroutines have hooks of their own.
+-- Coroutines. The hook is called in all of them.
 
 local create, resume = coroutine.create, coroutine.resume
 
-local function new_thread(f)
-    local thread = create(f)
-    sethook(thread, hook, '', INSTRUCTIONS)
-    return thread
-end
-
-local function resumed(thread, ok, ...)
+local function resumed(before, ok, ...)
+    depth = before
     if H.killed and H.running then error(H.killed, 0) end
     if not ok then
         local e = ...
@@ -195,6 +223,13 @@ local function resumed(thread, ok, ...)
     return ok, ...
 end
 
+local function resume_counted(thread, ...)
+    local before = depth
+    if before >= DEPTH_MAX then return false, DEPTH_ERROR end
+    depth = before + 1
+    return resumed(before, resume(thread, ...))
+end
+
 local function raise_unless(ok, ...)
     if not ok then error((...), 0) end
     return ...
@@ -203,23 +238,39 @@ end
 local threads = {
     create = function(f)
         if type(f) ~= 'function' then error("bad argument #1 to 'create' (Lua function expected)", 2) end
-        return new_thread(f)
+        return create(f)
     end,
-    resume = function(thread, ...) return resumed(thread, resume(thread, ...)) end,
+    resume = resume_counted,
     running = coroutine.running,
     status = coroutine.status,
     wrap = function(f)
         if type(f) ~= 'function' then error("bad argument #1 to 'wrap' (Lua function expected)", 2) end
-        local thread = new_thread(f)
-        return function(...) return raise_unless(resumed(thread, resume(thread, ...))) end
+        local thread = create(f)
+        return function(...) return raise_unless(resume_counted(thread, ...)) end
     end,
     yield = coroutine.yield,
 }
 
--- Compiling. Binary chunks could corrupt memory, so they are rejected.
+-- Compiling. Binary chunks could corrupt memory, so they are rejected. LuaJIT skips a byte order mark and a first
+-- line that begins with #, and takes a binary chunk after them, even in mode 't'; after a space it does not.
+
+local ESCAPE, HASH, MARK = 27, 35, 239
+
+-- Return the name of a chunk as in error messages.
+local function shown_name(name)
+    return match(select(2, loadstring('?', name)), '^(.-):1:')
+end
 
 local function compile(text, name, env)
-    if byte(text, 1) == 27 then return nil, 'attempt to load a binary chunk' end
+    local first = byte(text, 1)
+    if first == ESCAPE then return nil, 'attempt to load a binary chunk' end
+    if first == HASH or first == MARK then text = ' ' .. text end
+    if #text > CHUNK_BYTES_MAX then return nil, 'chunk has more than ' .. CHUNK_BYTES_MAX .. ' bytes' end
+    local wrong_number, line
+    text, wrong_number, line = H.to_luajit(text)
+    if wrong_number then
+        return nil, shown_name(name) .. ':' .. line .. ": malformed number near '" .. wrong_number .. "'"
+    end
     local f, wrong = loadstring(text, name)
     if f then
         f = loadstring(H.without_tail_calls(dump(f)), name)
@@ -257,18 +308,22 @@ end
 
 local tables = {
     concat = table.concat, foreach = table.foreach, foreachi = table.foreachi, getn = table.getn,
-    maxn = table.maxn, setn = table.setn,
+    maxn = table.maxn, setn = function() error("'setn' is obsolete", 2) end,
 }
 local LARGE = 4096
+local SORT_BYTES_MAX = 64 * 1024 * 1024
 local INT_MAX = 2147483647 -- the library's positions: others wrap around
 
+-- A number may be given as a string.
 function tables.insert(t, ...)
     refuse_locked(t)
     local n = select('#', ...)
     if type(t) == 'table' and n == 2 then
         local at, value = ...
-        if type(at) == 'number' and not (#t - at <= LARGE and at <= INT_MAX) then
-            for i = math.max(#t, at - 1), at, -1 do t[i + 1] = t[i] end
+        at = tonumber(at)
+        if at and not (#t - at <= LARGE and at <= INT_MAX) then
+            at = floor(at)
+            for i = max(#t, at - 1), at, -1 do t[i + 1] = t[i] end
             t[at] = value
             return
         end
@@ -278,9 +333,11 @@ end
 
 function tables.remove(t, at, ...)
     refuse_locked(t)
-    if type(t) == 'table' and type(at) == 'number' and #t > LARGE and at >= 1 and at <= #t then
-        local value, n = t[at], #t
-        for i = at, n - 1 do t[i] = t[i + 1] end
+    local from = tonumber(at)
+    if type(t) == 'table' and from and #t > LARGE and from >= 1 and from <= #t then
+        from = floor(from)
+        local value, n = t[from], #t
+        for i = from, n - 1 do t[i] = t[i + 1] end
         t[n] = nil
         return value
     end
@@ -290,10 +347,23 @@ end
 
 local function less(a, b) return a < b end
 
+-- Return whether the library sorts without a call of the hook, but soon: few elements, no long strings.
+local function is_short(t)
+    local n, bytes = #t, 0
+    if n > LARGE then return false end
+    for i = 1, n do
+        local v = rawget(t, i)
+        if type(v) == 'string' then bytes = bytes + #v end
+    end
+    return bytes * (n < 64 and 6 or 12) <= SORT_BYTES_MAX -- an element is compared about log2(n) times
+end
+
+local sort = H.nesting('sort', table.sort)
+
 function tables.sort(t, before)
     refuse_locked(t)
-    if before == nil and type(t) == 'table' and #t > LARGE then before = less end
-    return table.sort(t, before)
+    if before == nil and type(t) == 'table' and not is_short(t) then before = less end
+    return sort(t, before)
 end
 
 local function safe_rawset(t, ...)
@@ -330,8 +400,13 @@ local function next_random()
     return math.floor(random_high / 2) -- 31 bits
 end
 
-local maths = {}
+local maths = {mod = math.fmod}
 for name, f in pairs(math) do maths[name] = f end
+
+local log = math.log
+
+function maths.log(x) return log(x) end -- LuaJIT's takes a base, too
+H.names[maths.log] = 'log'
 
 function maths.random(...)
     local r = (next_random() % 2147483647) / 2147483647
@@ -360,9 +435,10 @@ end
 -- The globals.
 
 local strings = {}
-for _, name in ipairs {'byte', 'char', 'format', 'len', 'lower', 'reverse', 'sub', 'upper'} do
+for _, name in ipairs {'byte', 'char', 'len', 'lower', 'reverse', 'sub', 'upper'} do
     strings[name] = string[name]
 end
+strings.format = H.nesting('format', string.format) -- it calls __tostring
 H.strings = strings -- patterns.lua adds the rest
 
 local globals = {

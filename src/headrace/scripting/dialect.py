@@ -1,0 +1,124 @@
+r"""Translate the source of a script from Lua 5.1, which Redis has, to the dialect that LuaJIT compiles.
+
+    Lua 5.1                           here                                         what LuaJIT does otherwise
+    '\q', '\x41'                      'q', 'x41': unknown escapes lose their \     an error; 'A'
+    function f(...) return arg.n end  a local `arg` after the parameters           no such variable
+    42LL, 0x1ULL, 3i                  an error: malformed number                   a value of its FFI
+
+The number of lines does not change. Most scripts contain none of this, and are not parsed here.
+"""
+
+from __future__ import annotations
+
+import re
+
+SUSPECT = re.compile(
+    rb"""\\[^abfnrtv\\"'\r\n0-9]|\barg\b|[0-9.a-fA-F](?:[uU]?[lL][lL]|[iI])(?![\w\x80-\xff])"""
+)
+TOKEN = re.compile(
+    rb"""(?P<skip>--\[(?P<level>=*)\[.*?(?:\](?P=level)\]|\Z)|--[^\n]*)
+    |(?P<long>\[(?P<equals>=*)\[.*?(?:\](?P=equals)\]|\Z))
+    |(?P<text>"(?:[^"\\\r\n]|\\.)*"?|'(?:[^'\\\r\n]|\\.)*'?)
+    |(?P<number>\.?[0-9][0-9.]*(?:[eE][+-]?)?[\w\x80-\xff]*)
+    |(?P<name>[A-Za-z_\x80-\xff][\w\x80-\xff]*)
+    |(?P<dots>\.\.\.)|(?P<open>\()|(?P<close>\))""",
+    re.DOTALL | re.VERBOSE,
+)
+UNKNOWN_ESCAPE = re.compile(rb"""\\(?:([abfnrtv\\"'\r\n0-9])|(.))""", re.DOTALL)
+FOREIGN_NUMBER = re.compile(rb"(?:[uU]?[lL][lL]|[iI])\Z")
+DEPTH_MAX = 250  # of functions in functions; LuaJIT's compiler allows fewer
+ARG = b" local arg={n=select('#',...),...} "
+OPENING, CLOSING = (b"do", b"if", b"repeat"), (b"end", b"until")
+
+
+class MalformedNumber(Exception):
+    """A number that Lua 5.1 does not have."""
+
+    def __init__(self, text: bytes, line: int) -> None:
+        super().__init__(text, line)
+        self.text = text
+        self.line = line
+
+
+class _Function:
+    """A function whose source is being read."""
+
+    def __init__(self) -> None:
+        self.in_parameters = True
+        self.body_at = -1  # where the body begins, if it has `...` among its parameters
+        self.depth = 0  # of the blocks that are open in it
+        self.is_vararg = self.has_arg = self.has_dots = False
+
+
+def to_luajit(text: bytes) -> bytes:
+    """Return the source for LuaJIT.
+
+    Raises:
+        MalformedNumber: if it contains a literal of LuaJIT's FFI.
+    """
+    return _Translation(text).run() if SUSPECT.search(text) else text
+
+
+class _Translation:
+    """One run over the tokens of a source."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.edits: list[tuple[int, int, bytes]] = []  # begin, end, what replaces it
+        self.functions: list[_Function] = []
+
+    def run(self) -> bytes:
+        for token in TOKEN.finditer(self.text):
+            kind, value = token.lastgroup, token.group()
+            if kind == "text":
+                self._string(token.start(), value)
+            elif kind == "number" and FOREIGN_NUMBER.search(value):
+                raise MalformedNumber(value, self.text.count(b"\n", 0, token.start()) + 1)
+            elif kind == "name":
+                self._name(value)
+            elif kind in ("dots", "close") and self.functions:
+                self._mark(kind, token.end())
+        parts, at = [], 0
+        for begin, end, replacement in sorted(self.edits):
+            parts += [self.text[at:begin], replacement]
+            at = end
+        return b"".join([*parts, self.text[at:]])
+
+    def _string(self, at: int, value: bytes) -> None:
+        changed = UNKNOWN_ESCAPE.sub(lambda match: match[0] if match[1] else match[2], value)
+        if changed != value:
+            self.edits.append((at, at + len(value), changed))
+
+    def _name(self, value: bytes) -> None:
+        if value == b"function":
+            self.functions.append(_Function())
+        elif not self.functions:
+            return
+        elif value in OPENING:
+            self.functions[-1].depth += 1
+        elif value in CLOSING:
+            self._end_block()
+        elif value == b"arg":
+            for function in reversed(self.functions[-DEPTH_MAX:]):
+                if function.is_vararg:
+                    function.has_arg = True
+                    break
+
+    def _end_block(self) -> None:
+        function = self.functions[-1]
+        function.depth -= 1
+        if function.depth < 0:
+            self.functions.pop()
+            if function.has_arg and not function.has_dots:
+                self.edits.append((function.body_at, function.body_at, ARG))
+
+    def _mark(self, kind: str, end: int) -> None:
+        """Note a `...` or the closing parenthesis of the parameters."""
+        function = self.functions[-1]
+        if kind == "close":
+            if function.in_parameters:
+                function.in_parameters, function.body_at = False, end
+        elif function.in_parameters:
+            function.is_vararg = True
+        else:
+            function.has_dots = True
