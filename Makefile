@@ -48,7 +48,7 @@ test: install build/clients/.installed ## run each test once: data structures in
 	PYTHONPATH=src $(PYTEST) -m "not whole and not plain and not slow" tests
 	HEADRACE_COMPILED=1 $(PYTEST) -m "(whole or plain) and not slow" tests
 
-test-all: test compiled-rest sanitize ## run all tests: also slow ones, compiled units, AddressSanitizer
+test-all: test compiled-rest sanitize soak-short ## run all tests: also slow ones, compiled units, AddressSanitizer
 
 compiled-rest: install
 	HEADRACE_COMPILED=1 $(PYTEST) -m "slow or not (whole or plain)" $(addprefix --ignore=,$(SANITIZED)) tests
@@ -96,6 +96,13 @@ stress: SECONDS = 1200
 stress: install                 ## run tests/stress for SECONDS: hostile clients, and servers that are killed
 	HEADRACE_COMPILED=1 HEADRACE_LONG=1 HEADRACE_STRESS_SECONDS=$(SECONDS) $(PY) -m pytest -q -s tests/stress
 
+soak: SECONDS = 600
+soak: install                   ## run a mixed load beside redis-server for SECONDS: nothing may grow; build/soak.png
+	$(PY) -m benchmarks.soak --seconds $(SECONDS)
+
+soak-short: install
+	$(PY) -m benchmarks.soak --seconds 60
+
 lint: install                   ## run ruff and mypy --strict
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -124,4 +131,4 @@ dist: install                   ## build dist/: the source distribution, and a w
 clean:                          ## remove build output and caches
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install demo test test-all compiled-rest quick sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress lint bench bench-instructions bench-spark dist clean
+.PHONY: help install demo test test-all compiled-rest quick sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress soak soak-short lint bench bench-instructions bench-spark dist clean

@@ -101,6 +101,11 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def directory(self) -> Path:
+        """Where it stores its files."""
+        return Path(self._dir.name)
+
     def cpu_s(self) -> float:
         """Return the user and system time of all threads so far, in seconds."""
         clock = ~self._process.pid << 3 | 2  # Linux's number of a process's CPU clock: clock_getcpuclockid(3)
