@@ -28,7 +28,7 @@ from headrace.errors import os_error_text, to_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.log_buffer import LogBuffer
 from headrace.persistence.aof.manifest import write_all
-from headrace.persistence.data_directory import DataDirectory, File, write_file
+from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.saved_entries import SavedEntry, words_of
 from headrace.plurals import plural
 from headrace.streams.iterator import StreamIterator
@@ -71,13 +71,16 @@ class DivergentTail:
             self.is_possible = self.files.exists(MARKER)
 
     def begin(self) -> None:
-        """Note that this server is a primary with replicas now."""
+        """Note that this server is a primary with replicas now.
+
+        The file is not synced: a slow disk must not delay a promotion, and the system writes it soon.
+        """
         if self.is_possible:
             return
         self.is_possible = True
         try:
-            write_file(self.files, MARKER, lambda file: write_all(file, MARKER_TEXT))
-            self.files.sync_directory("")
+            with contextlib.closing(self.files.create(MARKER)) as file:
+                write_all(file, MARKER_TEXT)
         except OSError as error:
             text = "cannot create %s (%s): if the server crashes, what only it has may be lost as a replica"
             LOG.warning(text, MARKER, os_error_text(error))

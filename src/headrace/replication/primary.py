@@ -226,6 +226,11 @@ class Primary:
         """Return how many replicas have applied the stream up to the offset."""
         return sum(replica.is_online and replica.acknowledged >= offset for replica in self.replicas)
 
+    def offset_of_quorum(self, size: int) -> int:
+        """Return the offset up to which so many replicas have applied the stream; -1 if there are fewer."""
+        offsets = sorted((replica.acknowledged for replica in self.online()), reverse=True)
+        return offsets[size - 1] if size <= len(offsets) else -1
+
     def synced_by(self, offset: int) -> int:
         """Return how many replicas have synced the stream up to the offset to their logs."""
         return sum(replica.is_online and replica.synced >= offset for replica in self.replicas)

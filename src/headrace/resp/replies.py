@@ -119,6 +119,10 @@ class ReplyParser(ReadBuffer):
                 self.depth -= 1
                 item = top.build()
 
+    def unread(self) -> int:
+        """Return how many bytes next() has not used yet."""
+        return self.filled - self.at
+
     @cython.cfunc
     def _item(self) -> object:
         """Return the next element: a reply or a part of one."""

@@ -50,7 +50,7 @@ STOP_TIMEOUT_MS = 5000  # how long a stopping consumer retries to release its en
 
 # Transient errors: the server is loading, full, has a disk error, or is changing its role.
 TRANSIENT_CODES = {"LOADING", "OOM", "MISCONF", "BUSY", "READONLY", "MASTERDOWN", "UNBLOCKED", "NOREPLICAS"}
-TRANSIENT_CODES |= {"TRYAGAIN", "CLUSTERDOWN", "EXECABORT"}
+TRANSIENT_CODES |= {"NOQUORUM", "TRYAGAIN", "CLUSTERDOWN", "EXECABORT"}
 
 
 class Worker:

@@ -151,4 +151,16 @@ REPLICATION = [
         "Seconds that SHUTDOWN waits for replicas to receive the last writes.",
     ),
     Directive("tls-replication", Flag(), "no", "Connect to the primary with TLS."),
+    Directive(
+        "write-quorum",
+        Number(0, U31_MAX),
+        "0",
+        "Send the reply to a write when so many replicas have applied it; 0 for at once.",
+    ),
+    Directive(
+        "write-quorum-timeout",
+        Number(0, I63_MAX),
+        "5000",
+        "Milliseconds until the reply is the error NOQUORUM instead; 0 for never.",
+    ),
 ]

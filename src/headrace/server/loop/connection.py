@@ -21,15 +21,16 @@ class Connection:
     session: Session
     parser: RequestParser
     tls: TlsConnection | None  # encrypts between descriptor and parser; None: plain TCP
-    watched: cython.uint  # the epoll events that it is registered for
+    watched: Public[cython.uint]  # the epoll events that it is registered for
     ready: cython.bint  # has requests to execute: it is in EventLoop.ready
     flush_scheduled: cython.bint  # is in EventLoop.to_flush
     throttled: cython.bint  # its requests wait until the client has read its replies
     backlog: cython.Py_ssize_t  # its part of EventLoop.backlog
-    awaiting_commit: cython.bint  # its replies and requests wait until its changes are durable
+    # its replies and requests wait until its changes are durable, or replicas have them
+    awaiting_commit: Public[cython.bint]
     source: Public[Any]  # of a replica: fill() puts more to send into its buffer; None for other clients
     eof: cython.bint  # the client has closed its sending side
-    closed: cython.bint
+    closed: Public[cython.bint]
 
     def __init__(self, fd: cython.int, session: Session, tls: TlsConnection | None = None) -> None:
         self.fd = fd

@@ -8,7 +8,8 @@ A client that sends one request at a time pays for a whole turn, so each step ch
 calls the interpreter.
 
 If commit() returns False, the replies to clients that changed data in this turn are held, together with
-their connections: nothing is read from them or sent to them until release_replies().
+their connections: nothing is read from them or sent to them until release_replies(). With await_replicas()
+they are held after the commit, too, until release().
 
 A client that has sent more than the budget continues in the next turn, which then does not wait in poll.
 A client that does not read its replies does not stall others: unsent bytes stay in its buffer. Past a limit
@@ -70,6 +71,8 @@ class EventLoop:
     clock_watch: ClockWatch
     # writes executed changes to the log before any reply is sent; returns whether they are safe
     commit: Public[Callable[[], bool] | None]
+    # gets the clients whose replies wait for replicas, after the commit; see replication/write_quorum.py
+    await_replicas: Public[Callable[[list[Connection]], None] | None]
     # work between turns: does some of it, and returns in how many ms to call it again. None: no work
     background: Public[Callable[[], int] | None]
     background_at_ns: cython.longlong  # when to call it
@@ -102,6 +105,7 @@ class EventLoop:
 
     def __init__(self, engine: Engine, clock: RealClock) -> None:
         self.engine, self.clock, self.commit, self.background = engine, clock, None, None
+        self.await_replicas = None
         self.commit_required = self.interrupted = False
         self.timer_idle_from = self.timer_idle_until = self.background_at_ns = 0
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
@@ -238,6 +242,8 @@ class EventLoop:
             self.commit_required = False
             if not self.commit():
                 self._hold_replies(offset)
+            elif self.await_replicas is not None:
+                self._hold_for_replicas(self.await_replicas, self._writers_since(offset))
             if engine.woken or engine.killed_sessions:  # clients that waited for the commit itself
                 self._serve_woken(None)
         if self.to_flush:
@@ -246,7 +252,7 @@ class EventLoop:
     @cython.cfunc
     def _poll_timeout(self, most_ms: cython.longlong, deadline: cython.longlong) -> cython.int:
         """Return the milliseconds to wait: 0 with work left, at most until the deadline, -1 for no limit."""
-        if self.ready or self.engine.woken:
+        if self.ready or self.to_flush or self.engine.woken:
             return 0
         left: cython.longlong = -1 if most_ms < 0 else min(most_ms, WAIT_MAX_MS)
         if deadline >= 0:
@@ -507,12 +513,43 @@ class EventLoop:
         self.awaiting_commit = []
         for connection in batch:
             connection.awaiting_commit = False
+        if self.await_replicas is not None:
+            self._hold_for_replicas(self.await_replicas, [c for c in batch if not c.closed])
+        else:
+            self.release(batch)
+
+    @cython.cfunc
+    def _writers_since(self, offset: cython.longlong) -> list[Connection]:
+        """Return the connections with replies that changed data since the log had that offset."""
+        connection: Connection
+        found: list[Connection] = []
+        for connection in self.to_flush:
+            if connection.session.last_write_offset >= offset and not connection.closed:
+                found.append(connection)
+        return found
+
+    @cython.cfunc
+    def _hold_for_replicas(
+        self, hold: Callable[[list[Connection]], None], batch: list[Connection]
+    ) -> cython.void:
+        """Hold connections until release(): replicas must have their changes."""
+        connection: Connection
+        hold(batch)
+        for connection in batch:
+            connection.awaiting_commit = True
+            self._watch(connection)
+
+    def release(self, batch: list[Connection]) -> None:
+        """Send the replies of these connections in this turn, and continue their requests."""
+        connection: Connection
+        for connection in batch:
+            connection.awaiting_commit = False
             if connection.closed:
                 continue
             if not connection.ready and not connection.throttled and connection.parser.pending() > 0:
                 connection.ready = True
                 self.ready.append(connection)
-            self._flush(connection)
+            self.schedule_flush(connection)
 
     @cython.cfunc
     def _flush(self, connection: Connection) -> cython.void:

@@ -99,6 +99,8 @@ class PrimarySide:
         self._keepalive_ms = 0
         self._alone_since_ms = 0
         self._ack_requested = False
+        self.always_request_acknowledgements = False  # after each turn with changes
+        self.on_acknowledged: Callable[[], None] = lambda: None
         self._messages: list[list[bytes]] = []  # published in this turn
 
     # Requests of replicas.
@@ -165,6 +167,7 @@ class PrimarySide:
         replica.acknowledged_ms = now
         replica.acknowledged = max(replica.acknowledged, offset)
         replica.synced = max(replica.synced, synced)
+        self.on_acknowledged()
         if replica.state == ONLINE and replica.waits_for_ack:
             replica.waits_for_ack = False
             self.loop.schedule_flush(replica.connection)
@@ -228,7 +231,7 @@ class PrimarySide:
         changed = self._feed(items)
         for words in messages:
             primary.feed_command(words)
-        if ack_requested:
+        if ack_requested or (changed and self.always_request_acknowledgements):
             primary.feed_raw(GETACK)
         if changed or messages or ack_requested:
             self.send()

@@ -38,6 +38,7 @@ from headrace.server.replication.delayed_shutdown import DelayedShutdown
 from headrace.server.replication.failover import NONE, WAITING, Failover
 from headrace.server.replication.primary_side import PrimarySide
 from headrace.server.replication.replica_side import ReplicaSide
+from headrace.server.replication.write_quorum import WriteQuorum
 
 LOG = logging.getLogger("headrace")
 ROLE_CHANGED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
@@ -66,6 +67,8 @@ class ServerReplication(ReplicationInterface):
         self.following: tuple[str, int] | None = None
         self.failover = Failover(engine, replicas, self)
         self.shutdown = DelayedShutdown(config, engine, replicas)
+        self.quorum = WriteQuorum(config, replicas)
+        replicas.on_acknowledged = self.quorum.on_acknowledged
         replicas.stream_database = self.stream_database
         replica_side.on_raw = self._on_raw
         replica_side.on_new_history = self._on_new_history
@@ -361,6 +364,7 @@ class ServerReplication(ReplicationInterface):
     def tick(self, now: int) -> int:
         """Do what is due; return in how many milliseconds there is more to do, -1 for never."""
         waits = [self.replicas.tick(now), self.failover.tick(now), self.shutdown.tick(now)]
+        waits.append(self.quorum.tick(now))
         if self.following is not None:
             waits.append(self.replica_side.tick(now))  # it may serve clients: the role may change
             if self.replica_side.is_online:
@@ -373,7 +377,7 @@ class ServerReplication(ReplicationInterface):
     def update_write_gate(self) -> None:
         """Reject what must not run in this role and state, with these settings."""
         config, gate, replica = self.config, self.engine.write_gate, self.following is not None
-        needed = config.number("min-replicas-to-write")
+        needed = max(config.number("min-replicas-to-write"), self.quorum.size)
         gate.set_read_only(replica and config.flag("replica-read-only"))
         gate.set_stale(
             replica and not self.replica_side.is_online and not config.flag("replica-serve-stale-data")
@@ -381,6 +385,7 @@ class ServerReplication(ReplicationInterface):
         gate.set_ignores_memory(replica and config.flag("replica-ignore-maxmemory"))
         good = self._good_replicas(self.replicas.loop.clock.now_ms()) if needed else 0
         gate.set_too_few_replicas(not replica and good < needed)
+        self.quorum.update(replica)
 
     def _good_replicas(self, now: int) -> int:
         return self.primary.good_replicas(now, self.config.number("min-replicas-max-lag"))
@@ -412,6 +417,9 @@ class ServerReplication(ReplicationInterface):
         fields.append(("connected_slaves", len(self.primary.replicas)))
         if self.config.number("min-replicas-to-write"):
             fields.append(("min_slaves_good_slaves", self._good_replicas(now)))
+        if self.quorum.size:
+            fields.append(("write_quorum_waiting", len(self.quorum.held)))
+            fields.append(("write_quorum_timeouts", self.quorum.timeouts))
         for number, r in enumerate(self.primary.replicas):
             lag = max(now - r.acknowledged_ms, 0) // 1000 if r.state == ONLINE else 0
             offset = max(r.acknowledged, 0)

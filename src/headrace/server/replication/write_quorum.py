@@ -1,0 +1,152 @@
+"""Holds replies to writes until enough replicas have the writes (write-quorum).
+
+    turn     requests run ─ commit: log, stream, REPLCONF GETACK ─ clients that wrote are held
+    ack      enough replicas have applied the stream up to the end of that turn: the replies are sent
+    timeout  the replies are replaced by NOQUORUM: the writes are stored here, and a failover may lose them
+
+Other clients can read a write before the replicas have it. While fewer replicas are connected than the
+quorum needs, writes are rejected before they run, as with min-replicas-to-write.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from headrace.errors import CommandError, ProtocolError
+from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
+from headrace.resp.writer import ReplyWriter
+from headrace.server.config.config import Config
+from headrace.server.loop.connection import Connection
+from headrace.server.replication.primary_side import PrimarySide
+
+LOG = logging.getLogger("headrace")
+NOT_WAITING = -1  # ms until the next timeout
+UNSENT = 0x4  # epoll's event of a socket that takes bytes again: a part of earlier replies is unsent
+
+
+class NoQuorum(CommandError):
+    """A write was made, but too few replicas have confirmed it.
+
+    Args:
+        until: the end of the wait.
+    """
+
+    def __init__(self, until: str) -> None:
+        super().__init__(
+            "NOQUORUM the writes of this request are stored here, but fewer replicas than write-quorum"
+            f" says have confirmed them {until}: a failover may lose them"
+        )
+
+
+@dataclass(slots=True)
+class Held:
+    """A client whose replies wait."""
+
+    offset: int  # of the stream: its end after the client's last write
+    since_ms: int
+    is_partial: bool  # the socket has taken a part of an earlier reply: the bytes cannot be read as replies
+
+
+class WriteQuorum:
+    """The clients that wait for replicas. Only a primary has any."""
+
+    def __init__(self, config: Config, replicas: PrimarySide) -> None:
+        self.config = config
+        self.replicas = replicas
+        self.loop = replicas.loop
+        self.held: dict[Connection, Held] = {}
+        self.timeouts = 0  # clients that got NOQUORUM
+
+    @property
+    def size(self) -> int:
+        """How many replicas must have a write; 0: its reply is sent at once."""
+        return self.config.number("write-quorum")
+
+    def update(self, is_replica: bool) -> None:
+        """Apply the configuration and the role. The clients of a former primary get NOQUORUM."""
+        active = self.size > 0 and not is_replica
+        if active == (self.loop.await_replicas is not None):
+            return
+        self.loop.await_replicas = self.hold if active else None
+        self.replicas.always_request_acknowledgements = active
+        if is_replica:
+            self._fail(list(self.held), NoQuorum("before this server became a replica"))
+        elif not active:
+            self._release(list(self.held))
+
+    def hold(self, connections: list[Connection]) -> None:
+        """Hold the replies of clients that have written in this turn. Called after its commit."""
+        end, now = self.replicas.primary.end, self.loop.clock.now_ms()
+        for connection in connections:
+            held = self.held.get(connection)
+            if held is not None:
+                held.offset = end
+            elif not connection.awaiting_commit:  # otherwise the log is not ready: see release_replies()
+                self.held[connection] = Held(end, now, bool(connection.watched & UNSENT))
+
+    def on_acknowledged(self) -> None:
+        """Send the replies to writes that enough replicas have now."""
+        if self.held:
+            safe = self.replicas.primary.offset_of_quorum(self.size)
+            self._release([connection for connection, held in self.held.items() if held.offset <= safe])
+
+    def tick(self, now: int) -> int:
+        """Fail what has waited too long; return in how many milliseconds there is more to do, -1: never."""
+        self._forget_closed()
+        self.on_acknowledged()
+        limit = self.config.number("write-quorum-timeout")
+        if not self.held or not limit:
+            return NOT_WAITING
+        late = [connection for connection, held in self.held.items() if now - held.since_ms >= limit]
+        self._fail(late, NoQuorum(f"within {limit} ms"))
+        return min((held.since_ms + limit - now for held in self.held.values()), default=NOT_WAITING)
+
+    def _forget_closed(self) -> None:
+        for connection in [connection for connection in self.held if connection.closed]:
+            del self.held[connection]
+
+    def _release(self, connections: list[Connection]) -> None:
+        for connection in connections:
+            del self.held[connection]
+        self.loop.release(connections)
+
+    def _fail(self, connections: list[Connection], error: NoQuorum) -> None:
+        """Replace the replies; close a client whose unsent bytes are not just whole replies."""
+        for connection in connections:
+            session = connection.session
+            listens = session.reply.protocol == 2 and (session.subscription_count or session.monitoring)
+            if connection.closed:
+                continue
+            if self.held[connection].is_partial or listens or not replace_replies(session.reply, error):
+                self.loop.drop_with_reason(connection, str(error))
+        if connections:
+            self.timeouts += len(connections)
+            LOG.warning("%d clients: %s", len(connections), error)
+        self._release(connections)
+
+
+def replace_replies(reply: ReplyWriter, error: CommandError) -> bool:
+    """Replace each unsent reply by the error, and keep push messages.
+
+    Returns:
+        False if the bytes are no whole replies; nothing was changed then.
+    """
+    data = reply.take()
+    kept: list[bytes] = []
+    parser = ReplyParser()
+    parser.feed(data)
+    line = b"-%s\r\n" % str(error).encode()
+    at = 0
+    try:
+        while at < len(data):
+            found = parser.next()
+            if found is INCOMPLETE:
+                break
+            end = len(data) - parser.unread()
+            kept.append(data[at:end] if isinstance(found, Push) else line)
+            at = end
+    except ProtocolError:
+        pass
+    reply.raw(b"".join(kept) if at == len(data) else data)
+    return at == len(data)
