@@ -58,6 +58,15 @@ def in_order(directory: Path) -> ArchiveTable:
     return create_or_open(archive_location(directory), None, "UTC")
 
 
+def test_an_entry_without_an_exact_sequence_is_not_archived(
+    tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
+) -> None:
+    client.xadd("s", {"n": 1}, f"1-{2**64 - 1}")
+    with pytest.raises(HeadraceError, match=f"entry 1-{2**64 - 1}: its sequence does not fit a LONG"):
+        archive(spark, server_url, ["s"], tmp_path / "archive")
+    assert files_in(tmp_path / "archive") == []
+
+
 def test_streams_are_archived_merged_trimmed_and_archived_further(
     tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
 ) -> None:

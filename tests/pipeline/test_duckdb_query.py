@@ -55,6 +55,18 @@ def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
+def test_an_id_that_is_too_large_for_its_columns_does_not_fail_a_query(stream_server: StreamServer) -> None:
+    largest = f"{2**64 - 1}-{2**64 - 1}"
+    stream_server.add("s", [("1-1", {"a": 1}), (f"1-{2**64 - 1}", {"a": 2}), (largest, {"a": 3})])
+    assert rows_of(headrace.sql("SELECT count(*) FROM s", stream_server.url)) == [(3,)]
+    found = headrace.sql("SELECT _id, _timestamp IS NULL, _sequence, a FROM s", stream_server.url)
+    assert rows_of(found) == [
+        ("1-1", False, 1, 1),
+        (f"1-{2**64 - 1}", False, None, 2),
+        (largest, True, None, 3),
+    ]
+
+
 def test_archive_and_stream_are_one_table(stream_server: StreamServer, archive: ArchiveMaker) -> None:
     total = 3 * 1440 + 500
     stream_server.add("s:1", entries(700, total - 700))

@@ -323,14 +323,20 @@ def test_escapes_are_the_same_as_those_of_backslashreplace(pairs: list[tuple[byt
     assert dict(row["fields"]) == shown and len(names) == len(set(names))
 
 
-def test_an_id_too_large_for_its_column_is_an_error_except_as_text() -> None:
+def test_a_part_of_an_id_that_is_too_large_for_its_column_is_malformed() -> None:
     entry_id = b"%d-%d" % (2**64 - 1, 2**64 - 1)
-    entries = page([(entry_id, [b"a", b"1"])])
+    entries = page([(entry_id, [b"a", b"1"]), (b"1-1", [b"a", b"2"])])
+    [far, near] = decode(entries, DEFAULT)
+    assert (far["id"], far["timestamp"], far["sequence"]) == (entry_id.decode(), None, None)
+    assert (near["id"], near["sequence"]) == ("1-1", 1)
+    sequence = StructType([StructField("_sequence", LongType())])
+    assert decode(entries, sequence) == [{"_sequence": None}, {"_sequence": 1}]
+    assert decode(entries, sequence, "DROPMALFORMED") == [{"_sequence": 1}]
     with pytest.raises(MalformedEntry, match="does not fit a TIMESTAMP"):
-        decode(entries, DEFAULT)
+        decode(entries, DEFAULT, "FAILFAST")
     with pytest.raises(MalformedEntry, match="does not fit a LONG"):
-        decode(entries, StructType([StructField("_sequence", LongType())]))
-    assert decode(entries, StructType([ID])) == [{"_id": entry_id.decode()}]
+        decode(entries, StructType([StructField("_sequence", LongType(), nullable=False)]))
+    assert decode(entries, StructType([ID]))[0] == {"_id": entry_id.decode()}
 
 
 def test_errors_say_why_a_schema_cannot_be_read() -> None:

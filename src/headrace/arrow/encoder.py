@@ -262,8 +262,7 @@ class RangeEncoder:
                 if self.escape:
                     good = self._handle_not_utf8(column, end - start)
             elif column.kind != kinds.CORRUPT and not column.read_id(self.ms, self.seq):
-                part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
-                raise malformed.too_large(self.stream, self._entry_id(), part)
+                good = self._handle_too_large(column)
             if not column.found and not column.nullable:
                 good = self._handle_malformed(column)
         self.work += end - start + CELL_WORK * len(self.columns)
@@ -352,6 +351,17 @@ class RangeEncoder:
         column.found = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
             raise malformed.missing_value(self.stream, self._entry_id(), column.name)
+        return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _handle_too_large(self, column: Column) -> cython.bint:
+        """Raise, or make the value null, for an ID with a part that is too large. Return False."""
+        column.misfits += 1
+        column.found = False
+        if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
+            part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
+            raise malformed.too_large(self.stream, self._entry_id(), part)
         return False
 
     @cython.cfunc

@@ -65,7 +65,7 @@ UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 # The metadata columns of the Spark source, and their names in the archive.
 ARCHIVE_NAMES = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
 SOURCE_COLUMNS = (
-    "_id STRING, _timestamp TIMESTAMP, _sequence LONG, _fields MAP<STRING, STRING>, "
+    "_id STRING, _timestamp TIMESTAMP NOT NULL, _sequence LONG NOT NULL, _fields MAP<STRING, STRING>, "
     f"{EXACT_COLUMN} ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 )
 

@@ -77,8 +77,8 @@ class RangeWriter:
     def write(self, part: OffsetRange) -> list[WrittenFile]:
         """Write one range; return its files, which are on disk."""
         batches = make_range_reader(part, self._layout, self._options).batches()
-        renamed = (without_repeated_names(batch.rename_columns(list(self._names))) for batch in batches)
-        return write_days(renamed, part.stream, self._location, self._zone)
+        renamed = (pa.RecordBatch.from_arrays(batch.columns, list(self._names)) for batch in batches)
+        return write_days(map(without_repeated_names, renamed), part.stream, self._location, self._zone)
 
 
 def write_days(

@@ -184,8 +184,8 @@ class ArrowDecoder:
                 self.escape = column.utf8 and not self._is_utf8(p, record, pairs, column.utf8_values)
                 if self.escape:
                     good = self._handle_not_utf8(p, record, pairs, column)
-            elif column.kind != kinds.CORRUPT:
-                self._assign_id(p, record, column)
+            elif column.kind != kinds.CORRUPT and not self._assign_id(p, record, column):
+                good = False
             if not column.found and not column.nullable:
                 good = self._handle_malformed(p, record, column)
         if not good and self.mode == DROPMALFORMED:
@@ -278,10 +278,14 @@ class ArrowDecoder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _assign_id(self, p: cython.p_const_uchar, record: cython.Py_ssize_t, column: Column) -> cython.bint:
-        """Set the column's value to its part of the ID."""
+        """Set the column's value to its part of the ID; return False, or raise, if it is too large."""
         if not column.read_id(self.ms, self.seq):
-            part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
-            raise malformed.too_large(self.stream, self._token(p, record, 0).decode(), part)
+            column.misfits += 1
+            column.found = False
+            if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
+                part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
+                raise malformed.too_large(self.stream, self._token(p, record, 0).decode(), part)
+            return False
         if column.kind == kinds.ID:
             column.at = self._token_offset(record, 0)
             column.n = self._token_size(record, 0)

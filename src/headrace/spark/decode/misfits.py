@@ -41,7 +41,7 @@ def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[i
     """
     specs = layout.decoded_specs()
     found = {
-        MAP if spec.kind == "fields" else spec.name: count
+        spec.name or f"_{spec.kind}": count  # a column of the entry has no field's name
         for spec, count in zip(specs, counts, strict=True)
         if count
     }
