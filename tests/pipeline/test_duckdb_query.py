@@ -21,13 +21,12 @@ from stream_server import StreamServer
 import headrace
 from archives import ArchiveMaker, Entry
 from headrace.cli.main import main
-from headrace.cli.query import local_time_zone
-from headrace.cli.query import rows_of as rows_in_zone
-from headrace.cli.result_values import spark_rows
+from headrace.cli.result_values import rows_of as rows_in_zone
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.query import METADATA, register_views, run_query
+from headrace.pipeline.spark_rows import record_batches
 from headrace.pipeline.sql_tokens import quoted_for_duckdb
 from headrace.pipeline.stream_dataset import MS_MAX, TIME_TYPE, StreamDataset, time_bounds
 
@@ -345,9 +344,8 @@ def test_both_engines_return_the_local_times_of_a_zone(
         found = list(rows_in_zone(result.rows, "Europe/Berlin"))
     assert [row[0].hour for row in found] == [2, 3, 3, 3]
     register_views(spark, sql, stream_server.url)
-    with local_time_zone("Europe/Berlin"):
-        result = run_query(spark, sql)
-        assert list(spark_rows(result.collect(), result.schema, "Europe/Berlin")) == found
+    result = record_batches(run_query(spark, sql))
+    assert list(rows_in_zone(result, "Europe/Berlin")) == found
 
 
 def exact(**fields: str) -> dict[str, object]:

@@ -6,16 +6,19 @@ import pathlib
 import threading
 from collections.abc import Iterable
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
+from headrace.cli.result_values import as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import interrupts
 from headrace.pipeline.query import follow_query, register_views, run_query
 from headrace.pipeline.query_errors import query_errors_explained
 from headrace.pipeline.spark_import import load_from_spark
+from headrace.pipeline.spark_rows import record_batches
 
 pytestmark = pytest.mark.whole
 
@@ -59,12 +62,11 @@ def test_a_query_reads_archive_and_live_stream(
         register_views(spark, "SELECT * FROM nams", stream_server.url)
     wrong = "SELECT CAST(called AS INT) FROM names"
     found = run_query(spark, wrong, register_views(spark, wrong, stream_server.url))
-    for fetch in (found.collect, lambda: list(found.toLocalIterator())):
-        with (
-            pytest.raises(HeadraceError, match=r"the query failed: \[CAST_INVALID_INPUT\].*SQLSTATE: 22018$"),
-            query_errors_explained(),
-        ):
-            fetch()
+    with (
+        pytest.raises(HeadraceError, match=r"the query failed: \[CAST_INVALID_INPUT\].*SQLSTATE: 22018$"),
+        query_errors_explained(),
+    ):
+        list(record_batches(found))
 
 
 def test_fields_with_reserved_names_do_not_break_a_query(
@@ -96,11 +98,11 @@ def test_a_followed_aggregation_reports_its_whole_result_after_each_batch(
     stream_server.add("s", entries(100))
     sql = "SELECT kind, count(*) AS many FROM s GROUP BY kind ORDER BY kind"
     register_views(spark, sql, stream_server.url, following=True)
-    seen: list[list[Row]] = []
+    seen: list[list[tuple[object, ...]]] = []
 
-    def show(names: list[str], rows: list[Row], whole: bool) -> None:
+    def show(names: list[str], batches: Iterable[pa.RecordBatch], whole: bool) -> None:
         assert whole and names == ["kind", "many"]
-        seen.append(rows)
+        seen.append(list(rows_of(batches, "UTC")))
         if len(seen) == 1:
             stream_server.client.xadd("s", {"n": 1, "kind": "b"})
         else:
@@ -111,8 +113,8 @@ def test_a_followed_aggregation_reports_its_whole_result_after_each_batch(
             follow_query(run_query(spark, sql), 10, show)
     finally:
         interrupts._interrupted.clear()
-    assert seen[0] == [Row(kind="a", many=50), Row(kind="b", many=50)]
-    assert seen[1] == [Row(kind="a", many=50), Row(kind="b", many=51)]
+    assert seen[0] == [("a", 50), ("b", 50)]
+    assert seen[1] == [("a", 50), ("b", 51)]
 
 
 def test_a_followed_query_reports_each_row_once(spark: SparkSession, stream_server: StreamServer) -> None:
@@ -120,9 +122,9 @@ def test_a_followed_query_reports_each_row_once(spark: SparkSession, stream_serv
     register_views(spark, "SELECT n FROM s", stream_server.url, following=True)
     seen: list[int] = []
 
-    def show(names: list[str], rows: Iterable[Row], whole: bool) -> None:
+    def show(names: list[str], batches: Iterable[pa.RecordBatch], whole: bool) -> None:
         assert not whole
-        seen.extend(row.n for row in rows)
+        seen.extend(n for [n] in rows_of(batches, "UTC"))
         if len(seen) == 200:
             stream_server.client.xadd("s", {"n": 200, "kind": "a"})
         elif len(seen) > 200:
@@ -134,6 +136,37 @@ def test_a_followed_query_reports_each_row_once(spark: SparkSession, stream_serv
     finally:
         interrupts._interrupted.clear()
     assert sorted(seen) == list(range(201))
+
+
+def test_every_value_of_spark_is_returned(spark: SparkSession) -> None:
+    sql = """
+        SELECT timestamp_seconds(-62135596800) AS t, timestamp_seconds(253402300800) AS t,
+               DATE '0001-01-01' AS d, date_add(DATE '9999-12-31', 1) AS e,
+               TIMESTAMP_NTZ '2024-01-01 00:00:00.5' AS n, INTERVAL '1-2' YEAR TO MONTH AS y,
+               array(INTERVAL '3' MONTH) AS ys, INTERVAL '1 02:00' DAY TO MINUTE AS i,
+               parse_json('{"a": [1, null]}') AS v, named_struct('q', 1, 'w', map('k', 0.5D)) AS s,
+               1.50 AS c, X'ff' AS b
+    """
+    batches = list(record_batches(run_query(spark, sql)))
+    assert batches[0].schema.names == ["t", "t", "d", "e", "n", "y", "ys", "i", "v", "s", "c", "b"]
+    [row] = rows_of(batches, "UTC")
+    assert [as_text(value) for value in row] == [
+        "0001-01-01 00:00:00",
+        "+10000-01-01 00:00:00",
+        "0001-01-01",
+        "+10000-01-01",
+        "2024-01-01 00:00:00.500000",
+        "INTERVAL '1-2' YEAR TO MONTH",
+        """["INTERVAL '3' MONTH"]""",
+        "1 day, 2:00:00",
+        '{"a":[1,null]}',
+        '{"q": 1, "w": {"k": 0.5}}',
+        "1.50",
+        "\\xff",
+    ]
+    assert list(record_batches(run_query(spark, "SELECT 1 WHERE false"))) == []
+    ordered = record_batches(run_query(spark, "SELECT id FROM range(50000) ORDER BY id DESC"))
+    assert [n for [n] in rows_of(ordered, "UTC")] == list(range(49_999, -1, -1))
 
 
 def test_any_source_of_spark_is_loaded(

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import csv
-import datetime
 import itertools
-import os
 import sys
-import time
-import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -26,7 +21,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from headrace.cli.option_types import ArchivePath, check_time_zone, storage_option, with_storage_options
-from headrace.cli.result_values import as_json, as_text, spark_rows
+from headrace.cli.result_values import as_json, as_text, rows_of
 from headrace.cli.spark_session import scratch_spark, summarize_misfits
 from headrace.cli.streams import url_option
 from headrace.client.servers import servers_at
@@ -35,15 +30,15 @@ from headrace.errors import UsageError
 from headrace.pipeline.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.interrupts import defer_interrupts, raise_if_interrupted
+from headrace.pipeline.interrupts import defer_interrupts
 from headrace.pipeline.query import StreamView, follow_query, register_views, run_query
 from headrace.pipeline.query_errors import query_errors_explained
+from headrace.pipeline.spark_rows import record_batches
 from headrace.plurals import plural
 from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.decode.misfits import MisfitCounts, collected_misfits, collecting_misfits
 
 ROWS_SHOWN = 50
-HUGEINT = pa.decimal128(38, 0)  # what sum() of integers returns
 
 
 @click.command(
@@ -134,10 +129,7 @@ def command(
     if engine == "duckdb" and not following:
         query_with_duckdb(errors, sql, url, archive, fields, time_zone, limit, form)
         return
-    with (
-        local_time_zone(time_zone),
-        scratch_spark("headrace query", time_zone, lambda counts: print_misfits(errors, counts)) as spark,
-    ):
+    with scratch_spark("headrace query", time_zone, lambda counts: print_misfits(errors, counts)) as spark:
         tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
         check_fields_are_read(fields, tables)
         for table in tables:
@@ -148,21 +140,6 @@ def command(
             with query_errors_explained():
                 result = run_query(spark, sql, tables, stream_names(url))
                 print_result(errors, result, limit, form, time_zone)
-
-
-@contextmanager
-def local_time_zone(zone: str) -> Iterator[None]:
-    """Make a zone the local one of this process: PySpark returns local times."""
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = zone
-    time.tzset()
-    try:
-        yield
-    finally:
-        os.environ.pop("TZ")
-        if before is not None:
-            os.environ["TZ"] = before
-        time.tzset()
 
 
 def check_fields_are_read(fields: Mapping[str, StructType], views: Iterable[StreamView]) -> None:
@@ -192,46 +169,6 @@ def query_with_duckdb(
             else:
                 write(form, names, rows_of(result.rows, time_zone))
         print_misfits(errors, collected_misfits(Path(counts)))
-
-
-def rows_of(batches: Iterable[pa.RecordBatch], time_zone: str) -> Iterator[Sequence[Any]]:
-    """Yield the rows of record batches, with times in a zone."""
-    zone = zoneinfo.ZoneInfo(time_zone)
-    for batch in batches:
-        raise_if_interrupted()
-        for row in zip(*map(column_values, batch.columns), strict=True):
-            yield [in_zone(value, zone) for value in row]
-
-
-def column_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column: integers of DuckDB's type HUGEINT as such, years after 9999 as text."""
-    if column.type == HUGEINT:
-        return [None if value is None else int(value) for value in column.to_pylist()]
-    try:
-        return list(column.to_pylist(maps_as_pydicts="lossy"))
-    except OverflowError:
-        return [value_or_text(value) for value in column]
-
-
-def value_or_text(value: pa.Scalar) -> Any:
-    """Return a value; one with a time that Python cannot represent as text."""
-    try:
-        return value.as_py(maps_as_pydicts="lossy")
-    except OverflowError:
-        if not pa.types.is_temporal(value.type):
-            return f"a {value.type} with a time that is out of range"
-        has_zone = pa.types.is_timestamp(value.type) and value.type.tz
-        local = pc.local_timestamp(value) if has_zone else value
-        return local.cast(pa.string()).as_py().removesuffix(".000000")
-
-
-def in_zone(value: Any, zone: zoneinfo.ZoneInfo) -> Any:
-    """Return a time that has a zone in another one; other values, with the times in them, likewise."""
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return value.astimezone(zone)
-    if isinstance(value, dict):
-        return {name: in_zone(each, zone) for name, each in value.items()}
-    return [in_zone(each, zone) for each in value] if isinstance(value, list) else value
 
 
 def stream_names(url: str) -> Iterator[str]:
@@ -272,13 +209,10 @@ def print_result(errors: Console, result: DataFrame, limit: int, form: str | Non
     """Print the rows of a finite query."""
     if form is None:
         with errors.status("Running the query"):
-            first = result.limit(limit + 1).collect()
-        raise_if_interrupted()
-        rows = list(spark_rows(first, result.schema, time_zone))
+            rows = list(rows_of(record_batches(result.limit(limit + 1)), time_zone))
         Console(highlight=False).print(limited_grid(result.columns, rows, limit))
         return
-    found = until_interrupted(result.toLocalIterator(prefetchPartitions=True))
-    write(form, result.columns, spark_rows(found, result.schema, time_zone))
+    write(form, result.columns, rows_of(record_batches(result), time_zone))
 
 
 def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, form: str | None) -> None:
@@ -289,13 +223,6 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, 
         write(form, names, rows)
 
 
-def until_interrupted(rows: Iterator[Row]) -> Iterator[Row]:
-    """Return the rows; KeyboardInterrupt after a signal."""
-    for row in rows:
-        raise_if_interrupted()
-        yield row
-
-
 def print_followed(result: DataFrame, limit: int, form: str | None, time_zone: str) -> None:
     """Print the results of a streaming query until Ctrl-C."""
     console = Console(highlight=False)
@@ -303,9 +230,9 @@ def print_followed(result: DataFrame, limit: int, form: str | None, time_zone: s
         live: Live | None = None
         begun = False
 
-        def show(names: list[str], found: Iterable[Row], whole: bool) -> None:
+        def show(names: list[str], found: Iterable[pa.RecordBatch], whole: bool) -> None:
             nonlocal live, begun
-            rows = spark_rows(found, result.schema, time_zone)
+            rows = rows_of(found, time_zone)
             if form is not None:
                 write(form, names, rows, head=whole or not begun)
                 begun = True

@@ -2,6 +2,8 @@
 
 a time with a zone       2024-10-27 02:30:00+02:00, so that both instants of a doubled hour differ;
                          without an offset in UTC
+a year before 1 or       text, with a sign of the year: +10000-01-01 00:00:00
+after 9999
 a list, struct or map    JSON, with the names of a struct
 decimals                 all digits, never an exponent
 NaN, infinities          in JSON the texts "NaN", "Infinity", "-Infinity": JSON has no such numbers
@@ -10,50 +12,68 @@ NaN, infinities          in JSON the texts "NaN", "Infinity", "-Infinity": JSON 
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import zoneinfo
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from pyspark.sql import Row
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.console.escaping import json_text
+from headrace.pipeline.interrupts import raise_if_interrupted
+from headrace.spark.sink.value_texts import encodable
 
 UTC = "UTC"
+HUGEINT = pa.decimal128(38, 0)  # what sum() of integers returns in DuckDB
+LOCAL_TIMES = "iso8601: 6"  # a blank between date and time, six digits of the fraction, no zone
 
 
-def spark_rows(rows: Iterable[Sequence[Any]], schema: StructType, time_zone: str) -> Iterator[list[Any]]:
-    """Yield rows of Spark with structs as dicts, and times with the zone that PySpark leaves out."""
+def rows_of(batches: Iterable[pa.RecordBatch], time_zone: str) -> Iterator[Sequence[Any]]:
+    """Yield the rows of record batches, with times in a zone; KeyboardInterrupt after a signal."""
     zone = zoneinfo.ZoneInfo(time_zone)
-    kinds = [field.dataType for field in schema]
-    for row in rows:
-        yield [_from_spark(value, kind, zone) for value, kind in zip(row, kinds, strict=True)]
+    for batch in batches:
+        raise_if_interrupted()
+        yield from zip(*(_column_values(column, zone) for column in batch.columns), strict=True)
 
 
-def _from_spark(value: Any, kind: DataType, zone: zoneinfo.ZoneInfo) -> Any:
-    if value is None:
-        return None
-    if isinstance(kind, TimestampType):
-        return value.replace(tzinfo=zone)  # it is a local time, and `fold` says which of two
-    if isinstance(kind, StructType):
-        pairs = zip(kind.fields, value, strict=True)
-        return {field.name: _from_spark(each, field.dataType, zone) for field, each in pairs}
-    if isinstance(kind, ArrayType):
-        return [_from_spark(each, kind.elementType, zone) for each in value]
-    if isinstance(kind, MapType):
-        return {
-            _from_spark(key, kind.keyType, zone): _from_spark(each, kind.valueType, zone)
-            for key, each in value.items()
-        }
-    return value
+def _column_values(column: pa.Array, zone: zoneinfo.ZoneInfo) -> list[Any]:
+    """Return the values of a column: integers of DuckDB's type HUGEINT as such, far years as text."""
+    if column.type == HUGEINT:
+        return [None if value is None else int(value) for value in column.to_pylist()]
+    try:
+        return [_in_zone(value, zone) for value in column.to_pylist(maps_as_pydicts="lossy")]
+    except OverflowError:
+        return [_value_or_text(value, zone) for value in column]
+
+
+def _value_or_text(value: pa.Scalar, zone: zoneinfo.ZoneInfo) -> Any:
+    """Return a value in which times that Python's datetime cannot hold are text."""
+    try:
+        return _in_zone(value.as_py(maps_as_pydicts="lossy"), zone)
+    except OverflowError:
+        single = pa.repeat(value, 1)
+    if pa.types.is_timestamp(single.type) and single.type.tz:
+        single = pc.local_timestamp(single.cast(pa.timestamp(single.type.unit, zone.key)))
+    [text] = encodable(single, LOCAL_TIMES).to_pylist()
+    if pa.types.is_nested(single.type):
+        return json.loads(text)
+    return text.removesuffix(".000000")
+
+
+def _in_zone(value: Any, zone: zoneinfo.ZoneInfo) -> Any:
+    """Return a time that has a zone in another one; other values, with the times in them, likewise."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(zone)
+    if isinstance(value, dict):
+        return {name: _in_zone(each, zone) for name, each in value.items()}
+    return [_in_zone(each, zone) for each in value] if isinstance(value, list) else value
 
 
 def as_json(value: Any) -> Any:
     """Return a value that JSON can represent."""
-    if isinstance(value, Row):
-        value = value.asDict()
     if isinstance(value, dict):
         return {_key(name): as_json(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -71,7 +91,7 @@ def as_text(value: Any) -> str:
         return bytes(value).decode(errors="backslashreplace")
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return str(value.replace(tzinfo=None) if _is_utc(value) else value)
-    if isinstance(value, dict | list | Row):
+    if isinstance(value, dict | list):
         return json_text(as_json(value))
     if isinstance(value, Decimal):
         return format(value, "f")  # str() would write an exponent: 0E-10

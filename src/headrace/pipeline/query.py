@@ -8,14 +8,16 @@ without one: the archive's own columns of these names are not fields.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -36,6 +38,7 @@ from headrace.pipeline.column_inference import field_types, sample_both_ends
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_errors import query_error_message
 from headrace.pipeline.query_progress import follow_batches
+from headrace.pipeline.spark_rows import record_batches
 from headrace.pipeline.sql_tokens import (
     BACKQUOTED,
     DOUBLE_QUOTED,
@@ -364,7 +367,7 @@ def run_query(
 def follow_query(
     rows: DataFrame,
     max_rows: int | None,
-    on_result: Callable[[list[str], Iterable[Row], bool], None],
+    on_result: Callable[[list[str], Iterable[pa.RecordBatch], bool], None],
     seconds: float = 0.0,
 ) -> None:
     """Run a streaming query until it is interrupted.
@@ -383,9 +386,10 @@ def follow_query(
 
     def batch_handler(whole: bool) -> Callable[[DataFrame, int], None]:
         def handle(batch: DataFrame, number: int) -> None:
-            found = batch.toLocalIterator() if max_rows is None else batch.limit(max_rows).collect()
-            if whole or found:
-                on_result(batch.columns, found, whole)
+            found = record_batches(batch if max_rows is None else batch.limit(max_rows))
+            first = next(found, None)
+            if whole or first is not None:
+                on_result(batch.columns, found if first is None else itertools.chain([first], found), whole)
 
         return handle
 
