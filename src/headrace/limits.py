@@ -62,6 +62,9 @@ KEY_TTL_OVERHEAD_BYTES = KEY_OVERHEAD_BYTES + 32 + 80 + 8
 TRACKED_KEY_BYTES_MAX = 256 * 1024 * 1024
 TRACKED_PREFIXES_MAX = 1000
 
+# The selectors of one user, which are compared with each of its requests. One takes about 17 kB.
+SELECTORS_MAX = 1000
+
 # The most characters of a glob segment between two stars that has `?` or classes. Matching it takes a 64th of
 # this many steps per byte.
 GLOB_SEGMENT_MAX = 1024

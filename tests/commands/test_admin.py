@@ -187,6 +187,8 @@ def test_command_answers_what_the_table_holds(talk):
     assert (name, arity, sorted(flags), keys) == ("get", 2, ["fast", "readonly"], [1, 1, 1])
     assert talk("COMMAND INFO config|get nosuch")[0][0] == "config|get"
     assert talk("COMMAND INFO nosuch") == [None]
+    repeated = talk("COMMAND INFO get nosuch SET get")
+    assert repeated == [*talk("COMMAND INFO get"), None, *talk("COMMAND INFO set"), repeated[0]]
     names = talk("COMMAND LIST")
     assert {"get", "config", "config|get"} <= set(names) and len(names) == len(set(names))
     assert set(talk("COMMAND LIST FILTERBY ACLCAT stream")) >= {"xadd", "xread"}

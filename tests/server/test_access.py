@@ -231,3 +231,11 @@ def test_no_start_with_users_that_cannot_be(tmp_path, arguments, complaint):
     with pytest.raises(HeadraceError, match=complaint) as refusal:
         Server(config).open()
     assert "mine" not in str(refusal.value)
+
+
+def test_a_user_has_a_limited_number_of_selectors(start):
+    client = start().connect()
+    assert client.request("ACL", "SETUSER", "ann", *["(~a +get)"] * 1000) == "OK"
+    text = refused(client, "ACL", "SETUSER", "ann", "(~b +get)")
+    assert "at most 1000 selectors" in text
+    assert client.request("ACL", "SETUSER", "ann", "clearselectors", "(~b +get)") == "OK"

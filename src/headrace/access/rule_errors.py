@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace import limits
 from headrace.errors import HeadraceError, to_text
 
 
@@ -17,6 +18,7 @@ NOT_A_DIGEST = (
     "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
 )
 DUPLICATE_USER = "Duplicate user found. A user can only be defined once in config files"
+TOO_MANY_SELECTORS = f"a user can have at most {limits.SELECTORS_MAX} selectors"
 KEYS_ARE_ALL = (
     "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect."
     " Try 'resetkeys' to start with an empty list of patterns"

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import cython
 
+from headrace import limits
 from headrace.access import passwords
 from headrace.access.command_catalogue import CommandCatalogue
-from headrace.access.rule_errors import NO_SUCH_PASSWORD, NOT_A_DIGEST, InvalidRule, OpenParenthesis
+from headrace.access.rule_errors import (
+    NO_SUCH_PASSWORD,
+    NOT_A_DIGEST,
+    TOO_MANY_SELECTORS,
+    InvalidRule,
+    OpenParenthesis,
+)
 from headrace.access.selector import AccessRequest, Selector
 
 SANITIZE = (b"sanitize-payload", b"skip-sanitize-payload")
@@ -75,6 +82,8 @@ class User:
         elif rule[:1] in b"><#!":
             self._change_password(rule[:1], rule[1:])
         elif rule[:1] == b"(" and rule[-1:] == b")":
+            if len(self.selectors) > limits.SELECTORS_MAX:
+                raise InvalidRule(TOO_MANY_SELECTORS)
             self.selectors.append(read_selector(rule, catalogue))
         else:
             self.selectors[0].apply(rule, catalogue)

@@ -15,6 +15,7 @@ from headrace.commands.spec import Command
 from headrace.commands.tips import TIPS
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace.glob import Glob
+from headrace.resp.writer import ReplyWriter
 
 
 class InvalidCommand(CommandError):
@@ -41,13 +42,17 @@ def top_level(call: Call) -> list[Command]:
 
 def find(call: Call, name: bytes) -> Command | None:
     """Return the command of that name ("config|get" for a subcommand), ignoring case, or None."""
-    lower = name.lower()
-    return next((command for command in table(call) if command.name == lower), None)
+    return find_all(call, [name])[0]
 
 
-def write_info(call: Call, command: Command | None) -> None:
+def find_all(call: Call, names: list[bytes]) -> list[Command | None]:
+    """Return the command of each name, as find() does, in time linear in their number."""
+    by_name = {command.name: command for command in table(call)}
+    return [by_name.get(name.lower()) for name in names]
+
+
+def write_info(reply: ReplyWriter, command: Command | None) -> None:
     """Write the ten fields of a command; null for None."""
-    reply = call.reply
     if command is None:
         reply.null()
         return
@@ -56,37 +61,37 @@ def write_info(call: Call, command: Command | None) -> None:
     reply.bulk(command.name)
     reply.integer(command.arity)
     flags = command.flags | {"movablekeys"} if command.movable_keys is not None else command.flags
-    _write_words(call, sorted(flags))
+    _write_words(reply, sorted(flags))
     for position in shown_positions(command):
         reply.integer(position)
-    _write_words(call, [f"@{category}" for category in sorted(command.categories)])
+    _write_words(reply, [f"@{category}" for category in sorted(command.categories)])
     tips = TIPS.get(command.name, [])
     reply.array(len(tips))
     for tip in tips:
         reply.bulk(tip.encode())
-    _write_key_specs(call, command)
+    _write_key_specs(reply, command)
     reply.array(len(subcommands))
     for sub in subcommands:
-        write_info(call, sub)
+        write_info(reply, sub)
 
 
-def _write_words(call: Call, words: Sequence[str]) -> None:
-    call.reply.set(len(words))
+def _write_words(reply: ReplyWriter, words: Sequence[str]) -> None:
+    reply.set(len(words))
     for word in words:
-        call.reply.simple(word.encode())
+        reply.simple(word.encode())
 
 
-def _write_key_specs(call: Call, command: Command) -> None:
+def _write_key_specs(reply: ReplyWriter, command: Command) -> None:
     """Write where the keys are and how the command uses them."""
     specs = key_specs(command)
-    call.reply.array(len(specs))
+    reply.array(len(specs))
     for spec in specs:
-        call.reply.map(3)
-        call.reply.bulk(b"flags")
-        _write_words(call, spec.flags)
+        reply.map(3)
+        reply.bulk(b"flags")
+        _write_words(reply, spec.flags)
         for name, value in spec.fields().items():
-            call.reply.bulk(name)
-            call.reply.value(value)
+            reply.bulk(name)
+            reply.value(value)
 
 
 def run_command(call: Call) -> None:
@@ -94,7 +99,7 @@ def run_command(call: Call) -> None:
     commands = top_level(call)
     call.reply.array(len(commands))
     for command in commands:
-        write_info(call, command)
+        write_info(call.reply, command)
 
 
 def run_info(call: Call) -> None:
@@ -103,8 +108,13 @@ def run_info(call: Call) -> None:
         run_command(call)
         return
     call.reply.array(len(call.argv) - 2)
-    for name in call.argv[2:]:
-        write_info(call, find(call, name))
+    encoded: dict[Command | None, bytes] = {}  # a name may be repeated many times
+    for command in find_all(call, call.argv[2:]):
+        if command not in encoded:
+            writer = ReplyWriter(call.reply.protocol)
+            write_info(writer, command)
+            encoded[command] = writer.take()
+        call.reply.raw(encoded[command])
 
 
 def run_count(call: Call) -> None:
@@ -132,7 +142,7 @@ def run_docs(call: Call) -> None:
     if len(call.argv) == 2:
         wanted = top_level(call)
     else:
-        found = [find(call, name) for name in call.argv[2:]]
+        found = find_all(call, call.argv[2:])
         wanted = [command for command in found if command is not None]
     call.reply.map(len(wanted))
     for command in wanted:
@@ -193,7 +203,7 @@ def run_getkeysandflags(call: Call) -> None:
     for i in range(len(keys)):
         call.reply.array(2)
         call.reply.bulk(keys[i])
-        _write_words(call, flags[min(i, len(flags) - 1)])
+        _write_words(call.reply, flags[min(i, len(flags) - 1)])
 
 
 def row(name: str, arity: int, run: Any, since: str, summary: str, syntax: str = "") -> Command:
