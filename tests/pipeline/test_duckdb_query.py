@@ -410,3 +410,46 @@ def test_the_metadata_columns_are_all_there(stream_server: StreamServer) -> None
         "kind": "b",
         "x": 0.25,
     }
+
+
+UNREACHABLE = "redis://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.slow)])
+def test_an_archive_is_queried_without_its_server(
+    archive: ArchiveMaker, capfd: pytest.CaptureFixture[str], engine: str
+) -> None:
+    command = [
+        "query",
+        "--archive",
+        str(archive.directory),
+        "--url",
+        UNREACHABLE,
+        "--engine",
+        engine,
+        "--csv",
+    ]
+    sql = "SELECT count(*) AS c, count(x) AS x, max(n) AS n FROM `s:1`"
+    assert main([*command, "--archive-only", sql]) == 0
+    assert capfd.readouterr().out == "c,x,n\n4320,4320,4319\n"
+    assert main([*command, sql]) != 0
+    assert "--archive-only" in capfd.readouterr().err  # rows may be missing, so it is not chosen silently
+
+
+def test_the_tables_of_an_archive_are_listed_without_its_server(
+    archive: ArchiveMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["query", "--archive", str(archive.directory), "--url", UNREACHABLE, "--archive-only", "--csv"]
+    assert main([*command, "SHOW TABLES"]) == 0
+    last = entries(1, 3 * 1440 - 1)[0][0]
+    assert capsys.readouterr().out == f"table,entries,archived_through\ns:1,,{last}\n"
+    assert main([*command, "DESCRIBE `s:1`"]) == 0
+    assert "inferred from" in capsys.readouterr().out
+    assert main([*command, "SELECT * FROM s:2"]) == 2
+    assert "no archived stream" in capsys.readouterr().err
+
+
+def test_python_reads_an_archive_without_a_server(archive: ArchiveMaker) -> None:
+    assert rows_of(headrace.sql('SELECT count(*) FROM "s:1"', None, archive=archive.directory)) == [(4320,)]
+    with pytest.raises(UsageError, match="needs an archive"):
+        headrace.sql("SELECT 1", None)

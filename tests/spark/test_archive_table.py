@@ -385,3 +385,27 @@ def test_tasks_have_about_the_requested_number_of_rows(
         assert abs(len(parts) - expected) <= 1
         counts = [sum(batch.num_rows for batch in made.read(part)) for part in parts]
         assert sum(counts) == 3000 and max(counts) <= 2 * min(counts)
+
+
+def test_only_the_archive_is_read_without_a_server(maker: ArchiveMaker) -> None:
+    for stream in ("a1", "a2", "b"):
+        maker.add(stream, entries(3), reached={stream: entries(3)[-1][0]})
+
+    def streams(**options: str) -> set[str]:
+        raw = {
+            "url": "redis://127.0.0.1:1",
+            "archive": str(maker.directory),
+            "archiveOnly": "true",
+            **options,
+        }
+        return {
+            row["_stream"]
+            for row in rows(ArchiveReader(parse_options(raw, "batch"), struct("_stream STRING, _id STRING")))
+        }
+
+    assert streams() == {"a1", "a2", "b"}
+    assert streams(subscribe="b") == {"b"}
+    assert streams(subscribePattern="a.") == {"a1", "a2"}
+    assert streams(subscribePattern="c.") == set()
+    with pytest.raises(UsageError, match="needs the option archive"):
+        parse_options({"archiveOnly": "true"}, "batch")

@@ -6,7 +6,7 @@ import csv
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,12 +21,14 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from headrace.cli.option_types import ArchivePath, check_time_zone, storage_option, with_storage_options
+from headrace.cli.output import add_hint
 from headrace.cli.result_values import as_json, as_text, rows_of
 from headrace.cli.spark_session import scratch_spark, summarize_misfits
 from headrace.cli.streams import url_option
+from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import servers_at
 from headrace.console.escaping import json_text, printable
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
@@ -47,6 +49,7 @@ ROWS_SHOWN = 50
 Examples:
   headrace query --rows 5 'SELECT carrier, count(*) n FROM flights GROUP BY carrier ORDER BY n DESC'
   headrace query --archive archive --csv 'SELECT * FROM `orders:eu` WHERE total > 100' > large.csv
+  headrace query --archive archive --archive-only 'SELECT count(*) FROM flights'
   headrace query 'SHOW TABLES'
   headrace query 'DESCRIBE flights'
   headrace query --follow 'SELECT city, avg(t) FROM weather GROUP BY city'
@@ -62,6 +65,12 @@ Examples:
     help="Read this archive and the streams as one table.",
 )
 @storage_option
+@click.option(
+    "--archive-only",
+    "archive_only",
+    is_flag=True,
+    help="Read only the --archive, without a connection to the server.",
+)
 @click.option(
     "--fields",
     "field_options",
@@ -95,6 +104,7 @@ def command(
     url: str,
     directory: ArchiveLocation | None,
     storage_options: tuple[str, ...],
+    archive_only: bool,
     field_options: tuple[str, ...],
     following: bool,
     engine: str,
@@ -110,6 +120,8 @@ def command(
     """
     if following and directory is not None:
         raise UsageError("--follow and --archive exclude each other: --follow reads only the server")
+    if archive_only and directory is None:
+        raise UsageError("--archive-only needs the --archive to read")
     if as_csv and as_json_lines:
         raise UsageError("--csv and --json exclude each other")
     form = "csv" if as_csv else "json" if as_json_lines else None
@@ -123,12 +135,32 @@ def command(
     if statement is not None and following:
         raise UsageError("--follow is for SELECT, not for SHOW TABLES and DESCRIBE")
     fields = dict(parse_fields_option(each) for each in field_options)
-    if statement is not None:
-        print_rows(*run_catalog_statement(statement, url, archive, fields), limit, form)
-        return
-    if engine == "duckdb" and not following:
-        query_with_duckdb(errors, sql, url, archive, fields, time_zone, limit, form)
-        return
+    place = None if archive_only else url
+    with archive_only_hinted(errors, has_archive=archive is not None and not archive_only):
+        if statement is not None:
+            print_rows(*run_catalog_statement(statement, place, archive, fields), limit, form)
+        elif engine == "duckdb" and not following:
+            query_with_duckdb(errors, sql, place, archive, fields, time_zone, limit, form)
+        else:
+            query_with_spark(errors, sql, place, archive, fields, following, time_zone, limit, form)
+
+
+@contextmanager
+def archive_only_hinted(errors: Console, has_archive: bool) -> Iterator[None]:
+    """Name --archive-only in the error for a server that cannot be reached, if there is an archive."""
+    try:
+        yield
+    except HeadraceError as error:
+        if has_archive and isinstance(error.__cause__, CONNECTION_ERRORS):
+            add_hint(errors, error, "--archive-only reads the archive without the server")
+        raise
+
+
+def query_with_spark(
+    errors: Console, sql: str, url: str | None, archive: ArchiveLocation | None,
+    fields: Mapping[str, StructType], following: bool, time_zone: str, limit: int, form: str | None,
+) -> None:  # fmt: skip
+    """Run a query with Spark, and print its rows."""
     with scratch_spark("headrace query", time_zone, lambda counts: print_misfits(errors, counts)) as spark:
         tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
         check_fields_are_read(fields, tables)
@@ -149,7 +181,7 @@ def check_fields_are_read(fields: Mapping[str, StructType], views: Iterable[Stre
 
 
 def query_with_duckdb(
-    errors: Console, sql: str, url: str, archive: ArchiveLocation | None,
+    errors: Console, sql: str, url: str | None, archive: ArchiveLocation | None,
     fields: Mapping[str, StructType], time_zone: str, limit: int, form: str | None,
 ) -> None:  # fmt: skip
     """Run a query in this process, and print its rows."""
@@ -171,10 +203,11 @@ def query_with_duckdb(
         print_misfits(errors, collected_misfits(Path(counts)))
 
 
-def stream_names(url: str) -> Iterator[str]:
+def stream_names(url: str | None) -> Iterator[str]:
     """Return the names of the server's streams; connect when the first one is requested."""
-    with servers_at(url) as servers:
-        yield from servers.scan(".*")
+    if url is not None:
+        with servers_at(url) as servers:
+            yield from servers.scan(".*")
 
 
 def parse_fields_option(text: str) -> tuple[str, StructType]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
-from headrace.client.servers import Servers, servers_at
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
-from headrace.pipeline.query import METADATA, table_columns
+from headrace.pipeline.query import METADATA, optional_servers, table_columns
 from headrace.pipeline.query_errors import no_stream_message
 from headrace.plurals import plural
 from headrace.spark.archive.files import Archive, read_archive
@@ -59,7 +59,7 @@ def parse_catalog_statement(sql: str) -> CatalogStatement | None:
 
 def run_catalog_statement(
     statement: CatalogStatement,
-    url: str,
+    url: str | None,
     archive: ArchiveLocation | None = None,
     fields: Mapping[str, StructType] | None = None,
 ) -> tuple[list[str], Rows]:
@@ -67,7 +67,7 @@ def run_catalog_statement(
 
     Args:
         statement: The statement.
-        url: The server.
+        url: The server; None to read only the archive.
         archive: An archive that belongs to the tables; None if there is none.
         fields: Declared columns by stream; those under "" are for all other streams.
 
@@ -79,27 +79,27 @@ def run_catalog_statement(
         HeadraceError: if the server is not reachable.
     """
     contents = None if archive is None else read_archive(archive)
-    with servers_at(url) as servers:
+    with optional_servers(url) as servers:
         if statement.table is None:
             return show_tables(servers, contents, statement.pattern)
         return describe(servers, contents, statement.table, fields or {})
 
 
-def known_tables(servers: Servers, contents: Archive | None) -> list[str]:
+def known_tables(servers: Servers | None, contents: Archive | None) -> list[str]:
     """Return the names of all streams, on the server and in the archive."""
     archived = {file.stream for file in contents.files} if contents else set()
-    return sorted(archived.union(servers.scan(re.compile(".*", re.DOTALL))))
+    return sorted(archived.union(servers.scan(re.compile(".*", re.DOTALL)) if servers else ()))
 
 
-def show_tables(servers: Servers, contents: Archive | None, pattern: str) -> tuple[list[str], Rows]:
+def show_tables(servers: Servers | None, contents: Archive | None, pattern: str) -> tuple[list[str], Rows]:
     """Return a row for each table: its name, its entries on the server, its last archived ID."""
     alternatives = [".*".join(map(re.escape, part.split("*"))) for part in pattern.split("|")]
     matches = re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL).fullmatch
     names = [name for name in known_tables(servers, contents) if matches(name)]
-    lengths = servers.request(names, lambda pipe, name: pipe.xlen(stream_key(name)))
+    lengths = servers.request(names, lambda pipe, name: pipe.xlen(stream_key(name))) if servers else {}
     rows: Rows = []
     for name in names:
-        length = lengths[name] if isinstance(lengths[name], int) else None
+        length = lengths[name] if isinstance(lengths.get(name), int) else None
         rows.append(
             (name, length) if contents is None else (name, length, contents.archived_through.get(name))
         )
@@ -107,7 +107,7 @@ def show_tables(servers: Servers, contents: Archive | None, pattern: str) -> tup
 
 
 def describe(
-    servers: Servers, contents: Archive | None, name: str, fields: Mapping[str, StructType]
+    servers: Servers | None, contents: Archive | None, name: str, fields: Mapping[str, StructType]
 ) -> tuple[list[str], Rows]:
     """Return a row for each column of a table: its name, its type, the source of the type."""
     tables = known_tables(servers, contents)

@@ -52,7 +52,7 @@ class QueryResult:
 
 def sql(
     query: str,
-    url: str = DEFAULT_URL,
+    url: str | None = DEFAULT_URL,
     *,
     archive: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -66,7 +66,8 @@ def sql(
 
     Args:
         query: the query, in the SQL of DuckDB.
-        url: the server: `redis://`, `rediss://`, `unix://`, `sentinel://` or `cluster://`.
+        url: the server: `redis://`, `rediss://`, `unix://`, `sentinel://` or `cluster://`; None to
+            read only the archive, which needs no server.
         archive: an archive of `headrace archive`, a directory or a URL such as `s3://lake/orders`; its
             entries and the live ones are one table.
         storage_options: the options of the object store, such as `AWS_ENDPOINT_URL`.
@@ -87,7 +88,7 @@ def sql(
 @contextmanager
 def run_sql(
     sql: str,
-    url: str,
+    url: str | None,
     *,
     archive: str | os.PathLike[str] | ArchiveLocation | None = None,
     fields: Mapping[str, StructType] | None = None,
@@ -97,7 +98,7 @@ def run_sql(
 
     Args:
         sql: The query.
-        url: The server.
+        url: The server; None to read only the archive.
         archive: An archive; its entries and the live ones are one table.
         fields: Columns by stream; those under "" are for all other streams. Others are inferred.
         zone: The time zone of times without one.
@@ -112,6 +113,8 @@ def run_sql(
         raise UsageError(LACKS_DUCKDB) from error
 
     location = None if archive is None else archive_location(archive)
+    if url is None and location is None:
+        raise UsageError("without a server the query needs an archive")
     views = find_views(sql, url, archive=location, fields=fields, dialect=DUCKDB)
     for names in ([view.stream for view in views], *(view.columns.names for view in views)):
         if differ_in_case(names):

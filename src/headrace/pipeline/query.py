@@ -12,7 +12,8 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -49,6 +50,7 @@ from headrace.pipeline.sql_tokens import (
     unquoted,
     without_literals,
 )
+from headrace.pipeline.stream_dataset import place_options
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.archive.files import Archive, ArchivedFile, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
@@ -119,7 +121,7 @@ class TableColumns:
 def register_views(
     spark: SparkSession,
     sql: str,
-    url: str,
+    url: str | None,
     *,
     archive: str | os.PathLike[str] | ArchiveLocation | None = None,
     fields: Mapping[str, StructType] | None = None,
@@ -131,7 +133,7 @@ def register_views(
     Args:
         spark: The session.
         sql: The query.
-        url: The server.
+        url: The server; None to read only the archive.
         archive: An archive; its entries and the live ones are one view.
         fields: Columns by stream; those under "" are for all other streams. Others are inferred.
         following: Create streaming views.
@@ -157,7 +159,7 @@ def register_views(
 
 def find_views(
     sql: str,
-    url: str,
+    url: str | None,
     *,
     archive: str | os.PathLike[str] | ArchiveLocation | None = None,
     fields: Mapping[str, StructType] | None = None,
@@ -167,7 +169,7 @@ def find_views(
 
     Args:
         sql: The query.
-        url: The server.
+        url: The server; None to read only the archive.
         archive: An archive; its entries and the live ones are one view.
         fields: Columns by stream; those under "" are for all other streams. Others are inferred.
         dialect: The SQL of the query.
@@ -180,7 +182,7 @@ def find_views(
     location = None if archive is None else archive_location(archive)
     contents = None if location is None else read_archive(location)
     views = []
-    with servers_at(url) as servers:
+    with optional_servers(url) as servers:
         names = streams_in_query(sql, servers, contents, dialect)
         for name in names:
             of = table_columns(servers, contents, name, declared)
@@ -189,8 +191,18 @@ def find_views(
     return views
 
 
+@contextmanager
+def optional_servers(url: str | None) -> Iterator[Servers | None]:
+    """Yield the servers at a URL; None without one, if only an archive is read."""
+    if url is None:
+        yield None
+        return
+    with servers_at(url) as servers:
+        yield servers
+
+
 def table_columns(
-    servers: Servers, contents: Archive | None, stream: str, declared: Mapping[str, StructType]
+    servers: Servers | None, contents: Archive | None, stream: str, declared: Mapping[str, StructType]
 ) -> TableColumns:
     """Return the columns of a stream: those that are declared, or of its archive and of a sample together.
 
@@ -215,20 +227,23 @@ def differ_in_case(names: Sequence[str]) -> bool:
     return len({name.lower() for name in names}) < len(names)
 
 
-def streams_in_query(sql: str, servers: Servers, contents: Archive | None, dialect: Dialect) -> list[str]:
+def streams_in_query(
+    sql: str, servers: Servers | None, contents: Archive | None, dialect: Dialect
+) -> list[str]:
     """Return the streams that the SQL names, in order. UsageError if there is none."""
     words = identifiers(sql, dialect)
-    key_types = servers.request(words, lambda pipe, word: pipe.type(stream_key(word)))
+    key_types = servers.request(words, lambda pipe, word: pipe.type(stream_key(word))) if servers else {}
     archived = {file.stream for file in contents.files} if contents else set()
-    names = [word for word in words if key_types[word] == b"stream" or word in archived]
+    names = [word for word in words if key_types.get(word) == b"stream" or word in archived]
     if not names:
         table = TABLE.search(without_literals(sql, dialect))
         if table is not None:
             name = unquoted(table[1])
-            if hint := did_you_mean(name, [*archived, *servers.scan(".*")]):
+            if hint := did_you_mean(name, [*archived, *(servers.scan(".*") if servers else ())]):
                 raise UsageError(f"there is no stream {name!r}{hint}")
+        kind = "existing" if servers else "archived"
         raise UsageError(
-            "the query names no existing stream; put a name that is more than letters, digits and _ between "
+            f"the query names no {kind} stream; put a name that is more than letters, digits and _ between "
             "backticks, as in SELECT * FROM `orders:eu`"
         )
     return names
@@ -241,9 +256,11 @@ def archived_columns(contents: Archive, stream: str) -> StructType | None:
     return StructType([column for column in contents.columns if column.name not in NOT_FIELDS])
 
 
-def sampled_entries(servers: Servers, contents: Archive | None, stream: str) -> list[Mapping[bytes, bytes]]:
+def sampled_entries(
+    servers: Servers | None, contents: Archive | None, stream: str
+) -> list[Mapping[bytes, bytes]]:
     """Return the fields of a sample: of both ends of the stream, and of one of its archived files."""
-    live = sample_both_ends(servers, [stream], SAMPLE_ENTRIES)[stream]
+    live = sample_both_ends(servers, [stream], SAMPLE_ENTRIES)[stream] if servers else []
     found = [] if isinstance(live, Exception) else live  # the stream may be only in the archive
     files = [file for file in contents.files if file.stream == stream] if contents else []
     if contents is not None and FIELDS_MAP in contents.columns:
@@ -325,7 +342,7 @@ def every_column(columns: StructType) -> StructType:
 
 def create_view(
     spark: SparkSession,
-    url: str,
+    url: str | None,
     table: StreamView,
     archive: ArchiveLocation | None,
     following: bool,
@@ -333,11 +350,8 @@ def create_view(
 ) -> None:
     """Create the view of one stream."""
     reader = spark.readStream if following else spark.read
-    reader = reader.format("headrace").option("url", url).option("assign", json.dumps([table.stream]))
-    if archive is not None:
-        reader = reader.option("archive", archive.uri)
-        if archive.options:
-            reader = reader.option("archiveOptions", json.dumps(dict(archive.options)))
+    reader = reader.format("headrace").option("assign", json.dumps([table.stream]))
+    reader = reader.options(**place_options(url, archive))
     if following:
         reader = reader.option("startingOffsets", "earliest")
     rows = reader.options(**{"timestampFormat": "auto", **options}).schema(table.columns).load()

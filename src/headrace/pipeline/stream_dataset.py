@@ -35,12 +35,22 @@ TIME_TYPE = pa.timestamp("us", "UTC")
 MS_MAX = (1 << 63) // 1000 - 1  # the last millisecond that a timestamp in microseconds can represent
 
 
+def place_options(url: str | None, archive: ArchiveLocation | None) -> dict[str, str]:
+    """Return the options of the Spark source for a server and an archive; without a URL only the archive."""
+    options = {"archiveOnly": "true"} if url is None else {"url": url}
+    if archive is not None:
+        options["archive"] = archive.uri
+        if archive.options:
+            options["archiveOptions"] = json.dumps(dict(archive.options))
+    return options
+
+
 class StreamDataset(ds.Dataset):  # type: ignore[misc]
     """One stream as a data set; DuckDB uses only `schema` and `scanner`."""
 
     def __init__(
         self,
-        url: str,
+        url: str | None,
         stream: str,
         columns: StructType,
         named: Iterable[str] | None = None,
@@ -49,7 +59,7 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
         """Look up the end of the stream.
 
         Args:
-            url: The server.
+            url: The server; None to read only the archive.
             stream: The stream's name.
             columns: The columns.
             named: The columns that the query names, which include those of its conditions; None for all.
@@ -59,11 +69,8 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
         self._columns = columns
         self._named = set(columns.names if named is None else named)
         self._schema = to_arrow_schema(columns, timezone="UTC")
-        self._options = {"url": url, "assign": json.dumps([stream]), "timestampFormat": "auto"}
-        if archive is not None:
-            self._options["archive"] = archive.uri
-            if archive.options:
-                self._options["archiveOptions"] = json.dumps(dict(archive.options))
+        self._options = {"assign": json.dumps([stream]), "timestampFormat": "auto"}
+        self._options |= place_options(url, archive)
         self._end = self._reader({}, columns).last_ids().get(stream, START)
         self.error: Exception | None = None  # what made a scan fail
 

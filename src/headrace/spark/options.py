@@ -183,6 +183,15 @@ OPTIONS = (
         option_values.parse_archive,
     ),
     Option(
+        "archiveOnly",
+        "boolean",
+        "false",
+        ("batch",),
+        "Read only the files of `archive`, without a connection to the server, which may be down. Entries "
+        "after the last archived ID are missing. `subscribePattern` selects among the archived streams.",
+        option_values.parse_boolean,
+    ),
+    Option(
         "archiveOptions",
         "JSON",
         None,
@@ -461,6 +470,7 @@ class Options:
     ending_timestamp: str | None = None
     ending_offsets_by_timestamp: dict[str, str] | None = None
     archive: str | None = None
+    archive_only: bool = False
     archive_options: dict[str, str] | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -570,6 +580,8 @@ def _check_combinations(values: Mapping[str, Any], scope: str) -> None:
         )
     if values.get("acknowledge_on_commit") and not values.get("group_id"):
         raise UsageError("acknowledgeOnCommit needs the option groupId: the group to acknowledge in.")
+    if values.get("archive_only") and not values.get("archive"):
+        raise UsageError("archiveOnly needs the option archive: the archive to read.")
     if scope == "batch" and _contains(values.get("starting_offsets"), "latest"):
         raise UsageError("startingOffsets is latest: a batch would have no rows. Give earliest or an ID.")
     if scope == "batch" and _contains(values.get("ending_offsets"), "earliest"):

@@ -8,6 +8,8 @@ archived_through is the ID up to which a stream is archived. Up to it only the a
 the stream. So no entry is read twice, and none is missing unless it was trimmed before it was archived. An
 entry that was deleted from the stream after it was archived is in the table.
 
+With the option archiveOnly only the files are read, and no server is asked for anything.
+
 archived_through is read before the stream. If the archive grows meanwhile, and the stream is trimmed up to
 the new ID, entries would be missing. The live ranges are anchored, so their tasks detect this and fail.
 """
@@ -102,9 +104,15 @@ class ArchiveReader(HeadraceReader):
             "during planning. Run the query again."
         )
 
+    def _streams(self) -> tuple[str, ...]:
+        """Return the streams to read now; of the archive only, if a pattern selects them without a server."""
+        if self._options.archive_only and not self._subscription.is_explicit:
+            return tuple(s for s in self._archive.highest_ids if self._subscription.matches(s))
+        return super()._streams()
+
     def _last_ids(self) -> Offsets:
         """Return the end of each stream: the higher one of the server's and the archive's."""
-        self._live_ends = super()._last_ids()
+        self._live_ends = {} if self._options.archive_only else super()._last_ids()
         archived = {s: end for s, end in self._archive.highest_ids.items() if self._subscription.matches(s)}
         return sorted_offsets(advance_offsets(self._live_ends, archived))
 
@@ -114,6 +122,8 @@ class ArchiveReader(HeadraceReader):
         ranges = {s: (start.get(s, START), min(end[s], last, key=parse_id)) for s, last in lasts.items()}
         parts: list[ArchivePartition | LivePartition] = []
         parts += plan_archive(self._archive, ranges, self._layout, self._options)
+        if self._options.archive_only:
+            return [InputPartition(part) for part in parts]
         recreated = self._report_recreated(through)
         live_end = {s: min(i, self._live_ends.get(s, START), key=parse_id) for s, i in end.items()}
         parts += self._plan_live(start, live_end, {s: i for s, i in through.items() if s not in recreated})
