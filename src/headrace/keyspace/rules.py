@@ -3,9 +3,9 @@
 streams   stream -> RuledStream
 ready     those that a command has just changed: the engine applies their rules after the command
 backlog   those with work left: engine.tick() continues it, a bounded step at a time
-timers    (time, number, RuledStream)     when to look whether the rules of a stream have work without a
-                                          command: at its due time or earlier. A stale item differs from the
-                                          timer_ms of its RuledStream
+timers    (time, number)                  when to look whether the rules of a stream have work without a
+                                          command: at its due time or earlier. A stale item is not in `timed`
+timed     number -> RuledStream           those that have a timer, by its number
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class RuledStream:
     schedule: Schedule | None  # of these entries
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer_ms: cython.longlong  # of its valid timer; -1: none
+    timer_number: cython.longlong
     consumers_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
     # CONSUMER-TTL counts from here on if a consumer was last seen before; -1: from when the rules are applied
     ttls_from_ms: Public[cython.longlong]
@@ -73,6 +74,7 @@ class RuledStream:
         self.target = None
         self.schedule = None
         self.due_ms = self.timer_ms = self.consumers_due_ms = self.ttls_from_ms = NEVER
+        self.timer_number = NEVER
         self.inactive = {}
         self.acked = []
         self.sweep_from = b""
@@ -107,7 +109,8 @@ class RuleRegistry:
     streams: dict[Stream, RuledStream]
     ready: dict[RuledStream, None]
     backlog: OrderedDict[RuledStream, None]  # a dict would pass all removed items again and again
-    timers: list[tuple[int, int, RuledStream]]
+    timers: list[tuple[int, int]]
+    timed: dict[int, RuledStream]
     number: cython.longlong
     unused: list[KeyOrder]  # their memory is freed in steps
     _dead_letters: set[tuple[int, bytes]] | None  # database and key; None: to be collected from the rules
@@ -117,6 +120,7 @@ class RuleRegistry:
         self.ready = {}
         self.backlog = OrderedDict()
         self.timers = []
+        self.timed = {}
         self.number = 0
         self.unused = []
         self._dead_letters = None
@@ -144,6 +148,7 @@ class RuleRegistry:
         ruled: RuledStream | None = self.streams.pop(stream, None)
         if ruled is not None:
             self._dead_letters = None
+            self.timed.pop(ruled.timer_number, None)
             ruled.due_ms = ruled.timer_ms = NEVER
             self.ready.pop(ruled, None)
             self.backlog.pop(ruled, None)
@@ -251,6 +256,7 @@ class RuleRegistry:
         self.ready.clear()
         self.backlog.clear()
         self.timers.clear()
+        self.timed.clear()
 
     # Timers.
 
@@ -263,23 +269,26 @@ class RuleRegistry:
 
     @cython.cfunc
     def _set_timer(self, ruled: RuledStream, at: cython.longlong) -> cython.void:
+        self.timed.pop(ruled.timer_number, None)
         ruled.timer_ms = at
         self.number += 1
-        heappush(self.timers, (at, self.number, ruled))
+        ruled.timer_number = self.number
+        self.timed[self.number] = ruled
+        heappush(self.timers, (at, self.number))
         if len(self.timers) > TIMERS_STALE_MIN and len(self.timers) > TIMERS_PER_STREAM_MAX * len(
             self.streams
         ):
-            self.timers = [item for item in self.timers if item[2].timer_ms == item[0]]
+            self.timers = [item for item in self.timers if item[1] in self.timed]
             heapify(self.timers)
 
     @cython.ccall
     def pop_due(self, now: cython.longlong) -> RuledStream | None:
         """Remove and return a stream whose rules have work by now; None for none."""
-        ruled: RuledStream
+        ruled: RuledStream | None
         while self.timers and self.timers[0][0] <= now:
             item = heappop(self.timers)
-            ruled = item[2]
-            if ruled.timer_ms != item[0]:
+            ruled = self.timed.pop(item[1], None)
+            if ruled is None:
                 continue
             ruled.timer_ms = NEVER
             if ruled.due_ms > now:
