@@ -43,10 +43,10 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def assert_nothing_left(work: Callable[[], object], times: int) -> None:
+def assert_nothing_left(work: Callable[[], object], times: int, of: str = "") -> None:
     """Run work so often: no objects in reference cycles, descriptors or threads may be left.
 
-    It runs twice before, for what is made once and kept.
+    It runs twice before, for what is made once and kept. of: count only objects of modules that begin so.
     """
     work()
     work()
@@ -55,7 +55,8 @@ def assert_nothing_left(work: Callable[[], object], times: int) -> None:
         for _ in range(times):
             work()
         gc.collect()
-        left = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
+        names = (f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
+        left = Counter(name for name in names if name.startswith(of))
         assert not left, f"left by {times} runs: {left.most_common(20)}"
         wait_until(lambda: threading.active_count() <= threads_before, "the end of threads")
         assert descriptors() <= open_before

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import socket
+import ssl
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from tls_clients import Town
 from turned_servers import TurnedClient, TurnedServers
 
-from census import TIMES_OF_JOBS, assert_nothing_left
+from census import TIMES, TIMES_OF_JOBS, assert_nothing_left
 from headrace.persistence.data_directory import DiskFile
 from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.server.replication.replica_side import ReplicaSide, file_name
@@ -191,3 +195,86 @@ def test_a_full_synchronisation_leaves_nothing(servers: TurnedServers, tmp_path:
     assert_nothing_left(lambda: work(pair), times)
     pair.client.close()
     pair.primary.client.close()
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Town:
+    return Town(tmp_path_factory.mktemp("town"))
+
+
+class TlsSite:
+    """A server with a TLS port only."""
+
+    def __init__(self, servers: TurnedServers, directory: Path, town: Town) -> None:
+        self.servers = servers
+        self.town = town
+        words = ("--port", "0", "--tls-port", "free", *town.server_words())
+        self.server = servers.open(directory, *words)
+        self.trusting = town.context()
+        self.nameless = town.nameless()
+
+    def talk(self) -> None:
+        """Shake hands, send requests with large replies, and say goodbye."""
+        with self.servers.dial(self.server) as client:
+            client.start_tls(self.trusting)
+            client.ask("XADD s MAXLEN 10 * field " + "v" * 20_000)
+            client.ask("XRANGE s - +")
+
+    def leave(self, abruptly: bool) -> None:
+        """End the connection while a reply is waited for, and another is not read."""
+        client = self.servers.dial(self.server)
+        client.start_tls(self.trusting)
+        client.send("XRANGE", "s", "-", "+")
+        client.send("XREAD", "BLOCK", 0, "STREAMS", "never", "$")
+        if abruptly:
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+
+    def send_plain_bytes(self) -> None:
+        """Send a request without TLS."""
+        with self.servers.dial(self.server) as client:
+            client.send("PING")
+            self.servers.turn(3)
+
+    def leave_in_the_handshake(self) -> None:
+        """Begin a handshake, and close the connection."""
+        with self.servers.dial(self.server) as client:
+            outgoing = ssl.MemoryBIO()
+            with pytest.raises(ssl.SSLWantReadError):
+                self.trusting.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1").do_handshake()
+            client.sock.sendall(outgoing.read())
+            self.servers.turn(3)
+
+    def show_no_certificate(self) -> None:
+        """Be rejected, because there is no certificate."""
+        with self.servers.dial(self.server) as client:
+            try:
+                client.start_tls(self.nameless)
+                client.request("PING")
+            except (OSError, EOFError):
+                return
+            raise AssertionError("it was not rejected")
+
+
+TLS: dict[str, Callable[[TlsSite], None]] = {
+    "that talks": TlsSite.talk,
+    "that leaves": lambda site: site.leave(False),
+    "that is reset": lambda site: site.leave(True),
+    "without TLS": TlsSite.send_plain_bytes,
+    "that leaves in the handshake": TlsSite.leave_in_the_handshake,
+    "without a certificate": TlsSite.show_no_certificate,
+}
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("kind", TLS)
+def test_a_tls_connection_leaves_nothing(
+    servers: TurnedServers, tmp_path: Path, town: Town, kind: str, times: int
+):
+    site = TlsSite(servers, tmp_path / "one", town)
+
+    def connect() -> None:
+        TLS[kind](site)
+        servers.until(lambda: not site.server.loop.connections)
+
+    assert_nothing_left(connect, times)

@@ -213,8 +213,12 @@ class TaskPool:
         finally:
             if self._threads is not None:
                 self._threads.shutdown(wait=False)
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame: they would be a reference cycle
 
     def _start_runner(self) -> None:
         if len(self._runners) < self._max_runners:

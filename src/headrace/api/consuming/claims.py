@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakMethod
 
 from headrace.api.codecs.arguments import decode_name
 from headrace.api.consuming.actions import Replies, SendRequests
@@ -36,7 +37,7 @@ class Claims:
         self._requests = requests
         self._policy = policy
         self._clock = clock
-        self._retry_or_raise = retry_or_raise
+        self._retry_or_raise = WeakMethod(retry_or_raise)  # of the worker, which has this object
         self._lease_ms = policy.lease_ms
 
     def redeliver(self, delivery: Delivery[Any], now: int) -> SendRequests:
@@ -130,7 +131,8 @@ class Claims:
 
             def restored(_: Replies) -> None:
                 undo()
-                self._retry_or_raise(refused)
+                if (retry_or_raise := self._retry_or_raise()) is not None:
+                    retry_or_raise(refused)
 
             again = self._requests.restore(delivery.raw_id, delivery.times_delivered)
             return SendRequests([again], restored, unknown)

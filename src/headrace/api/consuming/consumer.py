@@ -132,7 +132,9 @@ class Consumer(Generic[T]):
         return worker
 
     def finish_worker(self) -> None:
-        """Forget the Worker of the loop that ended."""
+        """Forget the Worker of the loop that ended, and have it forget the loop."""
+        if self._worker is not None:
+            self._worker.on_change = do_nothing
         self._worker = None
 
     def stop(self) -> None:
@@ -191,6 +193,10 @@ class Consumer(Generic[T]):
         """
         with ThreadDriver(self) as driver:
             driver.run(function, self.concurrency)
+
+
+def do_nothing() -> None:
+    """Ignore a change."""
 
 
 def key_of_rule(field: bytes | None) -> Callable[[Delivery[Any]], Any] | None:
@@ -295,8 +301,12 @@ class ThreadDriver:
             self.worker.stop()
             for thread in threads:
                 thread.join()
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame: they would be a reference cycle
 
     def _handle(self, function: Callable[[Delivery[Any]], Any]) -> None:
         worker = self.worker
