@@ -12,7 +12,12 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 SRC = ROOT / "src" / "headrace"
-TWINS = ["mem", "server/loop/descriptors", "system"]  # written twice: in Python, and in C as a .pxd
+TWINS = [
+    "mem",
+    "scripting/lua",
+    "server/loop/descriptors",
+    "system",
+]  # written twice: in Python, and in C as a .pxd
 
 
 def load(path: pathlib.Path) -> types.ModuleType:

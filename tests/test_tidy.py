@@ -87,6 +87,7 @@ LAZY_IMPORTS: dict[str, set[str]] = {
     "headrace.persistence.data_directory": {"ctypes"},
     "headrace.pipeline": {"deltalake", "duckdb"},
     "headrace.scripting.interpreter": {"lupa"},
+    "headrace.scripting.lua": {"lupa"},
     "headrace.server.disk.startup": {"rich"},
     "headrace.server.loop.listeners": {"headrace.server.loop.tls"},
     "headrace.server.observe.metrics": {"headrace.server.observe.scrapes"},

@@ -1,7 +1,11 @@
 """What a script cannot do: end the process, stop the others for long, fill memory, or leave the sandbox."""
 
+import ctypes
 import gc
 import hashlib
+import importlib
+import pathlib
+import re
 import weakref
 
 import pytest
@@ -10,6 +14,7 @@ from headrace import limits
 from headrace.engine import script_runner
 from headrace.persistence.functions_dump import dump_libraries
 from headrace.persistence.rdb import versions
+from headrace.scripting import lua
 
 pytest.importorskip("lupa.luajit21")
 
@@ -233,3 +238,11 @@ def test_many_libraries_are_listed(talk):
     talk("FUNCTION DELETE lib7")
     assert talk("FCALL lib7 0") == "-ERR Function not found"
     assert talk("FCALL lib8 0") == "lib8"
+
+
+def test_lupa_exports_each_function_that_compiled_code_calls():
+    declarations = pathlib.Path(lua.__file__).with_name("lua.pxd").read_text()
+    names = re.findall(r"^        F\([^,]+, (lua\w+), \(", declarations, re.MULTILINE)
+    library = ctypes.CDLL(importlib.import_module("lupa.luajit21").__file__)
+    assert len(names) > 20
+    assert [name for name in names if not hasattr(library, name)] == []

@@ -11,6 +11,7 @@ requests but those that can end it; in a program it is ended.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -531,6 +532,7 @@ class ScriptRunner:
     def check(self) -> tuple[bytes | None, float]:
         """Serve other clients if the script is slow; return the error that ends it, if any."""
         try:
+            time.sleep(0)  # lets other threads of Python run, and receive signals: Lua does not
             system.run_signal_handlers()
             return self._check()
         except BaseException as error:

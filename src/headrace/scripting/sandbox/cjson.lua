@@ -250,6 +250,7 @@ end
 -- The functions of the library, and their settings.
 
 local make
+local changed = false -- a script has made a setting
 
 local function integer_setting(set, field, most, name)
     return function(n)
@@ -260,7 +261,7 @@ local function integer_setting(set, field, most, name)
             if n < 1 or n > most then
                 error("bad argument #1 to '" .. name .. "' (expected integer between 1 and " .. format('%.0f', most) .. ')', 2)
             end
-            set[field] = n
+            set[field], changed = n, true
         end
         return set[field]
     end
@@ -269,13 +270,14 @@ end
 local function flag_setting(set, field)
     return function(v)
         if v == 'on' then v = true elseif v == 'off' then v = false end
-        if v ~= nil then set[field] = v end
+        if v ~= nil then set[field], changed = v, true end
         return set[field]
     end
 end
 
 local function sparse_setting(set)
     return function(convert, ratio, safe)
+        changed = true
         if convert ~= nil then set.sparse_convert = convert end
         if type(ratio) == 'number' and ratio >= 0 then set.sparse_ratio = ratio end
         if type(safe) == 'number' and safe >= 0 then set.sparse_safe = safe end
@@ -333,6 +335,8 @@ local defaults = settings()
 
 -- Settings made by one script must not change another one.
 function H.reset_cjson()
+    if not changed then return end
+    changed = false
     for name, value in pairs(defaults) do shared[name] = value end
 end
 

@@ -35,7 +35,8 @@ end
 local function call(...)
     local words, n = arguments(...)
     if not words then return {err = n} end
-    local value, reply = H.call(resp, unpack(words, 1, n))
+    words[n + 1] = resp
+    local value, reply = H.call(unpack(words, 1, n + 1))
     if value == false then H.kill(reply) end
     if not reply then return value end
     value = decode(reply, 1)

@@ -1,0 +1,112 @@
+"""LuaJIT for the interpreter, by the classes of lupa; lua.pxd has the same functions in C.
+
+This module is never compiled. Values are bytes, int, float, bool and None in both directions. A function that
+Lua may call gets a list of its arguments, and returns one value or a tuple.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+HEADROOM_BYTES = 1 << 20  # what lupa itself allocates must not fail: that would end the process
+
+
+class State:
+    """A state of Lua, and the table that its programs share with this package."""
+
+    def __init__(self, functions: dict[bytes, Callable[[list[Any]], Any]], limit: int) -> None:
+        from lupa import luajit21
+
+        self.minimum = self.limit = limit
+        self.error = luajit21.LuaError
+        self.runtime = luajit21.LuaRuntime(
+            encoding=None,
+            source_encoding="latin-1",
+            attribute_filter=_no_attributes,
+            register_eval=False,
+            register_builtins=False,
+            unpack_returned_tuples=True,
+            max_memory=limit,
+        )
+        self.table = self.runtime.table()
+        for name, function in functions.items():
+            self.table[name] = self._callable(function)
+
+    def _callable(self, function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+        raise_limit = _LimitRaiser(self)
+
+        def call(*arguments: Any) -> Any:
+            result = function(list(arguments))
+            raise_limit(result if isinstance(result, tuple) else (result,))
+            return result
+
+        return call
+
+    def run(self, function: Any, arguments: tuple[Any, ...]) -> Any:
+        """Call a function of Lua; return a tuple of its results, or the error's text."""
+        self.set_limit(max(self.minimum, self.needed(arguments)))
+        try:
+            result = function(*arguments)
+        except self.error as error:
+            return str(error).encode("latin-1", "replace")
+        return result if isinstance(result, tuple) else (result,)
+
+    def needed(self, values: tuple[Any, ...]) -> int:
+        """Return the limit under which lupa can pass the values to Lua."""
+        size = sum(len(value) for value in values if isinstance(value, bytes))
+        return int(self.runtime.get_memory_used()) + size + HEADROOM_BYTES
+
+    def set_limit(self, limit: int) -> None:
+        """Limit the memory."""
+        if limit != self.limit:
+            self.limit = limit
+            self.runtime.set_max_memory(limit)
+
+
+class _LimitRaiser:
+    """Raises the limit of a state if values need that. Lua has it, unseen by Python's collector."""
+
+    def __init__(self, state: State) -> None:
+        self.state = weakref.ref(state)
+
+    def __call__(self, values: tuple[Any, ...]) -> None:
+        state = self.state()
+        assert state is not None
+        state.set_limit(max(state.limit, state.needed(values)))
+
+
+def _no_attributes(_object: object, _name: object, _setting: bool) -> str:
+    raise AttributeError("not available")
+
+
+def open_state(path: bytes, functions: dict[bytes, Callable[[list[Any]], Any]], limit: int) -> State:
+    """Return a new state that may have `limit` bytes; `path` is the module that contains LuaJIT."""
+    return State(functions, limit)
+
+
+def execute(state: State, text: bytes, name: bytes) -> Any:
+    """Run a program with the shared table as its argument; return a tuple, or the error's text."""
+    state.runtime.execute(text, state.table, name=name)
+    return ()
+
+
+def call(state: State, name: bytes, arguments: tuple[Any, ...]) -> Any:
+    """Call a function of the shared table; return a tuple of its results, or the error's text."""
+    return state.run(state.table[name], arguments)
+
+
+def set_number(state: State, name: bytes, number: float) -> None:
+    """Put a number into the shared table."""
+    state.table[name] = number
+
+
+def memory(state: State) -> int:
+    """Return the bytes that Lua uses."""
+    return int(state.runtime.get_memory_used(total=True))
+
+
+def collect(state: State) -> None:
+    """Free what Lua does not use."""
+    state.runtime.gccollect()
