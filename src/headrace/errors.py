@@ -233,15 +233,15 @@ class NotReplicated(HeadraceError):
     """Entries are stored, but fewer replicas than wanted have confirmed them in time.
 
     `ids` are those of the entries, `confirmed` the number of replicas that have them, `wanted` the number
-    that was asked for.
+    that was asked for. The message ends with the reason if replicas could not be asked.
     """
 
-    def __init__(self, ids: list[bytes], confirmed: int, wanted: int) -> None:
+    def __init__(self, ids: list[bytes], confirmed: int, wanted: int, reason: str = "") -> None:
         what = f"the entry {ids[0].decode()} is" if len(ids) == 1 else f"{len(ids)} entries are"
         super().__init__(
             f"{what} stored, but not yet copied: {confirmed} of {wanted} replicas have confirmed it. "
             "The primary still sends it: adding it again can store it twice, unless idempotency= is given. "
-            "A failover before that loses it"
+            f"A failover before that loses it{reason and f' ({reason})'}"
         )
         self.ids = ids
         self.confirmed = confirmed

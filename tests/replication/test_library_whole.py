@@ -63,6 +63,30 @@ def test_a_write_waits_for_replicas(pair: tuple[Node, Node]) -> None:
             orders.add({"n": 11}, wait_replicas=2, timeout=0.1)
 
 
+def test_a_stored_entry_is_never_reported_as_rejected(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace", "headrace") as (primary, replica):
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        rights = ("on", ">p", "~orders", "+xadd", "+time")
+        primary.client.execute_command("ACL", "SETUSER", "shop", *rights, "+wait")
+        primary.client.execute_command("ACL", "SETUSER", "other", *rights)
+        url = f"redis://shop:p@127.0.0.1:{primary.port}"
+        with headrace.connect(url, wait_replicas=1, replicas_timeout=20) as db:
+            orders = db.stream("orders")
+            for n in range(200):  # without the right to PUBLISH
+                orders.add({"n": n}, idempotency=("p", str(n)))
+            assert replica.client.xlen("orders") == 200
+            with pytest.raises(NotReplicated, match=r"0 of 1 .*could not be asked: NOPERM"):
+                orders.add({"n": 0}, idempotency=("p", "150"))  # a duplicate is not confirmed by WAIT
+        with headrace.connect(url.replace("shop", "other"), wait_replicas=1) as db:
+            for options in ({}, {"idempotency": ("p", "200")}):
+                with pytest.raises(NotReplicated, match=r"0 of 1 .*could not be asked: NOPERM"):
+                    db.stream("orders").add({"n": 1}, **options)  # type: ignore[arg-type]
+        assert primary.client.xlen("orders") == 202
+        with headrace.connect(url_of(primary), wait_replicas=1, replicas_timeout=20) as db:
+            db.stream("orders").add({"n": 0}, idempotency=("p", "150"))  # may PUBLISH
+
+
 def test_a_lost_server_is_waited_for_if_each_call_says_how_many_replicas(tmp_path: Path) -> None:
     with (
         nodes(tmp_path, "headrace", "headrace") as (primary, replica),

@@ -36,6 +36,7 @@ from headrace.client.server_errors import command_error
 from headrace.client.topology import topology_of
 from headrace.client.url import parse_server_url, without_password
 from headrace.errors import (
+    AccessDenied,
     CommandError,
     ConnectionLost,
     DatabaseClosed,
@@ -45,6 +46,7 @@ from headrace.errors import (
 )
 
 POLL_S = 0.1  # between checks of a Stop
+WAIT_CHANNEL = b"headrace:wait"
 BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
 
 READ_COMMANDS = frozenset(
@@ -158,12 +160,30 @@ class RemoteBackend:
     ) -> bytes | None:
         """Execute XADD; return the new ID. With IDMP it is retried when the reply is lost."""
         words = (b"XADD", key, *options, id, *encode_fields(fields))
-        added, *waited = self._send_with_retries(
-            key, [words, *self._wait_requests(options)], repeatable=b"IDMP" in options
-        )
+        idempotent = b"IDMP" in options
+        if idempotent and self.replica_wait is not None:
+            return self._add_once_and_wait(key, words)
+        added, *waited = self._send_with_retries(key, [words, *self._wait_requests()], repeatable=idempotent)
         reply: bytes | None = raise_error_reply(added)
         if reply is not None:
             self._check_replicas([reply], waited)
+        return reply
+
+    def _add_once_and_wait(self, key: bytes, words: tuple[bytes, ...]) -> bytes | None:
+        """Execute XADD with IDMP, and wait for replicas, also if the entry is a duplicate.
+
+        WAIT is about what this connection has written, and a duplicate writes nothing. So a message without
+        receivers is written before WAIT. A user that may not send it still adds: the server's time before
+        XADD says whether the entry is new, which WAIT then covers. A duplicate is not confirmed.
+        """
+        requests = [(b"TIME",), words, (b"PUBLISH", WAIT_CHANNEL, b""), *self._wait_requests()]
+        time_before, added, published, waited = self._send_with_retries(key, requests, repeatable=True)
+        reply: bytes | None = raise_error_reply(added)
+        if reply is not None:
+            uncovered = None
+            if isinstance(published, CommandError) and not _is_added_since(reply, time_before):
+                uncovered = published
+            self._check_replicas([reply], [waited], uncovered)
         return reply
 
     def add_many(
@@ -174,7 +194,7 @@ class RemoteBackend:
         if not requests or self.replica_wait is None:
             replies = self.request_all(requests, atomic=len(requests) > 1)
             return [raise_error_reply(reply) for reply in replies]
-        whole = [(b"MULTI",), *requests, (b"EXEC",), *self._wait_requests(options)]
+        whole = [(b"MULTI",), *requests, (b"EXEC",), *self._wait_requests()]
         replies = self._send_with_retries(key, whole, repeatable=False)
         end = len(requests) + 2
         ids = [raise_error_reply(reply) for reply in _transaction_replies(replies[:end])]
@@ -187,7 +207,7 @@ class RemoteBackend:
         waiting.replica_wait = ReplicaWait(replicas, seconds)
         return waiting
 
-    def _wait_requests(self, options: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+    def _wait_requests(self) -> list[tuple[bytes, ...]]:
         """Return the requests, after a write, that wait for replicas."""
         wait = self.replica_wait
         if wait is None:
@@ -198,24 +218,28 @@ class RemoteBackend:
                 f" {self.topology.timeout} s"
             )
         words = (b"WAIT", b"%d" % wait.replicas, b"%d" % max(1, round(wait.seconds * 1000)))
-        # WAIT is about what this connection has sent to replicas. A duplicate of an idempotent request writes
-        # nothing, so a message without receivers is sent before.
-        return [(b"PUBLISH", b"headrace:wait", b""), words] if b"IDMP" in options else [words]
+        return [words]
 
-    def _check_replicas(self, ids: list[bytes], replies: list[Any]) -> None:
+    def _check_replicas(
+        self, ids: list[bytes], replies: list[Any], uncovered: CommandError | None = None
+    ) -> None:
         """Raise NotReplicated unless the replies of _wait_requests() say that enough replicas have it.
 
         Then the server may be a former primary, so the next request looks for the primary again.
+        uncovered: why WAIT was not about these entries. A stored entry is never reported as rejected: if the
+        user may not send WAIT, no replica has confirmed it.
         """
         wait = self.replica_wait
         if wait is None:
             return
         confirmed = 0
-        if not any(map(is_role_change, replies)):
+        denied = next((reply for reply in replies if isinstance(reply, AccessDenied)), uncovered)
+        if denied is None and not any(map(is_role_change, replies)):
             confirmed = [raise_error_reply(reply) for reply in replies][-1]
         if confirmed < wait.replicas:
             self.topology.refresh()
-            raise NotReplicated(ids, confirmed, wait.replicas)
+            reason = f"replicas could not be asked: {denied}" if denied else ""
+            raise NotReplicated(ids, confirmed, wait.replicas, reason) from denied
 
     def now_ms(self) -> int:
         """The clock of this machine, in milliseconds since 1970."""
@@ -332,7 +356,7 @@ class RemoteBackend:
     ) -> HeadraceError:
         if self._closed:
             return DatabaseClosed(f"the database on {self.topology!r} was closed")
-        name = decode_name(requests[requests[0][0] == b"MULTI"][0])
+        name = decode_name(requests[requests[0][0] in (b"MULTI", b"TIME") and len(requests) > 1][0])
         why = str(cause).rstrip(".")
         if not maybe_executed:
             return ConnectionLost(f"{self.topology!r} cannot be reached: {why}. {name} was not executed.")
@@ -340,6 +364,14 @@ class RemoteBackend:
             f"{self.topology!r} was lost before it replied: {why}. {name} may have been executed or not.",
             True,
         )
+
+
+def _is_added_since(id: bytes, time_reply: Any) -> bool:
+    """Return whether an entry was added at or after the moment of a reply to TIME."""
+    if isinstance(time_reply, CommandError):
+        return False
+    seconds, microseconds = map(int, time_reply)
+    return int(id.partition(b"-")[0]) >= seconds * 1000 + microseconds // 1000
 
 
 def _transaction_replies(replies: list[Any]) -> list[Any]:
