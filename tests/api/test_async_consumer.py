@@ -340,6 +340,51 @@ def test_sigterm_ends_it_with_nothing_half_done(database: headrace.Database) -> 
     assert sorted([*ended, *(number(entry) for entry in group.consumer("two", block=0))]) == list(range(50))
 
 
+def wait_for_sigterm(*groups: headrace.Group[Any]) -> None:
+    """Run groups without entries in one event loop until the SIGTERM that this sends."""
+
+    async def handle(entry: headrace.Delivery[Any]) -> None:
+        raise AssertionError("there is nothing to handle")
+
+    for group in groups:
+        group.handler(consumer="one")(handle)
+
+    async def run() -> None:
+        running = asyncio.gather(*(group.run_async() for group in groups))
+        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+        await running
+
+    finish(run())
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's"
+)
+def test_one_sigterm_ends_all_groups_of_the_process(database: headrace.Database) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stream = database.stream("numbers")
+    wait_for_sigterm(stream.group("first"), stream.group("second"))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's"
+)
+def test_the_handler_of_the_program_is_called_when_groups_stop(database: headrace.Database) -> None:
+    received: list[int] = []
+
+    def shut_down(number: int, frame: object) -> None:  # as that of an HTTP server
+        received.append(number)
+
+    before = signal.signal(signal.SIGTERM, shut_down)
+    try:
+        wait_for_sigterm(database.stream("numbers").group("readers"))
+        assert received == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is shut_down
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.mark.skipif(
     threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's"
 )

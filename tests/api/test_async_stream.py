@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from typing import Any
 
@@ -104,3 +106,23 @@ def test_the_end_of_the_database_is_the_end_of_it() -> None:
 
     with pytest.raises(DatabaseClosed):
         asyncio.run(asyncio.wait_for(read(), SECONDS_MAX))
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's"
+)
+def test_a_signal_ends_all_that_follow_with_a_stop(database: headrace.Database) -> None:
+    stream = database.stream("numbers")
+    stop = Stop()
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def read() -> int:
+        return len([entry async for entry in stream.follow_async(stop=stop)])
+
+    async def read_twice() -> list[int]:
+        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+        return await asyncio.wait_for(asyncio.gather(read(), read()), SECONDS_MAX)
+
+    with stop.on_signals():
+        assert asyncio.run(read_twice()) == [0, 0]
+    assert signal.getsignal(signal.SIGTERM) is before

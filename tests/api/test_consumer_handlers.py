@@ -204,6 +204,47 @@ def test_processes_that_are_killed_lose_nothing(server: str, request: pytest.Fix
         assert len(done) < 3300 and len(group.dead_letters) == 0
 
 
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's"
+)
+def test_running_handlers_finish_when_the_handler_of_the_program_exits(database: Any) -> None:
+    group = filled(database, 1)
+    finished: list[int] = []
+
+    @group.handler(consumer="w")
+    def handle(entry: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: signal.getsignal(signal.SIGTERM) is leave)
+        finished.append(int(entry["n"]))
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(3)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit):
+            group.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert finished == [0] and group.info().pending == 0
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's"
+)
+def test_groups_in_other_threads_stop_on_the_signal_too(database: Any) -> None:
+    first, second = (database.stream("orders").group(name) for name in ("first", "second"))
+    for group in (first, second):
+        group.handler(consumer="w")(print)
+    other = threading.Thread(target=second.run, daemon=True)
+    other.start()
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    first.run()
+    other.join(SECONDS_MAX)
+    assert not other.is_alive()
+
+
 @pytest.mark.whole
 def test_a_process_that_is_told_to_end_handles_nothing_twice(server_url: str) -> None:
     with headrace.connect(server_url) as database:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from headrace.api.consuming.async_consumer import run
-from headrace.api.handlers import Handler, no_signals, stop_on_signals
+from headrace.api.handlers import Handler, no_signals
+from headrace.api.signals import stop_on_signals
 from headrace.errors import UsageError
 
 

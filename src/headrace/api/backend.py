@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
+
+from headrace.api.signals import stop_on_signals
 
 Fields = Mapping[Any, Any]  # names and values: bytes, str, int or float
 
@@ -75,6 +77,17 @@ class Stop:
     def is_set(self) -> bool:
         """Whether set() was called."""
         return self._set
+
+    def on_signals(self) -> AbstractContextManager[None]:
+        """Set this on the first SIGTERM or SIGINT while a `with` block runs.
+
+        >>> with stop.on_signals():
+        ...     serve()
+
+        Groups that run in the process are stopped as well. Then the program's own handler of the signal is
+        called. Use it in the main thread, where Python handles signals.
+        """
+        return stop_on_signals(self.set)
 
     def __repr__(self) -> str:
         return f"Stop({'set' if self._set else 'not set'})"

@@ -346,10 +346,13 @@ class Group(Generic[T]):
 
         Then running handlers finish and their entries are acknowledged. Fetched entries that no handler has
         begun are released: their delivery does not count, and other consumers claim them within seconds.
-        Entries that wait for a retry are claimed when it is due. A second signal has its previous effect.
+        Entries that wait for a retry are claimed when it is due. A signal stops all groups that run in the
+        process. Then the program's own handler of that signal is called. A second signal has its previous
+        effect.
 
         Args:
-            signals: handle SIGTERM and SIGINT. This works in the main thread only.
+            signals: handle SIGTERM and SIGINT. Groups in other threads are stopped, too, if a group runs in
+                the main thread, where Python handles signals.
 
         Raises:
             UsageError: if there is no handler, or one is an `async def`.

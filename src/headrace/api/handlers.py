@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.api.consuming.consumer import Consumer
+from headrace.api.signals import stop_on_signals
 from headrace.errors import UsageError
 
 SIGNAL_S = 0.5  # a signal that comes just as the main thread begins to wait does not end the wait
@@ -45,49 +45,44 @@ def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
         for one in handlers:
             one.consumer.stop()
 
-    def work(one: Handler) -> None:
+    ended = [threading.Event() for _ in handlers]
+
+    def work(one: Handler, end: threading.Event) -> None:
         try:
             one.consumer.run(one.function)
         except BaseException as error:
             errors.append(error)
             stop()
+        finally:
+            end.set()
 
-    threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in handlers]
+    threads = [
+        threading.Thread(target=work, args=each, daemon=True) for each in zip(handlers, ended, strict=True)
+    ]
     with stop_on_signals(stop) if signals else no_signals():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(SIGNAL_S)
+        try:
+            for thread in threads:
+                thread.start()
+            _wait_for(ended)
+        except BaseException:  # of the program's own signal handler: running handlers finish first
+            stop()
+            _wait_for([end for thread, end in zip(threads, ended, strict=True) if thread.ident is not None])
+            raise
     if errors:
         raise errors[0]
+
+
+def _wait_for(ended: Sequence[threading.Event]) -> None:
+    """Wait until all are set; signals are handled meanwhile.
+
+    Thread.join() would do, but Python 3.11 takes a thread for ended when a signal handler raises in it.
+    """
+    for end in ended:
+        while not end.wait(SIGNAL_S):
+            pass
 
 
 @contextmanager
 def no_signals() -> Iterator[None]:
     """Leave signal handlers unchanged."""
     yield
-
-
-@contextmanager
-def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call stop() on the first SIGTERM or SIGINT, then restore the previous handlers. Main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before: dict[int, Any] = {}
-
-    def restore() -> None:
-        while before:
-            signal.signal(*before.popitem())
-
-    def told(number: int, frame: object) -> None:
-        restore()
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, told)
-    try:
-        yield
-    finally:
-        restore()
