@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import time
 import zoneinfo
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from headrace.cli.option_types import (
     LocalPath,
     check_finite,
     check_time_zone,
+    quiet_option,
     storage_option,
     with_storage_options,
 )
@@ -31,6 +34,7 @@ from headrace.pipeline.archive import (
     archive,
     check_field_names,
     count_archive,
+    publish_if_current,
 )
 from headrace.pipeline.archive_conversion import convert
 from headrace.pipeline.archive_creation import create_or_open, known_fields
@@ -52,6 +56,7 @@ from headrace.plurals import plural
 from headrace.spark.archive.files import read_archive
 from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.decode.misfits import READ_WITHOUT, MisfitCounts
+from headrace.spark.source.data_loss import DataLoss
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,10 +157,12 @@ Examples:
     "--keep", "keep",
     metavar="TIME", help="Delete days that are older than this, such as 90d.  [default: keep all]",
 )  # fmt: skip
+@quiet_option
 def command(
     names: tuple[str, ...], pattern: str | None, location: ArchiveLocation, storage_options: tuple[str, ...],
     url: str, fields: str | None, sampled: int | None, time_zone: str, batch: int, once: bool,
     every: float | None, allow_loss: bool, compaction: bool, old: Path | None, keep: str | None,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """Write streams to a Delta table of Parquet files, by stream and day, each entry exactly once.
 
@@ -167,7 +174,7 @@ def command(
         raise UsageError("--every is for --follow")
     if sampled is not None and fields != INFER:
         raise UsageError("--sample is for --fields infer")
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet)
     if old is not None:
         if names or pattern or fields or keep or not once:
             raise UsageError(
@@ -181,14 +188,16 @@ def command(
     job = ArchiveJob(url, location, batch, allow_loss, compaction, keep_ms, time_zone)
     streams = select_streams(url, names, pattern)
     job.fields = archived_fields(console, job, streams, fields, sampled or SAMPLE_ENTRIES)
-    create_or_open(location, job.fields, time_zone)  # an error comes before Spark starts
     try:
-        with scratch_spark("headrace archive", time_zone, job.misfits.update) as spark:
-            archive_once(console, spark, job, streams)
-            while not once:
-                sleep_until_interrupted(every or EVERY_SECONDS)
-                archive_once(console, spark, job, select_streams(url, names, pattern))
-            counts = count_archive(location)
+        if is_current(job, streams) and once:  # an error comes before Spark starts, too
+            keep_in_order(console, job, {file.path for file in read_archive(location).files})
+        else:
+            with scratch_spark("headrace archive", time_zone, job.misfits.update, quiet) as spark:
+                archive_once(console, spark, job, streams)
+                while not once:
+                    sleep_until_interrupted(every or EVERY_SECONDS)
+                    archive_once(console, spark, job, select_streams(url, names, pattern))
+        counts = count_archive(location)
     except KeyboardInterrupt:
         if once or not job.written:
             raise
@@ -197,6 +206,28 @@ def command(
     print_kept_whole(console, job)
     if once:
         console.print(f"The archive holds {plural(counts.entries, 'entry')} of {plural(counts.days, 'day')}")
+
+
+def is_current(job: ArchiveJob, streams: list[str]) -> bool:
+    """Return whether the archive has all entries, so that Spark is not needed; create it if there is none."""
+    try:
+        with allow_loss_named():
+            return publish_if_current(job.url, streams, job.location, fields=job.fields, zone=job.time_zone)
+    except DataLoss:
+        if not job.allow_loss:
+            raise
+        return False  # the run warns
+
+
+@contextmanager
+def allow_loss_named() -> Iterator[None]:
+    """Let errors name options of this command instead of those of the data source."""
+    try:
+        yield
+    except HeadraceError as error:
+        text = str(error).replace("Set failOnDataLoss to false", "Use --allow-loss")
+        error.args = (text.replace(READ_WITHOUT, "It cannot be archived: leave the stream out."),)
+        raise
 
 
 def archived_fields(
@@ -253,7 +284,7 @@ def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams
             bar.update(task, rows=bar.tasks[task].completed)
             job.written += done.rows
 
-        try:
+        with allow_loss_named():
             archive(
                 spark,
                 job.url,
@@ -265,11 +296,6 @@ def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams
                 on_batch=show,
                 on_exact=count_kept_whole,
             )
-        except HeadraceError as error:
-            # The texts name options of the data source: name those of this command instead.
-            text = str(error).replace("Set failOnDataLoss to false", "Use --allow-loss")
-            error.args = (text.replace(READ_WITHOUT, "It cannot be archived: leave the stream out."),)
-            raise
     keep_in_order(console, job, earlier)
 
 

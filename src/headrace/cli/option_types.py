@@ -66,6 +66,9 @@ storage_option = click.option(
 )
 
 
+quiet_option = click.option("--quiet", is_flag=True, help="Print only warnings and errors, as for cron.")
+
+
 class LocalPath(click.ParamType[Path]):
     """A path on this machine, or a file:// URL. UsageError for other URL schemes."""
 

@@ -19,28 +19,33 @@ STARTING = "Starting Spark…"
 
 
 @contextmanager
-def announced_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSession]:
+def announced_spark(name: str, log: Path, zone: str = "UTC", quiet: bool = False) -> Iterator[SparkSession]:
     """Start a Spark session, stopped at the end of the block; print a line on stderr before the start.
 
     Args:
         name: The name of the Spark application.
         log: The file for the output of the JVM and its workers.
         zone: The time zone of the session.
+        quiet: Whether to print nothing.
     """
-    errors = Console(stderr=True, highlight=False)
+    errors = Console(stderr=True, highlight=False, quiet=quiet)
     with ExitStack() as stack:
         if errors.is_terminal:
             with errors.status(STARTING):  # a spinner, removed when Spark has started
                 spark = stack.enter_context(local_spark(name, log, zone))
         else:
-            print(STARTING, file=sys.stderr, flush=True)
+            if not quiet:
+                print(STARTING, file=sys.stderr, flush=True)
             spark = stack.enter_context(local_spark(name, log, zone))
         yield spark
 
 
 @contextmanager
 def scratch_spark(
-    name: str, zone: str = "UTC", on_misfits: Callable[[MisfitCounts], object] | None = None
+    name: str,
+    zone: str = "UTC",
+    on_misfits: Callable[[MisfitCounts], object] | None = None,
+    quiet: bool = False,
 ) -> Iterator[SparkSession]:
     """Start a Spark session whose log is in a temporary directory.
 
@@ -48,6 +53,7 @@ def scratch_spark(
         name: The name of the Spark application.
         zone: The time zone of the session.
         on_misfits: Called after Spark has stopped with the number of values that did not fit, by column.
+        quiet: Whether to print nothing about the start.
     """
     with ExitStack() as stack:
         prefix = f"{name.replace(' ', '-')}-"
@@ -55,7 +61,7 @@ def scratch_spark(
         if on_misfits is not None:
             stack.enter_context(collecting_misfits(scratch))
             stack.callback(lambda: on_misfits(collected_misfits(scratch)))
-        yield stack.enter_context(announced_spark(name, scratch / "spark.log", zone))
+        yield stack.enter_context(announced_spark(name, scratch / "spark.log", zone, quiet))
 
 
 def summarize_misfits(counts: MisfitCounts) -> str:

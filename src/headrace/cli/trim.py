@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from headrace.cli.option_types import ArchivePath, storage_option, with_storage_options
+from headrace.cli.option_types import ArchivePath, quiet_option, storage_option, with_storage_options
 from headrace.cli.progress import progress_bar
 from headrace.cli.streams import select_streams, url_option
 from headrace.console.rich_text import line
@@ -48,6 +48,7 @@ Examples:
     help="Trim nothing: delete what this archive, which is no longer used, has published about the streams. "
     "It is a path, a URL or an ID of headrace ls --archives.",
 )
+@quiet_option
 def command(
     names: tuple[str, ...],
     pattern: str | None,
@@ -59,12 +60,13 @@ def command(
     no_groups_ok: bool,
     dry_run: bool,
     release: str | None,
+    quiet: bool,
 ) -> None:
     """Remove the entries that all archives have and every consumer group has acknowledged.
 
     Prints for each stream why the other entries are kept.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet)
     if release is not None:
         if archive is not None or keep or keep_for or no_groups_ok or dry_run:
             raise UsageError("--release only takes --stream or --pattern: it trims nothing")

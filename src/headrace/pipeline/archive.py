@@ -153,6 +153,46 @@ def archive(
     return written
 
 
+def publish_if_current(
+    url: str,
+    streams: Sequence[str],
+    directory: str | os.PathLike[str] | ArchiveLocation,
+    *,
+    fields: StructType | None = None,
+    zone: str = "UTC",
+) -> bool:
+    """Return whether an archive has all entries; then publish how far it is. Needs no Spark.
+
+    Args:
+        url: The server.
+        streams: The streams' names.
+        directory: The archive; created if it does not exist.
+        fields: A typed column for each of these fields; None for one map of all fields.
+        zone: The time zone of its days.
+
+    Raises:
+        DataLoss: if entries were trimmed before they were archived.
+        UsageError: if the directory has other files, or an archive with other fields or another time zone.
+        HeadraceError: if the server or the store fails.
+    """
+    location = archive_location(directory)
+    table = create_or_open(location, fields, zone)
+    options = parse_options(source_options(url, streams, ENTRIES_PER_BATCH, fail_on_loss=True), "stream")
+    reader = HeadraceStreamReader(options, entry_schema(fields))
+    try:
+        start, end = archived_and_last_positions(reader, table, streams)
+    finally:
+        reader.stop()
+    if start != end:
+        return False
+    watermark = WatermarkPublisher(url, table.archive.table, str(location))
+    try:
+        publish_committed(watermark, table, streams)
+    finally:
+        watermark.close()
+    return True
+
+
 def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
     """Publish what the table has: a killed run may have committed a batch without publishing it.
 
@@ -198,11 +238,7 @@ def plan_batches(
 
     Streams that were recreated since they were archived are read from their beginning.
     """
-    through = table.archive.archived_through
-    start = {s: table.positions.get(s) or Position(through[s]) for s in names if s in through}
-    reader.prepareForTriggerAvailableNow()
-    text = {stream: str(position) for stream, position in sorted(start.items())}
-    end_text = reader.latestOffset(text, reader.getDefaultReadLimit())
+    text, end_text = archived_and_last_positions(reader, table, names)
     if end_text == text:
         return
     end = parse_positions(end_text)
@@ -211,6 +247,17 @@ def plan_batches(
     for batch in batches[:-1]:
         yield batch, reader.positions_of({part.stream: part.upto for part in batch}, end)
     yield (batches[-1] if batches else []), end
+
+
+def archived_and_last_positions(
+    reader: HeadraceStreamReader, table: ArchiveTable, names: Sequence[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return where streams are archived up to, and where they end; the same if there is nothing new."""
+    through = table.archive.archived_through
+    start = {s: table.positions.get(s) or Position(through[s]) for s in names if s in through}
+    reader.prepareForTriggerAvailableNow()
+    text = {stream: str(position) for stream, position in sorted(start.items())}
+    return text, reader.latestOffset(text, reader.getDefaultReadLimit())
 
 
 def group_ranges(
