@@ -48,6 +48,13 @@ from headrace.spark.archive.location import archive_location
         ([b"2013-13-31"], "STRING"),
         ([b"2013-01-31", b"2"], "STRING"),
         ([b""], "STRING"),
+        ([b"NA"], "STRING"),
+        ([b"NA", b"2", b"", b"N/A", b"7"], "BIGINT"),
+        ([b"2013-01-31", b"null", b"NULL"], "DATE"),
+        ([b"NA", b"x"], "STRING"),
+        ([b"true", b"NA", b"2"], "STRING"),
+        ([b"1.5", b"nan", b"-Infinity"], "DOUBLE"),
+        ([b"1", b"NaN", b"NA"], "DOUBLE"),
         ([b"\xff"], "STRING"),
     ],
 )

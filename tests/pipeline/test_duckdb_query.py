@@ -453,3 +453,27 @@ def test_python_reads_an_archive_without_a_server(archive: ArchiveMaker) -> None
     assert rows_of(headrace.sql('SELECT count(*) FROM "s:1"', None, archive=archive.directory)) == [(4320,)]
     with pytest.raises(UsageError, match="needs an archive"):
         headrace.sql("SELECT 1", None)
+
+
+def test_the_type_of_one_column_is_set_and_the_others_are_inferred(stream_server: StreamServer) -> None:
+    rows = [("1-1", {"carrier": "UA", "delay": "2"}), ("2-1", {"carrier": "AA", "delay": "NA"})]
+    stream_server.add("s", rows)
+
+    def types(columns: dict[str, str]) -> list[tuple[object, ...]]:
+        sql = "SELECT typeof(carrier), typeof(delay), delay::VARCHAR FROM s ORDER BY _id"
+        return rows_of(headrace.sql(sql, stream_server.url, columns=columns))
+
+    assert types({}) == [("VARCHAR", "BIGINT", "2"), ("VARCHAR", "BIGINT", None)]
+    assert types({"s": "infer, delay INT"}) == [("VARCHAR", "INTEGER", "2"), ("VARCHAR", "INTEGER", None)]
+    assert types({"": "infer, delay STRING"})[1] == ("VARCHAR", "VARCHAR", "NA")
+
+
+def test_an_error_says_how_to_declare_only_some_columns(
+    stream_server: StreamServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream_server.add("s", [("1-1", {"carrier": "UA", "delay": "2"})])
+    command = ["query", "SELECT carrier, delay FROM s", "--url", stream_server.url, "--csv", "--fields"]
+    assert main([*command, "delay INT"]) == 2
+    assert "--fields 'infer, …'" in capsys.readouterr().err
+    assert main([*command, "infer, delay INT"]) == 0
+    assert capsys.readouterr().out == "carrier,delay\nUA,2\n"

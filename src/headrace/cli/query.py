@@ -30,7 +30,7 @@ from headrace.client.servers import servers_at
 from headrace.console.escaping import json_text, printable
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
-from headrace.pipeline.column_declarations import parse_schema
+from headrace.pipeline.column_declarations import InferredWith, parse_columns
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.interrupts import defer_interrupts
 from headrace.pipeline.query import StreamView, follow_query, register_views, run_query
@@ -76,7 +76,8 @@ Examples:
     "field_options",
     multiple=True,
     metavar="[STREAM=]COLUMNS",
-    help="Read these fields as typed columns, given in SQL; may be repeated.  [default: inferred]",
+    help="Read these fields as typed columns, given in SQL; may be repeated. After `infer,` "
+    "all other fields are inferred.  [default: inferred]",
 )
 @click.option("--follow", "following", is_flag=True, help="Continue with new entries until Ctrl-C.")
 @click.option(
@@ -136,7 +137,9 @@ def command(
         raise UsageError("--follow is for SELECT, not for SHOW TABLES and DESCRIBE")
     fields = dict(parse_fields_option(each) for each in field_options)
     place = None if archive_only else url
-    with archive_only_hinted(errors, has_archive=archive is not None and not archive_only):
+    hints_archive = archive is not None and not archive_only
+    hints_infer = not all(isinstance(each, InferredWith) for each in fields.values())
+    with options_hinted(errors, hints_archive, hints_infer):
         if statement is not None:
             print_rows(*run_catalog_statement(statement, place, archive, fields), limit, form)
         elif engine == "duckdb" and not following:
@@ -146,12 +149,14 @@ def command(
 
 
 @contextmanager
-def archive_only_hinted(errors: Console, has_archive: bool) -> Iterator[None]:
-    """Name --archive-only in the error for a server that cannot be reached, if there is an archive."""
+def options_hinted(errors: Console, hints_archive: bool, hints_infer: bool) -> Iterator[None]:
+    """Name --archive-only in errors of the connection, and `--fields infer` in those of missing columns."""
     try:
         yield
     except HeadraceError as error:
-        if has_archive and isinstance(error.__cause__, CONNECTION_ERRORS):
+        if hints_infer and isinstance(error, UsageError) and "no column" in str(error):
+            add_hint(errors, error, "--fields 'infer, …' infers the columns that it does not declare")
+        if hints_archive and isinstance(error.__cause__, CONNECTION_ERRORS):
             add_hint(errors, error, "--archive-only reads the archive without the server")
         raise
 
@@ -213,7 +218,7 @@ def stream_names(url: str | None) -> Iterator[str]:
 def parse_fields_option(text: str) -> tuple[str, StructType]:
     """Return the stream (empty for all) and the columns of a value of --fields."""
     stream, equals, columns = text.rpartition("=")
-    return (stream if equals else ""), parse_schema(columns)
+    return (stream if equals else ""), parse_columns(columns)
 
 
 def print_inferred_types(errors: Console, table: StreamView) -> None:

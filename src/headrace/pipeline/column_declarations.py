@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from headrace.errors import UsageError
 
+INFER = re.compile(r"\s*infer\s*(?:,|$)", re.IGNORECASE)
 EXAMPLE = "expected one such as 'carrier STRING, delay INT'"
 TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|'((?:[^'\\]|\\.|'')*)'|(\w+)|([<>(),:]))")
 
@@ -54,6 +55,23 @@ def parse_schema(columns: str) -> T.StructType:
     if not found.fields:
         raise parser.error()
     return found
+
+
+class InferredWith(T.StructType):
+    """Columns that are declared, where those of all other fields are inferred."""
+
+
+def parse_columns(text: str) -> T.StructType:
+    """Parse columns in SQL; after the word `infer` they are InferredWith: `infer, delay INT`.
+
+    Raises:
+        UsageError: if they are not valid.
+    """
+    begin = INFER.match(text)
+    if begin is None:
+        return parse_schema(text)
+    rest = text[begin.end() :]
+    return InferredWith(parse_schema(rest).fields if rest.strip() else [])
 
 
 class ColumnParser:

@@ -3,10 +3,11 @@
     every value of the field         type of the column
     true, false                      BOOLEAN
     an integer, not 007 or +1        BIGINT, or STRING if one does not fit
-    a number                         DOUBLE
+    a number, nan, inf               DOUBLE
     2013-01-31                       DATE
     2013-01-31T12:00:00Z             TIMESTAMP; the column's comment states the format of its times
     anything else                    STRING
+    empty, NA, N/A, null, NULL       the type of the other values, in which they are null; alone STRING
 
 A field whose name cannot be a column name is left out. The archive's column _exact keeps the entries that
 the columns cannot represent: those with such a field, or with a later value that does not fit its column.
@@ -31,6 +32,9 @@ from headrace.spark.decode.time_formats import infer_style, is_iso
 SAMPLE_ENTRIES = 1000  # of each stream
 INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 DECIMAL = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
+NOT_FINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+MISSING_WORDS = {b"", b"NA", b"N/A", b"null", b"NULL"}
+MISSING = "MISSING"  # the type of a field that only had such words so far
 DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 BIGINT_LIMIT = 1 << 63
 
@@ -100,7 +104,7 @@ def field_types(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
         orders[tuple(entry)] = None
         for name, value in entry.items():
             types[name] = common_type(types.get(name), value_type(value))
-    return {name: types[name] for name in merge_orders(orders)}
+    return {name: "STRING" if types[name] == MISSING else types[name] for name in merge_orders(orders)}
 
 
 def infer_columns(entries: Collection[Mapping[bytes, bytes]]) -> str:
@@ -174,7 +178,9 @@ def value_type(value: bytes) -> str:
         return "BOOLEAN"
     if INTEGER.fullmatch(value):
         return "BIGINT" if -BIGINT_LIMIT <= int(value) < BIGINT_LIMIT else "STRING"
-    if DECIMAL.fullmatch(value):
+    if value in MISSING_WORDS:
+        return MISSING
+    if DECIMAL.fullmatch(value) or NOT_FINITE.fullmatch(value):
         return "DOUBLE"
     if DATE.fullmatch(value):
         return "DATE"
@@ -183,8 +189,10 @@ def value_type(value: bytes) -> str:
 
 def common_type(one: str | None, other: str) -> str:
     """Return the type that holds the values of both types."""
-    if one is None or one == other:
+    if one is None or one in (other, MISSING):
         return other
+    if other == MISSING:
+        return one
     return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.column_declarations import parse_schema
+from headrace.pipeline.column_declarations import parse_columns
 from headrace.pipeline.query import StreamView, differ_in_case, every_column, find_views
 from headrace.pipeline.query_errors import column_hint, no_stream_message
 from headrace.pipeline.sql_tokens import DUCKDB, quoted_for_duckdb
@@ -72,7 +72,8 @@ def sql(
             entries and the live ones are one table.
         storage_options: the options of the object store, such as `AWS_ENDPOINT_URL`.
         columns: for each stream its columns as SQL declares them, such as `"item STRING, count INT"`; under
-            `""` those of all other streams. The others are inferred from a sample.
+            `""` those of all other streams. The others are inferred from a sample, and so are the other
+            columns after the word `infer`, as in `"infer, count INT"`.
         time_zone: the time zone of times without one.
 
     Raises:
@@ -80,7 +81,7 @@ def sql(
         HeadraceError: if the server or the archive cannot be read.
     """
     location = None if archive is None else archive_location(archive, storage_options)
-    fields = {stream: parse_schema(text) for stream, text in (columns or {}).items()}
+    fields = {stream: parse_columns(text) for stream, text in (columns or {}).items()}
     with run_sql(query, url, archive=location, fields=fields, zone=time_zone) as result:
         return result.rows.read_all()
 

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.column_declarations import InferredWith
 from headrace.pipeline.column_inference import field_types, sample_both_ends
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_errors import query_error_message
@@ -209,11 +210,13 @@ def table_columns(
     A column of the archive has the archive's type. A field that is no column of the archive, such as a new
     one of the live stream, gets its type from a sample.
     """
-    columns = declared.get(stream, declared.get(""))
-    if columns is not None:
+    columns = declared.get(stream, declared.get("", InferredWith()))
+    if not isinstance(columns, InferredWith):
         return TableColumns(columns)
     archived = None if contents is None else archived_columns(contents, stream)
-    known = StructType() if archived is None else archived
+    known = StructType([] if archived is None else list(archived))
+    own = set(columns.names)
+    known = StructType([*columns, *(column for column in known if column.name not in own)])
     sample = sampled_entries(servers, contents, stream)
     more = [column for column in inferred_columns(sample) if column.name not in known.names]
     inferred = frozenset(column.name for column in more)
