@@ -123,12 +123,12 @@ def test_an_svg_of_hostile_data_is_well_formed(
 
 def test_query_escapes_tables_and_keeps_csv_and_json_exact(capsys: pytest.CaptureFixture[str]) -> None:
     value = VALUE.decode(errors="replace")
-    query.Console(file=None).print(query.grid([NAME], [query.Row(value)]))
+    query.Console(file=None).print(query.grid([NAME], [(value,)]))
     assert not unsafe(capsys.readouterr().out)
-    query.write("json", [NAME], [query.Row(value)])
+    query.write("json", [NAME], [(value,)])
     printed = capsys.readouterr().out
     assert json.loads(printed) == {NAME: value} and not unsafe(printed)
-    query.write("csv", [NAME], [query.Row(value)])
+    query.write("csv", [NAME], [(value,)])
     assert list(csv.reader(io.StringIO(capsys.readouterr().out, newline=""))) == [[NAME], [value]]
 
 
