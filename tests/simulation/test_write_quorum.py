@@ -58,6 +58,15 @@ def test_a_reply_to_a_write_waits_until_a_replica_has_it() -> None:
         assert second.ask("XLEN", "s") == 1
 
 
+def test_each_write_is_confirmed_without_waiting_for_the_regular_acknowledgement() -> None:
+    with Cluster() as cluster:
+        first = replicated(cluster, *OPTIONS)[0]
+        client = Client(first)
+        for _ in range(10):
+            client.send(ADD)
+            assert len(rounds(cluster, client, 6)) == 1
+
+
 def test_every_confirmed_write_survives_a_failover() -> None:
     with Cluster() as cluster:
         first, second = replicated(cluster, *OPTIONS)

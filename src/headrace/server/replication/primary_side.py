@@ -100,6 +100,8 @@ class PrimarySide:
         self._alone_since_ms = 0
         self._ack_requested = False
         self.always_request_acknowledgements = False  # after each turn with changes
+        self.changes_end = 0  # the end of the stream at the last commit, without a request to acknowledge
+        self._requested_end = 0  # the end of the stream, with it
         self.on_acknowledged: Callable[[], None] = lambda: None
         self._messages: list[list[bytes]] = []  # published in this turn
 
@@ -231,8 +233,13 @@ class PrimarySide:
         changed = self._feed(items)
         for words in messages:
             primary.feed_command(words)
-        if ack_requested or (changed and self.always_request_acknowledgements):
+        # A replica acknowledges what comes before the request: effects may have been fed before, for WAIT.
+        self.changes_end = primary.end
+        grown = primary.end > self._requested_end
+        ack_requested = ack_requested or (self.always_request_acknowledgements and grown)
+        if ack_requested:
             primary.feed_raw(GETACK)
+        self._requested_end = primary.end
         if changed or messages or ack_requested:
             self.send()
 

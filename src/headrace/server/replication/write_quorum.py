@@ -14,6 +14,7 @@ import logging
 from dataclasses import dataclass
 
 from headrace.errors import CommandError, ProtocolError
+from headrace.plurals import plural
 from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
 from headrace.resp.writer import ReplyWriter
 from headrace.server.config.config import Config
@@ -43,7 +44,7 @@ class NoQuorum(CommandError):
 class Held:
     """A client whose replies wait."""
 
-    offset: int  # of the stream: its end after the client's last write
+    offset: int  # of the stream: its end after the client's last write, which a replica acknowledges
     since_ms: int
     is_partial: bool  # the socket has taken a part of an earlier reply: the bytes cannot be read as replies
 
@@ -77,7 +78,7 @@ class WriteQuorum:
 
     def hold(self, connections: list[Connection]) -> None:
         """Hold the replies of clients that have written in this turn. Called after its commit."""
-        end, now = self.replicas.primary.end, self.loop.clock.now_ms()
+        end, now = self.replicas.changes_end, self.loop.clock.now_ms()
         for connection in connections:
             held = self.held.get(connection)
             if held is not None:
@@ -122,7 +123,7 @@ class WriteQuorum:
                 self.loop.drop_with_reason(connection, str(error))
         if connections:
             self.timeouts += len(connections)
-            LOG.warning("%d clients: %s", len(connections), error)
+            LOG.warning("%s: %s", plural(len(connections), "client"), error)
         self._release(connections)
 
 
