@@ -303,3 +303,38 @@ def test_what_is_no_server_is_refused() -> None:
         RemoteBackend("http://127.0.0.1")
     with pytest.raises(UsageError, match="redis-py"):
         RemoteBackend(5)
+
+
+def test_many_waiting_readers_leave_connections_for_others(server_url: str, client: redis.Redis) -> None:
+    with headrace.connect(server_url) as db:
+        stream, stop = db.stream("s"), Stop()
+        seen: list[object] = []
+        followers = [
+            threading.Thread(target=lambda: seen.extend(stream.follow(after="0", stop=stop)))
+            for _ in range(110)
+        ]
+        for follower in followers:
+            follower.start()
+        try:
+            stream.add({"n": 1})
+            wait_until(lambda: len(seen) == len(followers))
+        finally:
+            stop.set()
+        for follower in followers:
+            follower.join()
+
+
+def test_a_client_without_free_connections_is_named_at_once(server_url: str) -> None:
+    port = urlsplit(server_url).port
+    assert port is not None
+    with redis.Redis(port=port, max_connections=1) as given, headrace.connect(given) as db:
+        stream, stop = db.stream("s"), Stop()
+        follower = threading.Thread(target=lambda: list(stream.follow(after="$", stop=stop)))
+        follower.start()
+        try:
+            wait_until(lambda: given.client_list()[0]["cmd"] != "")
+            with pytest.raises(UsageError, match="all 1 connections of the client are in use"):
+                wait_until(lambda: stream.add({"n": 1}) is None)
+        finally:
+            stop.set()
+            follower.join()

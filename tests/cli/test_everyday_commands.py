@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -15,11 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from terminal import in_terminal
 
-from headrace.cli.add import fields_from_json, parse_line
+from headrace.cli.add import EntryAppender, fields_from_json, parse_line
 from headrace.cli.entry_times import parse_first_id
 from headrace.cli.main import main
 from headrace.cli.output import bytes_from_json, fields_text, id_time, json_bytes, json_fields
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
+from headrace.resp.replies import ReplyParser
 from headrace_server import headrace_server
 
 
@@ -217,6 +219,21 @@ def test_add_accepts_fields_in_three_forms(run: Command, client: redis.Redis) ->
         {"item": "pear", "url": "a=b"},
         {"item": "pear", "n": "10.50", "d": '{"a":[1]}'},
     ]
+
+
+@pytest.mark.parametrize("reply", [b":1\r\n", b"*0\r\n", b"$-1\r\n", b"$7\r\n\x1b[31mx\x07\r\n"])
+def test_add_names_a_reply_that_is_no_id(reply: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    client = SimpleNamespace(key=b"s", pipeline=lambda requests: [parsed(reply) for _ in requests])
+    with pytest.raises(HeadraceError, match="the reply to XADD is no ID") as raised:
+        EntryAppender(client, "*", None).add([[b"n", b"1"]])  # type: ignore[arg-type]
+    assert "\x1b" not in str(raised.value) + capsys.readouterr().out
+
+
+def parsed(reply: bytes) -> object:
+    """Return what a client makes of a reply."""
+    parser = ReplyParser()
+    parser.feed(reply)
+    return parser.next()
 
 
 def test_add_accepts_an_id_and_a_maximum_length(run: Command, client: redis.Redis) -> None:

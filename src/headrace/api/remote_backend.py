@@ -338,6 +338,11 @@ class RemoteBackend:
                 raise redis.ConnectionError("the database is closed")
             pool = self.topology.pool_for_key(key) if asked is None else self.topology.pool_for_address(asked)
             connection = pool.get_connection()
+        except redis.MaxConnectionsError:
+            raise UsageError(
+                f"all {pool.max_connections} connections of the client are in use: each follower, and each"
+                " waiting reader, takes one. Give connect() a URL, or a client with a larger max_connections"
+            ) from None
         except CONNECTION_ERRORS as cause:
             raise _NoReply(cause, sent=False) from cause
         except ResponseError as refused:  # while connecting: the database number does not exist, for example

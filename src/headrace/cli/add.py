@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -16,6 +17,7 @@ from headrace.cli.streams import url_option
 from headrace.client.connection import Words
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import servers_at
+from headrace.console.escaping import printable
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.standard_input import standard_input
 from headrace.plurals import plural
@@ -23,6 +25,7 @@ from headrace.plurals import plural
 ENTRIES_PER_PIPELINE = 500
 LINE_MAX = 64 << 20  # bytes of one line of JSON
 TAIL_KEYS = {"stream", "id", "fields"}  # the keys of a line of `tail --json`
+ID = re.compile(rb"[0-9]+-[0-9]+")
 Fields = list[bytes]  # a flat list of names and values
 
 
@@ -100,10 +103,14 @@ class EntryAppender:
         for reply in replies:
             if isinstance(reply, Exception):
                 failed = failed or reply
+            elif not isinstance(reply, bytes) or not ID.fullmatch(reply):
+                failed = failed or HeadraceError(f"the reply to XADD is no ID: {printable(repr(reply))}")
             else:
                 with writing():
                     click.echo(reply.decode())
                 self.added += 1
+        if failed is not None and str(failed).startswith("NOQUORUM"):
+            raise HeadraceError(f"{failed}; {self.summary()} with a confirmation")
         if failed is not None:
             raise HeadraceError(f"the server rejected an entry: {failed}; {self.summary()}")
 

@@ -24,10 +24,10 @@ from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailab
 from headrace.client.stream_names import stream_key
 from headrace.client.topology import (
     CONNECTION_SETTINGS,
+    DEFAULT_SETTINGS,
     FAILOVER_TIMEOUT_S,
     NO_RETRY,
     RESTART_TIMEOUT_S,
-    TIMEOUTS,
     Standalone,
     require_master,
     settings_for_sentinels,
@@ -48,7 +48,7 @@ class ReadReplica(Standalone):
             raise UsageError(f"{shown}: replicas of a cluster cannot be read from")
         self._url = url
         own = {"retry": NO_RETRY, "redis_connect_func": require_replica}
-        self._settings = TIMEOUTS | url.settings | CONNECTION_SETTINGS | own
+        self._settings = DEFAULT_SETTINGS | url.settings | CONNECTION_SETTINGS | own
         self._shown = shown
         self._lock = threading.Lock()
         self._chosen: redis.Redis | None = None

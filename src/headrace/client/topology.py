@@ -34,7 +34,14 @@ RESTART_TIMEOUT_S = 20.0  # how long to wait for a server that is restarted
 # or for another to take its place: Sentinels look for 30 s before they act, clusters 15 s
 FAILOVER_TIMEOUT_S = 90.0
 
-TIMEOUTS = {"socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S}
+# Each follower and blocked reader takes a connection: only the server's maxclients limits them. redis-py's
+# default is 100.
+CONNECTIONS_MAX = 1 << 31
+DEFAULT_SETTINGS: dict[str, Any] = {
+    "socket_timeout": SOCKET_TIMEOUT_S,
+    "socket_connect_timeout": SOCKET_TIMEOUT_S,
+    "max_connections": CONNECTIONS_MAX,
+}
 CONNECTION_SETTINGS = {"protocol": 2, "decode_responses": False, "encoding": "utf-8"}
 CLIENT_OWN_SETTINGS = ("maint_notifications", "event_dispatcher", "cache", "connection_pool")
 NO_RETRY = Retry(NoBackoff(), 0)
@@ -190,7 +197,9 @@ def topology_of(server: Any) -> Topology:
         )
         return Sentinel(redis.Redis.from_pool(copy), f"the master of {pool.service_name!r}")
     where = [(settings.get("host", settings.get("path", "a redis-py client")), settings.get("port", 0))]
-    return Standalone(redis.Redis.from_pool(ConnectionPool(**settings)), _shown(where))
+    return Standalone(
+        redis.Redis.from_pool(ConnectionPool(max_connections=pool.max_connections, **settings)), _shown(where)
+    )
 
 
 def topology_of_url(url: ServerUrl, shown: str, retry: Retry | None = NO_RETRY) -> Topology:
@@ -198,7 +207,7 @@ def topology_of_url(url: ServerUrl, shown: str, retry: Retry | None = NO_RETRY) 
 
     shown: the URL without its password. retry: how redis-py repeats requests; None: its default.
     """
-    settings = TIMEOUTS | url.settings | CONNECTION_SETTINGS | {"retry": retry}
+    settings = DEFAULT_SETTINGS | url.settings | CONNECTION_SETTINGS | {"retry": retry}
     if url.kind == "cluster":
         return Cluster(list(url.hosts), settings, shown)
     if url.kind == "standalone":
@@ -211,7 +220,7 @@ def topology_of_url(url: ServerUrl, shown: str, retry: Retry | None = NO_RETRY) 
 
 def settings_for_sentinels(url: ServerUrl) -> dict[str, Any]:
     """Return the connection settings for the Sentinels of a URL."""
-    return TIMEOUTS | CONNECTION_SETTINGS | {"retry": NO_RETRY} | url.sentinel_settings
+    return DEFAULT_SETTINGS | CONNECTION_SETTINGS | {"retry": NO_RETRY} | url.sentinel_settings
 
 
 def require_master(connection: Any) -> None:
