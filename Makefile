@@ -77,6 +77,9 @@ fuzz: install                   ## compare N random commands from SEED on with a
 	    $(PYTEST) tests/conformance/test_streams.py tests/conformance/test_groups_compared.py \
 	    tests/conformance/test_keys_and_strings.py -k "random or any_order"
 
+random: install                 ## run the property tests with new examples: `make test` repeats the same ones
+	HEADRACE_RANDOM=1 PYTHONPATH=src $(PYTEST) -m "not whole and not slow" $$(grep -rl 'import.*given' tests --include='*.py')
+
 HOURS ?= 0.1
 ONLY ?=
 
@@ -131,4 +134,4 @@ dist: install                   ## build dist/: the source distribution, and a w
 clean:                          ## remove build output and caches
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install demo test test-all compiled-rest quick sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress soak soak-short lint bench bench-instructions bench-spark dist clean
+.PHONY: help install demo test test-all compiled-rest quick sanitize test-asan fuzz random fuzz-bytes fuzz-corpus simulate stress soak soak-short lint bench bench-instructions bench-spark dist clean

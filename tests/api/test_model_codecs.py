@@ -185,6 +185,16 @@ def test_names_that_are_only_read_or_only_written_come_back() -> None:
     assert comes_back(value) == {b"number": b"5", b"rows": b'[{"item":"cup","cents":3}]'}
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.5, -3.0, 86_400.0 * 400, 1e-6])
+@pytest.mark.parametrize("form", ["float", "iso8601"])
+def test_durations_come_back_from_numbers_and_iso_8601(form: Any, seconds: float) -> None:
+    class Lap(BaseModel):
+        model_config = ConfigDict(ser_json_timedelta=form)
+        took: datetime.timedelta
+
+    comes_back(Lap(took=datetime.timedelta(seconds=seconds)))
+
+
 def test_nested_aliases_are_stored_as_before() -> None:
     class Line(BaseModel):
         cents: int = Field(alias="price")

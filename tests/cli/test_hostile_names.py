@@ -136,5 +136,5 @@ def test_csv_on_a_terminal_is_escaped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    query.write("csv", [NAME], [query.Row(VALUE.decode(errors="replace")), query.Row(None)])
+    query.write("csv", [NAME], [(VALUE.decode(errors="replace"),), (None,)])
     assert not unsafe(capsys.readouterr().out)

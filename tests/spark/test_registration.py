@@ -220,7 +220,7 @@ def test_the_zip_contains_only_sources_and_third_party_licences(zipped: pathlib.
         names = archive.namelist()
     assert {
         "headrace/spark/source/data_source.py",
-        "headrace/scripting/lua/api.lua",
+        "headrace/scripting/sandbox/api.lua",
         "pyspark_headrace.py",
         "redis/client.py",
         "cython.py",

@@ -2,7 +2,7 @@
 
     form of an attribute                               stored as
     text: str, times, Decimal, UUID, enums of texts    that text
-    number: int, float, bool                           in decimal; true, false
+    number: int, float, bool, timedelta as a number    in decimal; true, false
     string: always a string in JSON, such as           that text; as JSON if the text itself looks like
             Literal["a"], Path, URLs                   a string of JSON
     JSON: all others                                   JSON
@@ -30,7 +30,7 @@ T = TypeVar("T")
 JSON_FIELD = b"json"
 NUMBERS = (int, float, bool)
 NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-TEXT_TYPES = frozenset(TEXT_CONVERTERS) | {timedelta}
+TEXT_TYPES = frozenset(TEXT_CONVERTERS)
 
 
 class Form(NamedTuple):
@@ -152,6 +152,8 @@ def _form(annotation: Any, field: Any, is_string: bool) -> Form:
     if isinstance(annotation, type):
         if annotation in NUMBERS:
             return Form(_write_number, _read_float if annotation is float else _read_number)
+        if annotation is timedelta:  # a duration of ISO 8601; a number if ser_json_timedelta says so
+            return Form(_write_number, _read_float)
         is_text_enum = issubclass(annotation, Enum) and all(isinstance(one.value, str) for one in annotation)
         if is_text_enum or annotation in TEXT_TYPES:
             return TEXT
