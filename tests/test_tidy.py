@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keyspace": {"streams", "structures"},
     "access": {"keyspace"},
     "persistence": {"keyspace", "resp", "streams", "structures"},
-    "scripting": set(),
+    "scripting": {"resp"},
     "commands": {"access", "arrow", "persistence", "keyspace", "resp", "scripting", "streams", "structures"},
     "engine": {"access", "commands", "keyspace", "resp", "scripting", "streams", "structures"},
     "replication": {"engine", "persistence", "commands", "keyspace", "resp", "streams", "structures"},

@@ -1,6 +1,7 @@
 """Scripts in Lua: replies, errors with Redis's texts, effects, limits, and the sandbox."""
 
 import hashlib
+import logging
 
 import pytest
 
@@ -194,7 +195,7 @@ def test_the_time_of_a_script_is_not_that_of_its_commands(talk, monkeypatch):
     talk.engine.timing.use_clock(clock)
     talk.engine.keyspace.settings.latency_tracking = True
     talk.engine.timing.refresh()
-    monkeypatch.setattr(talk.engine.scripts, "log", lambda level, text: clock.advance(5))
+    monkeypatch.setattr(logging.getLogger("headrace"), "log", lambda *record: clock.advance(5))
     evaluate(talk, "redis.log(2, 'takes 5 ms') return redis.call('get', 'k')")
     assert talk.engine.by_name[b"get"].ns == 0
     assert talk.engine.by_name[b"eval"].ns == 5_000_000

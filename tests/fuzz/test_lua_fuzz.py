@@ -9,8 +9,9 @@ import re
 import pytest
 
 from headrace import limits
-from headrace.resp.request import request
+from headrace.resp.writer import ReplyWriter
 from headrace.scripting import interpreter as module
+from headrace.scripting.host import ScriptHost
 from headrace.scripting.interpreter import Interpreter, ScriptFailed
 
 pytest.importorskip("lupa.luajit21")
@@ -85,16 +86,18 @@ FUNCTIONS = re.findall(
 )
 
 
-class Host:
+class Host(ScriptHost):
     """Replies at random, and ends each program soon."""
 
     def __init__(self, rng: random.Random) -> None:
+        super().__init__()
         self.rng = rng
         self.checks = 0
 
-    def call(self, argv: list[bytes], protocol: int) -> bytes:
+    def call(self, argv: list[bytes], protocol: int) -> int:
         assert all(type(word) is bytes for word in argv)
-        return self.rng.choice(REPLIES)
+        self.command_reply.raw(self.rng.choice(REPLIES))
+        return 0
 
     def check(self) -> tuple[bytes | None, float]:
         self.checks += 1
@@ -158,15 +161,15 @@ def test_random_programs_end_and_the_next_one_works(monkeypatch):
     monkeypatch.setattr(module, "FIRST_CHECK_S", 0.005)
     rng = random.Random(int(os.environ.get("HEADRACE_FUZZ_SEED", "3")))
     host, programs = Host(rng), Programs(rng)
-    lua = Interpreter(host, "8.0.0")
+    lua, out = Interpreter(host, "8.0.0"), ReplyWriter()
     replied = failed = 0
     for _ in range(PROGRAMS):
         text, host.checks = programs.program(), 0
         if lua.load_script(b"p", text) is not None:
             continue
         try:
-            reply = lua.run_script(b"p", request(b"k"), request(b"a", b"b"), rng.choice([2, 3]))
-            assert reply.data.endswith(b"\r\n"), text
+            lua.run(None, b"p", [b"EVAL", b"p", b"1", b"k", b"a", b"b"], 1, rng.choice([2, 3]), out)
+            assert out.take().endswith(b"\r\n"), text
             replied += 1
         except ScriptFailed:
             failed += 1
@@ -175,7 +178,7 @@ def test_random_programs_end_and_the_next_one_works(monkeypatch):
             lua = Interpreter(host, "8.0.0")
         host.checks = 0
         assert lua.load_script(b"q", b"return {7, string.rep('x', 3), type(redis.call)}") is None
-        check = lua.run_script(b"q", request(), request(), 2)
-        assert check.data == b"*3\r\n:7\r\n$3\r\nxxx\r\n$8\r\nfunction\r\n", text
+        lua.run(None, b"q", [b"EVAL", b"q", b"0"], 0, 2, out)
+        assert out.take() == b"*3\r\n:7\r\n$3\r\nxxx\r\n$8\r\nfunction\r\n", text
     assert replied > PROGRAMS / 50
     assert failed > PROGRAMS / 50

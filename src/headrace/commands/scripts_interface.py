@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import cython
 
 from headrace.commands.session import Session
-from headrace.scripting.interpreter import Interpreter, ScriptReply
+from headrace.scripting.interpreter import Interpreter
 from headrace.scripting.script import Script
 from headrace.visibility import Public
 
@@ -57,10 +56,21 @@ class Function(NamedTuple):
 class ScriptsInterface(Protocol):
     """The scripts of one engine."""
 
-    scripts: dict[bytes, Script]
-    running: RunningScript | None
-    text_bytes: int
-    evicted: int
+    @property
+    def scripts(self) -> dict[bytes, Script]:
+        """The loaded scripts, by digest."""
+
+    @property
+    def running(self) -> RunningScript | None:
+        """The script or function that runs."""
+
+    @property
+    def text_bytes(self) -> int:
+        """The bytes of the texts of the loaded scripts."""
+
+    @property
+    def evicted(self) -> int:
+        """The number of scripts that made room for others."""
 
     @property
     def lua_bytes(self) -> int:
@@ -102,5 +112,8 @@ class ScriptsInterface(Protocol):
     def elapsed_ms(self) -> int:
         """Return how long the script has been running."""
 
-    def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], ScriptReply]) -> None:
-        """Run a script or function for a client, and write its reply. Raises CommandError."""
+    def run_script(self, call: Call, script: Script, flags: int, keys: int) -> None:
+        """Run a script with the keys and arguments of the request; write its reply. Raises CommandError."""
+
+    def run_function(self, call: Call, function: Function, flags: int, keys: int) -> None:
+        """Run a function, as run_script()."""

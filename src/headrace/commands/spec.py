@@ -54,6 +54,7 @@ class Command:
     readonly: cython.bint
     blocking: cython.bint
     denyoom: cython.bint
+    noscript: cython.bint  # scripts may not call it
     queueable: cython.bint  # queued inside MULTI; MULTI, EXEC and a few others run at once
 
     def __init__(
@@ -94,6 +95,7 @@ class Command:
         self.write = "write" in self.flags
         self.readonly = "readonly" in self.flags
         self.blocking = "blocking" in self.flags
+        self.noscript = "noscript" in self.flags
         self.denyoom = "denyoom" in self.flags
         self.queueable = "at_once" not in self.flags
         self.flags -= {"at_once"}

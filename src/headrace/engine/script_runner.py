@@ -2,6 +2,7 @@
 
     EVAL ─▶ commands/server/scripts.py ─▶ run() ─▶ scripting/interpreter.py ─▶ the script
                                                         call() ◀─ redis.call() ──┘
+       run_row() ◀─ the checks of a request of the client ─┘
 
 Each command that a script calls is checked like a request of its client. The effects of a script are one
 transaction. A script that runs longer than busy-reply-threshold is `busy`: the server then rejects all
@@ -13,24 +14,31 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cython
 
 from headrace import limits, system
 from headrace.commands.call import Call
 from headrace.commands.scripts_interface import Function, RunningScript
+from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
+from headrace.commands.spec import Command
 from headrace.commands.stats import CommandRow
 from headrace.engine.authorization import Authorization
 from headrace.engine.error_replies import command_error, wire_text
 from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError, ServerOutOfMemory, log_text, to_text
+from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.libraries import parse_library
-from headrace.scripting.interpreter import Interpreter, ScriptFailed, ScriptReply
+from headrace.resp.writer import ReplyWriter
+from headrace.scripting.host import ScriptHost
+from headrace.scripting.interpreter import Interpreter, ScriptFailed
 from headrace.scripting.script import ALLOW_OOM, NO_WRITES, Script
+from headrace.streams.memory_account import MemoryAccount
 
+NO_WRITES_FLAG = cython.declare(cython.longlong, NO_WRITES)
 LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.INFO + 5, logging.WARNING)
 CHECK_S = 0.05  # CPU time between two checks of a slow script
 MS = 1_000_000  # nanoseconds
@@ -108,8 +116,33 @@ class ScriptAbandoned(BaseException):
     """
 
 
-class ScriptRunner:
+@cython.final
+@cython.cclass
+class ScriptRunner(ScriptHost):
     """Loads and runs scripts. It is the ScriptHost of its interpreter."""
+
+    call_object: Call  # for the commands of scripts
+    keyspace: Keyspace
+    effects: Effects
+    server: ServerInterface
+    auth: Authorization
+    write_gate: WriteGate
+    session: Session  # whose commands those of scripts are
+    scripts: dict[bytes, Script]  # by digest
+    text_bytes: cython.Py_ssize_t
+    kept_bytes: cython.Py_ssize_t  # of those that SCRIPT LOAD has brought
+    mortal_scripts: cython.Py_ssize_t  # the number of the others
+    evicted: cython.Py_ssize_t
+    running: RunningScript | None
+    registered: list[tuple[bytes, int, bytes | None]]  # functions of the library being loaded
+    _rows: dict[bytes, CommandRow]
+    _by_name: dict[bytes, CommandRow]
+    _run_row: Callable[[Call, CommandRow], None]
+    _run_aside: Callable[[Callable[[], None]], None]
+    _libraries: LoadedLibraries  # that the interpreter has
+    _refused: dict[bytes, RefusedLibrary]  # the others that the keyspace has, by name
+    _interpreter: Interpreter | None
+    _interrupt: BaseException | None
 
     def __init__(
         self,
@@ -131,26 +164,24 @@ class ScriptRunner:
             run_aside: runs a function that executes requests of other clients meanwhile.
         """
         self.call_object = call
-        self.keyspace: Keyspace = call.keyspace
+        self.keyspace = call.keyspace
         self.effects = call.effects
         self.server = call.server
         self.auth, self.write_gate = auth, write_gate
         self._rows, self._by_name, self._run_row, self._run_aside = rows, by_name, run_row, run_aside
         self.session = Session(0)
         self.session.is_script = True
-        self.session.reply.limit = limits.SCRIPT_REPLY_BYTES_MAX
-        call.session, call.reply, call.may_block = self.session, self.session.reply, False
-        self.scripts: dict[bytes, Script] = {}  # by digest
-        self.text_bytes = 0
-        self.kept_bytes = 0  # of those that SCRIPT LOAD has brought
-        self.mortal_scripts = 0  # the number of the others
-        self.evicted = 0
-        self.running: RunningScript | None = None
-        self.registered: list[tuple[bytes, int, bytes | None]] = []  # functions of the library being loaded
-        self._libraries = LoadedLibraries()  # that the interpreter has
-        self._refused: dict[bytes, RefusedLibrary] = {}  # the others that the keyspace has, by name
-        self._interpreter: Interpreter | None = None
-        self._interrupt: BaseException | None = None
+        call.session, call.may_block = self.session, False
+        self._use_writer(self.session.reply)
+        self.scripts, self.registered = {}, []
+        self.text_bytes = self.kept_bytes = self.mortal_scripts = self.evicted = 0
+        self.running = self._interpreter = self._interrupt = None
+        self._libraries, self._refused = LoadedLibraries(), {}
+
+    def _use_writer(self, writer: ReplyWriter) -> None:
+        """Have the commands of scripts reply to this writer."""
+        writer.limit = limits.SCRIPT_REPLY_BYTES_MAX
+        self.session.reply = self.call_object.reply = self.command_reply = writer
 
     # The interpreter.
 
@@ -168,7 +199,8 @@ class ScriptRunner:
             script.is_compiled = False
         self._libraries = LoadedLibraries()
 
-    def make_room(self) -> None:
+    @cython.ccall
+    def make_room(self) -> cython.void:
         """Let the next script have at least half of Lua's memory, whatever others have left there."""
         if self._interpreter is not None and not self._interpreter.broken and self._interpreter.is_crowded():
             self._discard_interpreter()
@@ -227,7 +259,8 @@ class ScriptRunner:
         self._discard_interpreter()
         self._refused = {}
 
-    def compile(self, script: Script) -> None:
+    @cython.ccall
+    def compile(self, script: Script) -> cython.void:
         """Compile the script if it is not. Raises CommandError."""
         self.make_room()
         interpreter = self.interpreter()
@@ -392,30 +425,50 @@ class ScriptRunner:
 
     # Running.
 
-    def run(self, call: Call, running: RunningScript, body: Callable[[Interpreter], ScriptReply]) -> None:
-        """Run a script or function for a client, and write its reply. Raises CommandError."""
-        interpreter = self.interpreter()
+    @cython.ccall
+    def run_script(
+        self, call: Call, script: Script, flags: cython.longlong, keys: cython.Py_ssize_t
+    ) -> cython.void:
+        """Run a script with the keys and arguments of the request; write its reply. Raises CommandError."""
+        self.compile(script)
+        self._run(call, None, RunningScript(script.digest, flags, call.argv), keys)
+
+    @cython.ccall
+    def run_function(
+        self, call: Call, function: Function, flags: cython.longlong, keys: cython.Py_ssize_t
+    ) -> cython.void:
+        """Run a function, as run_script()."""
+        self._run(call, function.library, RunningScript(function.name, flags, call.argv, True), keys)
+
+    @cython.cfunc
+    def _run(
+        self, call: Call, library: bytes | None, running: RunningScript, keys: cython.Py_ssize_t
+    ) -> cython.void:
+        interpreter: Interpreter = self.interpreter()
+        outermost: cython.bint = not self.effects.in_transaction()
+        mark: cython.Py_ssize_t = call.reply.mark()
         self._begin(call, running)
-        outermost = not self.effects.in_transaction()
         if outermost:
             self.effects.begin_transaction()
+        error: Any = None
         try:
-            reply = body(interpreter)
+            error = interpreter.run(library, running.name, call.argv, keys, call.reply.protocol, call.reply)
         except ScriptFailed as failed:
             text = wire_text(CommandError(script_error(failed, running.name)))
-            reply = ScriptReply(b"-" + text + b"\r\n", failed.is_counted)
+            call.reply.error(text)
+            error = text, failed.is_counted
         finally:
             if outermost:
                 self.effects.end_transaction()
             self.running = None
-            self.write_gate.set_busy(None)
-            self.session.reply.rewind(0)
+            if running.is_busy:
+                self.write_gate.set_busy(None)
             if self._interrupt is not None:
+                call.reply.rewind(mark)
                 interrupt, self._interrupt = self._interrupt, None
                 raise interrupt
-        if reply.data.startswith(b"-"):
-            self._count_error(call, reply.data[1:-2], reply.is_counted)
-        call.reply.raw(reply.data)
+        if error is not None:
+            self._count_error(call, *error)
 
     def _count_error(self, call: Call, text: bytes, is_counted: bool) -> None:
         """Count an error of a script. is_counted: only as a failure of the script, the rest is counted."""
@@ -423,8 +476,11 @@ class ScriptRunner:
         if not is_counted:
             call.engine.stats.count_error(text)
 
-    def _begin(self, call: Call, running: RunningScript) -> None:
-        session, caller = self.session, call.session
+    @cython.cfunc
+    def _begin(self, call: Call, running: RunningScript) -> cython.void:
+        session: Session = self.session
+        caller: Session = call.session
+        memory: MemoryAccount = self.write_gate.memory
         session.database = caller.database
         session.name, session.address = caller.name, caller.address
         session.user, session.identity = caller.user, caller.identity
@@ -435,65 +491,79 @@ class ScriptRunner:
         self.call_object.recording = call.recording
         running.session = caller
         running.started_ns = system.monotonic_ns()
-        memory = self.write_gate.memory
         running.out_of_memory = not self.write_gate.ignores_memory and memory.total > memory.limit
         self.running = running
         self._interrupt = None
 
     # The host of the interpreter.
 
-    def call(self, argv: list[bytes], protocol: int) -> bytes:
-        """Run a command of the script; return the bytes of its reply."""
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def call(self, argv: list[bytes], protocol: cython.int) -> cython.int:
+        """Run a command of the script; write its reply. It returns 0 and raises nothing."""
         try:
-            return self._call(argv, protocol)
+            self._call(argv, protocol)
         except CommandError as error:
             text = wire_text(error)
             self.call_object.engine.stats.count_error(text)
-            return b"-" + text + b"\r\n"
+            self._write_error(text)
         except Exception as error:
-            return b"-" + wire_text(command_error(error, self.call_object.command)) + b"\r\n"
+            self._write_error(wire_text(command_error(error, self.call_object.command)))
         except BaseException as error:  # KeyboardInterrupt: ends the script at the next check
             self._interrupt = error
-            return b"-ERR interrupted\r\n"
+            self._write_error(b"ERR interrupted")
+        return 0
 
-    def _call(self, argv: list[bytes], protocol: int) -> bytes:
-        running = self.running
+    def _write_error(self, text: bytes) -> None:
+        self.command_reply.rewind(0)
+        self.command_reply.error(text)
+
+    @cython.cfunc
+    def _call(self, argv: list[bytes], protocol: cython.int) -> cython.void:
+        running: RunningScript | None = self.running
         assert running is not None
-        row = self._find(argv)
+        row: CommandRow | None = self._find(argv)
         if row is None:
             raise CommandError("ERR Unknown Redis command called from script")
-        try:
-            self._check_call(running, row, argv)
-        except CommandError:
-            row.rejected += 1
-            raise
-        call, reply = self.call_object, self.session.reply
-        reply.protocol = protocol
+        self._check_call(running, row, argv)
+        call: Call = self.call_object
+        position: cython.Py_ssize_t = len(call.records)
+        self.command_reply.protocol = protocol
         call.argv = argv
-        position = self.effects.position()
         self._run_row(call, row)
         if not running.replicates:
             del self.effects.items[position:]
-        if reply.overflowed:
-            self.session.reply = call.reply = type(reply)()
-            self.session.reply.limit = limits.SCRIPT_REPLY_BYTES_MAX
+        if self.command_reply.overflowed:
+            self._use_writer(ReplyWriter())
             raise CommandError("ERR the reply is too large for a script")
-        return reply.take()
 
-    def _check_call(self, running: RunningScript, row: CommandRow, argv: list[bytes]) -> None:
-        """Raise CommandError if the script may not call the command."""
-        command = row.command
-        if not command.accepts_argument_count(len(argv)):
-            raise CommandError("ERR Wrong number of args calling Redis command from script")
-        if "noscript" in command.flags:
-            raise CommandError("ERR This Redis command is not allowed from script")
-        if self.session.restricted_user is not None:
-            self._check_permission(row, argv)
-        if self.write_gate.shut or command.write or running.out_of_memory or running.flags & NO_WRITES:
-            self._check_state(running, row)
+    @cython.cfunc
+    def _check_call(self, running: RunningScript, row: CommandRow, argv: list[bytes]) -> cython.void:
+        """Raise CommandError if the script may not call the command, and count that."""
+        command: Command = row.command
+        try:
+            if not command.accepts_argument_count(len(argv)):
+                raise CommandError("ERR Wrong number of args calling Redis command from script")
+            if command.noscript:
+                raise CommandError("ERR This Redis command is not allowed from script")
+            if self.session.restricted_user is not None:
+                self._check_permission(row, argv)
+            if (
+                self.write_gate.shut
+                or command.write
+                or running.out_of_memory
+                or running.flags & NO_WRITES_FLAG
+            ):
+                self._check_state(running, row)
+        except CommandError:
+            row.rejected += 1
+            raise
 
+    @cython.cfunc
     def _find(self, argv: list[bytes]) -> CommandRow | None:
-        row = self._rows.get(argv[0]) or self._rows.get(argv[0].lower())
+        row: CommandRow | None = self._rows.get(argv[0])
+        if row is None:
+            row = self._rows.get(argv[0].lower())
         if row is None or row.is_plain or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])
@@ -506,16 +576,18 @@ class ScriptRunner:
         if error is not None:
             raise error
 
-    def _check_state(self, running: RunningScript, row: CommandRow) -> None:
+    @cython.cfunc
+    def _check_state(self, running: RunningScript, row: CommandRow) -> cython.void:
         """Raise CommandError if the command may not run now."""
-        gate, command = self.write_gate, row.command
+        gate: WriteGate = self.write_gate
+        command: Command = row.command
         if running.session is not None and running.session.replayed:
             return
         if gate.stale and "stale" not in command.flags:
             raise CommandError("ERR Can not execute the command on a stale replica")
-        if running.flags & NO_WRITES and (command.write or command.name in REPLICATED):
+        if running.flags & NO_WRITES_FLAG and (command.write or command.name in REPLICATED):
             raise CommandError("ERR Write commands are not allowed from read-only scripts.")
-        error = gate.waiter_error() if command.write else None
+        error: CommandError | None = gate.waiter_error() if command.write and gate.shut else None
         if error is not None:
             raise error
         if (

@@ -69,7 +69,8 @@ class Effects:
         """Begin an EXEC: all effects until end_transaction() are atomic."""
         self._transaction = len(self.items)
 
-    def in_transaction(self) -> bool:
+    @cython.ccall
+    def in_transaction(self) -> cython.bint:
         """Return whether an EXEC is running."""
         return self._transaction >= 0
 

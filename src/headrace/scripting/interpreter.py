@@ -1,13 +1,13 @@
 """The Lua interpreter, LuaJIT: compiles and runs scripts and functions, in a sandbox.
 
-    Python                       Lua (the files in sandbox/)                script
-    run_script(...)  ──bytes──▶  api.lua: guarded()  ────────────────────▶   redis.call(...)
-    ScriptHost.call  ◀──bytes──  redis.call  ◀───────────────────────────
-                     ──reply──▶  replies.lua: decode()  ──value──────────▶
+    Python                       Lua                                        script
+    run(...)         ──keys──▶   lua.pxd, or api.lua: guarded()  ────────▶   redis.call(...)
+    ScriptHost.call  ◀──argv──   redis.call  ◀───────────────────────────
+                     ──reply──▶  decode()  ──value───────────────────────▶
 
 Only strings, numbers, booleans and None pass between the languages, so a script can never reach an object of
 Python. Replies are bytes of the protocol in both directions. The module `lua` passes them: compiled, it calls
-LuaJIT in C; interpreted, it uses the classes of lupa.
+LuaJIT in C; interpreted, it uses the classes of lupa and the functions in sandbox/.
 
 Memory. Lua may use SCRIPT_MEMORY_BYTES_MAX: the hook ends a script that has more, and an allocation that
 would pass it by SCRIPT_MEMORY_MARGIN_BYTES fails.
@@ -19,15 +19,18 @@ import hashlib
 import pkgutil
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import cython
 
 from headrace import limits
 from headrace.errors import CommandError
+from headrace.resp.writer import ReplyWriter
 from headrace.scripting import lua, numbers
 from headrace.scripting.dialect import MalformedNumber, to_luajit
+from headrace.scripting.host import ScriptHost
 from headrace.scripting.tail_calls import without_tail_calls
+from headrace.visibility import Public
 
 FILES = ("sandbox", "patterns", "replies", "cjson", "cmsgpack", "struct", "bit", "api")
 # Read now: when the package is upgraded later, the new files would not fit this module.
@@ -35,18 +38,12 @@ SOURCES = {file: pkgutil.get_data("headrace.scripting", f"sandbox/{file}.lua") o
 CROWDED_BYTES = limits.SCRIPT_MEMORY_BYTES_MAX // 2
 NOT_ENOUGH_MEMORY = b"not enough memory"
 COLON, DOLLAR, MINUS = b":$-"
+FAILURE_LENGTH = 4  # text, source, line, whether it is counted
 FIRST_CHECK_S = 0.01  # CPU time until the first check() of a run
 
 
 class LuaMissing(CommandError):
     text = "ERR scripts need Lua: pip install 'headrace[lua]'"
-
-
-class ScriptReply(NamedTuple):
-    """What a script has returned, as bytes of the protocol."""
-
-    data: bytes
-    is_counted: bool  # it is the error of a command that the script has called
 
 
 class ScriptFailed(Exception):
@@ -60,28 +57,6 @@ class ScriptFailed(Exception):
         self.is_counted = is_counted  # it is the error of a command that the script has called
 
 
-class ScriptHost(Protocol):
-    """What a running script asks for."""
-
-    def call(self, argv: list[bytes], protocol: int) -> bytes:
-        """Run a command; return the bytes of its reply, an error included."""
-
-    def check(self) -> tuple[bytes | None, float]:
-        """Return the error that ends the script now, if any, and the seconds until the next check."""
-
-    def may_run(self, argv: list[bytes]) -> bool | None:
-        """Return whether the user may run the command; None if it does not exist."""
-
-    def log(self, level: int, text: bytes) -> None:
-        """Write a line to the server's log."""
-
-    def set_replication(self, flags: int) -> None:
-        """Set where the following effects go: 0 for nowhere."""
-
-    def register(self, name: bytes, flags: int, description: bytes | None) -> None:
-        """Register a function of the library being loaded."""
-
-
 def short_form(reply: bytes) -> bytes | int | tuple[None, bytes]:
     """Return a string or an integer as it is, and any other reply for decode() in Lua, which is slower."""
     kind = reply[0]
@@ -92,8 +67,15 @@ def short_form(reply: bytes) -> bytes | int | tuple[None, bytes]:
     return None, reply
 
 
+@cython.final
+@cython.cclass
 class Interpreter:
     """One Lua state. Not thread-safe, not reentrant."""
+
+    __weakref__: object
+    host: ScriptHost
+    broken: Public[cython.bint]  # an error came from outside of a script: nothing can be said about the state
+    _state: Any  # of the module `lua`
 
     def __init__(self, host: ScriptHost, version: str) -> None:
         try:
@@ -101,7 +83,7 @@ class Interpreter:
         except ImportError:
             raise LuaMissing() from None
         self.host = host
-        self.broken = False  # an error came from outside of a script: nothing can be said about the state
+        self.broken = False
         path = luajit21.__file__.encode()
         limit = limits.SCRIPT_MEMORY_BYTES_MAX + limits.SCRIPT_MEMORY_MARGIN_BYTES
         self._state = lua.open_state(path, self._callbacks(), limit)
@@ -115,6 +97,7 @@ class Interpreter:
             assert isinstance(wrong, tuple), wrong
         major, minor, patch = (int(part) for part in version.split("."))
         lua.call(self._state, b"finish", (version.encode(), major << 16 | minor << 8 | patch))
+        lua.prepare(self._state, limits.SCRIPT_MEMORY_BYTES_MAX, FIRST_CHECK_S)
 
     # Calls from Lua. None of them raises: an exception would become an object of Python in Lua.
 
@@ -122,7 +105,7 @@ class Interpreter:
         """Return what Lua may call. Python's collector does not see what Lua has: no reference to self."""
         this = weakref.ref(self)
 
-        def me() -> Interpreter:
+        def me() -> Any:  # Cython would convert the return type Interpreter wrongly
             interpreter = this()
             assert interpreter is not None
             return interpreter
@@ -130,7 +113,10 @@ class Interpreter:
         def call(words: list[Any]) -> bytes | int | tuple[None, bytes] | tuple[bool, bytes]:
             protocol = int(words.pop())
             interpreter = me()
-            reply = interpreter.host.call(words, protocol)
+            host = interpreter.host
+            host.command_reply.sent(host.command_reply.pending())
+            host.call(words, protocol)
+            reply = host.command_reply.take()
             if not interpreter._has_room(len(reply)):
                 return False, NOT_ENOUGH_MEMORY
             return short_form(reply)
@@ -172,12 +158,13 @@ class Interpreter:
         lua.collect(self._state)
         return self.memory + size <= limits.SCRIPT_MEMORY_BYTES_MAX
 
-    def is_crowded(self) -> bool:
+    @cython.ccall
+    def is_crowded(self) -> cython.bint:
         """Return whether what remains in Lua between scripts leaves too little memory for the next one."""
-        if self.memory <= CROWDED_BYTES:
+        if lua.memory(self._state) <= CROWDED_BYTES:
             return False
         lua.collect(self._state)
-        return self.memory > CROWDED_BYTES
+        return lua.memory(self._state) > CROWDED_BYTES
 
     @property
     def memory(self) -> int:
@@ -213,26 +200,42 @@ class Interpreter:
         """Forget a library."""
         self._enter(b"drop_library", (name,))
 
-    def run_script(self, name: bytes, keys: bytes, args: bytes, protocol: int) -> ScriptReply:
-        """Run a script; return its reply. keys, args: arrays of the protocol.
+    @cython.ccall
+    def run(
+        self,
+        library: bytes | None,
+        name: bytes,
+        argv: list[bytes],
+        keys: cython.Py_ssize_t,
+        protocol: cython.int,
+        out: ReplyWriter,
+    ) -> object:
+        """Run a script, or a function of a library, and write its reply.
 
-        Raises ScriptFailed.
+        Args:
+            library: None for a script.
+            name: of the function, or of the script as load_script() got it.
+            argv: a request: from the fourth on keys, then arguments.
+            keys: their number.
+            protocol: of the reply, 2 or 3.
+            out: gets the reply.
+
+        Returns:
+            None; if the reply is an error, its text, and whether it is that of a command, which is counted.
+
+        Raises:
+            ScriptFailed: if the script has raised an error.
         """
-        return self._reply(self._enter(b"run_script", (protocol, name, keys, args)))
-
-    def run_function(
-        self, library: bytes, name: bytes, keys: bytes, args: bytes, protocol: int
-    ) -> ScriptReply:
-        """Run a function, as run_script()."""
-        return self._reply(self._enter(b"run_function", (protocol, library, name, keys, args)))
+        try:
+            result = lua.run(self._state, self.host, library, name, argv, keys, protocol, out)
+        except BaseException:
+            self.broken = True
+            raise
+        if result is not None and len(result) == FAILURE_LENGTH:
+            text, source, line, is_counted = result
+            raise ScriptFailed(text, source, int(line), is_counted)
+        return result
 
     def _text(self, results: tuple[Any, ...]) -> bytes | None:
         """Return the first result: an error's text, or nothing."""
         return results[0] if results else None
-
-    def _reply(self, result: tuple[Any, ...]) -> ScriptReply:
-        text, *more = result
-        if text is None:
-            return ScriptReply(*more)
-        source, line, is_counted = more
-        raise ScriptFailed(text, source, int(line), is_counted)

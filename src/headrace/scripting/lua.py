@@ -10,6 +10,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from headrace.resp.request import request
+from headrace.resp.writer import ReplyWriter
+from headrace.scripting.host import ScriptHost
+
 HEADROOM_BYTES = 1 << 20  # what lupa itself allocates must not fail: that would end the process
 
 
@@ -95,6 +99,39 @@ def execute(state: State, text: bytes, name: bytes) -> Any:
 def call(state: State, name: bytes, arguments: tuple[Any, ...]) -> Any:
     """Call a function of the shared table; return a tuple of its results, or the error's text."""
     return state.run(state.table[name], arguments)
+
+
+def prepare(state: State, memory_max: int, first_check_s: float) -> None:
+    """Finish the state when all files of the sandbox are executed; the arguments are limits of scripts."""
+
+
+def run(
+    state: State,
+    host: ScriptHost,
+    library: bytes | None,
+    name: bytes,
+    argv: list[bytes],
+    keys: int,
+    protocol: int,
+    out: ReplyWriter,
+) -> Any:
+    """Run a script, or a function of a library; write its reply.
+
+    Return None; the text of an error reply and whether it is counted; or, if an error was raised, its text,
+    source, line and whether it is counted.
+    """
+    words = request(*argv[3 : 3 + keys]), request(*argv[3 + keys :])
+    if library is None:
+        result = call(state, b"run_script", (protocol, name, *words))
+    else:
+        result = call(state, b"run_function", (protocol, library, name, *words))
+    if isinstance(result, bytes):
+        return b"ERR " + result, b"", 0, False
+    if result[0] is not None:
+        return result
+    _, reply, is_counted = result
+    out.raw(reply)
+    return (reply[1:-2], is_counted) if reply.startswith(b"-") else None
 
 
 def set_number(state: State, name: bytes, number: float) -> None:

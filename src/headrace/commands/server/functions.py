@@ -5,11 +5,13 @@ The effects of the commands that change libraries are the commands themselves.
 
 from __future__ import annotations
 
+import cython
+
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.keys.dump import WrongPayload
 from headrace.commands.rows import help_row
-from headrace.commands.scripts_interface import Function, RunningScript
+from headrace.commands.scripts_interface import Function
 from headrace.commands.server.scripts import (
     NegativeKeys,
     TooManyKeys,
@@ -24,8 +26,6 @@ from headrace.keyspace.glob import select
 from headrace.keyspace.libraries import parse_library
 from headrace.persistence.dump import BadPayload, WrongChecksum
 from headrace.persistence.functions_dump import dump_libraries, restore_libraries
-from headrace.resp.request import request
-from headrace.scripting.interpreter import Interpreter, ScriptReply
 from headrace.scripting.script import FLAGS, NO_WRITES
 
 BUSY_SCRIPT = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
@@ -49,7 +49,15 @@ class BadFlush(CommandError):
 
 
 def keys_of(argv: list[bytes]) -> list[int]:
-    """Return the positions of the keys of FCALL; argv[2] is their number."""
+    """Return the positions of the keys of FCALL."""
+    return list(range(3, 3 + key_count(argv)))
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def key_count(argv: list[bytes]) -> cython.Py_ssize_t:
+    """Return how many keys follow: argv[2]. Raises CommandError."""
+    count: cython.longlong
     try:
         count = arguments.parse_i64(argv[2])
     except CommandError:
@@ -58,7 +66,7 @@ def keys_of(argv: list[bytes]) -> list[int]:
         raise TooManyKeys()
     if count < 0:
         raise NegativeKeys()
-    return list(range(3, 3 + count))
+    return count
 
 
 def call_function(call: Call, read_only: bool) -> None:
@@ -68,17 +76,9 @@ def call_function(call: Call, read_only: bool) -> None:
     function = scripts.function(call.argv[1])
     if function is None:
         raise FunctionNotFound()
-    count = len(keys_of(call.argv))
+    count = key_count(call.argv)
     check_flags(call, function.flags, read_only)
-    library, name = function.library, function.name
-    keys, args = request(*call.argv[3 : 3 + count]), request(*call.argv[3 + count :])
-    protocol = call.reply.protocol
-
-    def body(interpreter: Interpreter) -> ScriptReply:
-        return interpreter.run_function(library, name, keys, args, protocol)
-
-    flags = function.flags | (NO_WRITES if read_only else 0)
-    scripts.run(call, RunningScript(name, flags, call.argv, True), body)
+    scripts.run_function(call, function, function.flags | (NO_WRITES if read_only else 0), count)
 
 
 def run_fcall(call: Call) -> None:

@@ -13,12 +13,10 @@ import cython
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.rows import help_row
-from headrace.commands.scripts_interface import KILLED, RunningScript
+from headrace.commands.scripts_interface import KILLED
 from headrace.commands.server import known_scripts
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
-from headrace.resp.request import request
-from headrace.scripting.interpreter import Interpreter, ScriptReply
 from headrace.scripting.script import ALLOW_OOM, ALLOW_STALE, NO_WRITES, Script
 
 DIGEST_LENGTH = 40
@@ -56,13 +54,20 @@ class NotReadOnly(CommandError):
 
 
 def keys_of(argv: list[bytes]) -> list[int]:
-    """Return the positions of the keys of EVAL and EVALSHA; argv[2] is their number."""
-    count = arguments.parse_i64(argv[2])
+    """Return the positions of the keys of EVAL and EVALSHA."""
+    return list(range(3, 3 + key_count(argv)))
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def key_count(argv: list[bytes]) -> cython.Py_ssize_t:
+    """Return how many keys follow: argv[2]. Raises CommandError."""
+    count: cython.longlong = arguments.parse_i64(argv[2])
     if count > len(argv) - 3:
         raise TooManyKeys()
     if count < 0:
         raise NegativeKeys()
-    return list(range(3, 3 + count))
+    return count
 
 
 def load_script(call: Call, text: bytes, keeps: bool) -> Script:
@@ -92,10 +97,11 @@ def check_flags(call: Call, flags: int, read_only: bool) -> None:
         raise NotReadOnly()
 
 
-def run_script(call: Call, script: Script, read_only: bool) -> None:
-    """Run a loaded script with the keys and arguments of the request."""
-    count = len(keys_of(call.argv))
-    if not read_only and known_scripts.run_known(call, script, count):
+@cython.cfunc
+def run_script(call: Call, script: Script, count: cython.Py_ssize_t, read_only: cython.bint) -> cython.void:
+    """Run a loaded script with the keys and arguments of the request; count: of the keys."""
+    flags: cython.longlong
+    if not read_only and script.known is not None and known_scripts.run_known(call, script, count):
         return
     flags = script.flags
     if script.declared:
@@ -103,33 +109,30 @@ def run_script(call: Call, script: Script, read_only: bool) -> None:
     else:
         call.engine.write_gate.check_script(call.session)
         flags = NO_WRITES if read_only else 0
-    scripts = call.engine.scripts
-    scripts.compile(script)
-    keys, args = request(*call.argv[3 : 3 + count]), request(*call.argv[3 + count :])
-    protocol = call.reply.protocol
-
-    def body(interpreter: Interpreter) -> ScriptReply:
-        return interpreter.run_script(script.digest, keys, args, protocol)
-
-    scripts.run(call, RunningScript(script.digest, flags, call.argv), body)
+    call.engine.scripts.run_script(call, script, flags, count)
 
 
-def evaluate(call: Call, read_only: bool) -> None:
+@cython.cfunc
+def evaluate(call: Call, read_only: cython.bint) -> cython.void:
     """Run the script whose text is given."""
     call.engine.timing.send_to_monitors(call)
-    keys_of(call.argv)
-    run_script(call, load_script(call, call.argv[1], False), read_only)
+    count: cython.Py_ssize_t = key_count(call.argv)
+    run_script(call, load_script(call, call.argv[1], False), count, read_only)
 
 
-def evaluate_digest(call: Call, read_only: bool) -> None:
+@cython.cfunc
+def evaluate_digest(call: Call, read_only: cython.bint) -> cython.void:
     """Run the script whose digest is given."""
     call.engine.timing.send_to_monitors(call)
-    keys_of(call.argv)
-    digest = call.argv[1]
-    script = call.engine.scripts.scripts.get(digest.lower()) if len(digest) == DIGEST_LENGTH else None
+    count: cython.Py_ssize_t = key_count(call.argv)
+    digest: bytes = call.argv[1]
+    script = None
+    if len(digest) == DIGEST_LENGTH:
+        scripts = call.engine.scripts.scripts
+        script = scripts.get(digest) or scripts.get(digest.lower())
     if script is None:
         raise NotLoaded()
-    run_script(call, script, read_only)
+    run_script(call, script, count, read_only)
 
 
 def run_eval(call: Call) -> None:

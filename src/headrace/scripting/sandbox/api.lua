@@ -5,14 +5,14 @@ local H = ...
 local error, type, tostring, select, unpack, rawget, xpcall = error, type, tostring, select, unpack, rawget, xpcall
 local setfenv, pairs, setmetatable, sub, find, concat = setfenv, pairs, setmetatable, string.sub, string.find, table.concat
 local decode, encode, digits, lock = H.decode, H.encode, H.digits, H.lock
-local start_hook, stop_hook, reset_cjson = H.start_hook, H.stop_hook, H.reset_cjson
+local begin_run, end_run, reset = H.begin_run, H.end_run, H.reset
 
 local NOTHING = '$-1\r\n'
 local BAD_ARGUMENT = 'ERR Lua redis lib command arguments must be strings or integers'
 local NO_ARGUMENT = 'ERR Please specify at least one argument for this redis lib call'
 
-local resp = 2 -- in which redis.call() replies
-H.protocol = 2
+H.protocol = 2 -- in which redis.call() replies
+H.resets[#H.resets + 1] = function() H.protocol = 2 end
 
 -- Errors of the functions of `redis` are tables, as those of commands are.
 local function fail(text) error({err = text}, 0) end
@@ -35,7 +35,7 @@ end
 local function call(...)
     local words, n = arguments(...)
     if not words then return {err = n} end
-    words[n + 1] = resp
+    words[n + 1] = H.protocol
     local value, reply = H.call(unpack(words, 1, n + 1))
     if value == false then H.kill(reply) end
     if not reply then return value end
@@ -56,6 +56,8 @@ function redis.call(...)
 end
 
 redis.pcall = call
+
+if H.redis_call then redis.call, redis.pcall = H.redis_call, H.redis_pcall end -- compiled code: in C
 
 function redis.error_reply(...)
     local text = ...
@@ -96,8 +98,8 @@ function redis.setresp(...)
     if select('#', ...) ~= 1 then fail('ERR redis.setresp() requires one argument.') end
     local version = ...
     if version ~= 2 and version ~= 3 then fail('ERR RESP version must be 2 or 3.') end
-    resp = version
     H.protocol = version
+    H.note_change(version)
 end
 
 function redis.set_repl(...)
@@ -131,7 +133,7 @@ local function is_counted(e) return type(e) == 'table' and rawget(e, 'ignore_err
 -- Errors of a run: {text, source, line, whether it is counted}.
 
 local function failure(e)
-    H.running = false
+    end_run()
     local _, source, line = H.position(3)
     local text
     if type(e) == 'table' then
@@ -142,6 +144,7 @@ local function failure(e)
     end
     return {text, source and sub(source, 2) or '', source and line or 0, is_counted(e)}
 end
+H.failure = failure
 
 -- Run f(keys, args); return nil, the reply's bytes and whether an error in it is counted;
 -- or the error's text, source and line and whether it is counted.
@@ -151,19 +154,15 @@ local function body()
     local value
     if first then value = running(first, second) else value = running() end
     local reply = encode(value, client_protocol)
-    H.running = false
     return reply, is_counted(value)
 end
 
 local function guarded(protocol, f, keys, args)
     running, first, second, client_protocol = f, keys, args, protocol
-    resp, H.protocol = 2, 2
-    reset_cjson()
-    start_hook()
-    H.running = true
+    reset()
+    begin_run()
     local ok, result, counted = xpcall(body, failure)
-    H.running = false
-    stop_hook()
+    end_run()
     if ok then return nil, result, counted end
     if type(result) ~= 'table' then return 'ERR ' .. tostring(result), '', 0, false end -- memory or the stack was full
     return unpack(result)
@@ -172,6 +171,7 @@ end
 -- Scripts.
 
 local scripts = {}
+H.scripts = scripts
 
 -- Compile a script; return the error's text, or nil.
 function H.load_script(name, text)
@@ -191,6 +191,7 @@ end
 -- Libraries of functions. While a library is loaded its functions see nothing but `redis`.
 
 local libraries = {} -- name -> {function name -> callback}
+H.libraries = libraries
 local loading -- the functions of the library being loaded
 
 local FLAGS = {['no-writes'] = 1, ['allow-oom'] = 2, ['allow-stale'] = 4, ['no-cluster'] = 8, ['allow-cross-slot-keys'] = 16}

@@ -252,6 +252,11 @@ end
 local make
 local changed = false -- a script has made a setting
 
+local function note_change()
+    changed = true
+    H.note_change()
+end
+
 local function integer_setting(set, field, most, name)
     return function(n)
         if n ~= nil then
@@ -261,7 +266,8 @@ local function integer_setting(set, field, most, name)
             if n < 1 or n > most then
                 error("bad argument #1 to '" .. name .. "' (expected integer between 1 and " .. format('%.0f', most) .. ')', 2)
             end
-            set[field], changed = n, true
+            set[field] = n
+            note_change()
         end
         return set[field]
     end
@@ -270,14 +276,17 @@ end
 local function flag_setting(set, field)
     return function(v)
         if v == 'on' then v = true elseif v == 'off' then v = false end
-        if v ~= nil then set[field], changed = v, true end
+        if v ~= nil then
+            set[field] = v
+            note_change()
+        end
         return set[field]
     end
 end
 
 local function sparse_setting(set)
     return function(convert, ratio, safe)
-        changed = true
+        note_change()
         if convert ~= nil then set.sparse_convert = convert end
         if type(ratio) == 'number' and ratio >= 0 then set.sparse_ratio = ratio end
         if type(safe) == 'number' and safe >= 0 then set.sparse_safe = safe end
@@ -334,7 +343,7 @@ local cjson, shared = make()
 local defaults = settings()
 
 -- Settings made by one script must not change another one.
-function H.reset_cjson()
+H.resets[#H.resets + 1] = function()
     if not changed then return end
     changed = false
     for name, value in pairs(defaults) do shared[name] = value end

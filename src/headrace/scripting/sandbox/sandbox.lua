@@ -12,7 +12,7 @@ local debug, string, table, coroutine = debug, string, table, coroutine
 local getinfo, sethook = debug.getinfo, debug.sethook
 local error, xpcall, type, tostring, select, unpack = error, xpcall, type, tostring, select, unpack
 local rawget, rawset, setmetatable, getmetatable, setfenv = rawget, rawset, setmetatable, getmetatable, setfenv
-local loadstring, collectgarbage, dump, tonumber = loadstring, collectgarbage, string.dump, tonumber
+local ipairs, loadstring, collectgarbage, dump, tonumber = ipairs, loadstring, collectgarbage, string.dump, tonumber
 local floor, max = math.floor, math.max
 local find, sub, byte, match = string.find, string.sub, string.byte, string.match
 
@@ -110,11 +110,10 @@ end
 
 -- Once a script is killed, every further instruction of it raises an error: pcall cannot stop that.
 H.killed = nil -- the text
-H.running = false
 
 local function pass(before, ok, ...)
     depth = before
-    if H.killed and H.running then error(H.killed, 0) end
+    if H.killed then error(H.killed, 0) end
     if not ok then
         local e = ...
         if type(e) == 'table' and type(rawget(e, 'err')) == 'string' then return false, e.err end
@@ -124,7 +123,7 @@ end
 
 local function pass_xpcall(before, ...)
     depth = before
-    if H.killed and H.running then error(H.killed, 0) end
+    if H.killed then error(H.killed, 0) end
     return ...
 end
 
@@ -150,8 +149,9 @@ local function safe_xpcall(...)
     end))
 end
 
--- The hook: called after some instructions.
+-- The hook: called after some instructions. Compiled code has its own, in C: see lua.pxd.
 
+local running = false
 local INSTRUCTIONS = 500 -- a single one may take 10 ms: the comparison of two strings of 64 MB
 local FIRST_INSTRUCTIONS = 100 -- until the second call, which may find that they are slow
 local SLOW_S = 0.02 -- if that many instructions take longer, the hook is called more often
@@ -162,7 +162,7 @@ H.due = 0 -- when check() is to be called next, by os.clock(); memory_max is in 
 local hook
 
 function hook()
-    if H.running then
+    if running then
         if not H.killed then
             if collectgarbage('count') > H.memory_max then
                 collectgarbage()
@@ -172,7 +172,7 @@ function hook()
             if not last then -- the first call: most scripts end before it, so that they need no clock
                 H.due = now + H.first_check
             elseif now - last > SLOW_S and count > 1 then
-                count = math.floor(count / 10)
+                count = max(1, floor(count / 10))
                 sethook(hook, '', count)
             elseif count == FIRST_INSTRUCTIONS then
                 count = INSTRUCTIONS
@@ -189,22 +189,33 @@ function hook()
     end
 end
 
--- End the running script.
-function H.kill(text)
+local function kill(text)
     H.killed = text
     sethook(hook, '', 1)
     error(text, 0)
 end
 
-function H.start_hook()
-    H.killed = nil
-    depth = 0
-    count, last = FIRST_INSTRUCTIONS, nil
+local function begin_run()
+    count, last, running = FIRST_INSTRUCTIONS, nil, true
     sethook(hook, '', count)
 end
 
-function H.stop_hook()
+local function end_run()
+    running = false
     sethook()
+end
+
+-- End the running script; let the hook end what runs from now on; let it do nothing any more.
+H.kill, H.begin_run, H.end_run = H.kill or kill, H.begin_run or begin_run, H.end_run or end_run
+
+-- Note that reset() must be called before the next run, for compiled code: otherwise it always is.
+H.note_change = H.note_change or function() end
+
+H.resets = {function() H.killed, depth = nil, 0 end}
+
+-- Undo what a run may leave behind.
+function H.reset()
+    for _, reset in ipairs(H.resets) do reset() end
 end
 
 -- Coroutines. The hook is called in all of them.
@@ -213,7 +224,7 @@ local create, resume = coroutine.create, coroutine.resume
 
 local function resumed(before, ok, ...)
     depth = before
-    if H.killed and H.running then error(H.killed, 0) end
+    if H.killed then error(H.killed, 0) end
     if not ok then
         local e = ...
         if type(e) == 'string' and sub(e, 1, 9) == 'headrace:' then
