@@ -4,6 +4,7 @@ import ctypes
 import gc
 import hashlib
 import importlib
+import logging
 import pathlib
 import re
 import weakref
@@ -215,6 +216,30 @@ def test_the_libraries_of_one_restore_have_a_limit_together(talk, monkeypatch):
     assert talk("FUNCTION LIST") == []
     assert talk.words("FUNCTION", "RESTORE", payload(library("a"), library("b"))) == "OK"
     assert talk("FCALL b 0") == "b"
+
+
+SLOW_STEPS = [
+    "s:find('.-b')",
+    "s:gsub('.-b', '')",
+    "s:match('a-a-b')",
+    "local x = large:find(('a'):rep(20) .. 'b', 1)",
+    "local x = large .. 'x'",
+    "local x = large:upper()",
+    "loadstring('return 1 --' .. large:sub(1, 4e6))",
+    "local x = redis.sha1hex(large)",
+]
+
+
+@pytest.mark.parametrize("step", SLOW_STEPS)
+def test_a_library_of_few_slow_calls_cannot_run_long_while_it_is_loaded(talk, monkeypatch, step):
+    monkeypatch.setattr(script_runner, "LOAD_MS_MAX", 20)
+    steps = []
+    monkeypatch.setattr(logging.getLogger("headrace"), "log", lambda *record: steps.append(record))
+    before = "local s, large = ('a'):rep(2500), ('a'):rep(3e7) "
+    text = library("slow", before + f"do {step} end redis.log(2, 'step') " * 10)
+    assert talk.words("FUNCTION", "LOAD", text).startswith("-ERR Error registering functions")
+    assert len(steps) < 10
+    assert talk.words("FUNCTION", "LOAD", library("fast")) == "fast"
 
 
 def test_libraries_that_load_slowly_are_loaded_over_several_commands(talk, monkeypatch):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import cython
 
+from headrace import system
 from headrace.commands.session import Session
+from headrace.scripting.host import ScriptHost
 from headrace.scripting.interpreter import Interpreter
 from headrace.scripting.script import Script
 from headrace.visibility import Public
 
 if TYPE_CHECKING:
     from headrace.commands.call import Call
-
 
 KILLED = b"Script killed by user with SCRIPT KILL..."
 
@@ -44,6 +45,21 @@ class RunningScript:
         self.replicates = True
 
 
+@cython.ccall
+def started_script(
+    name: bytes, flags: cython.longlong, argv: list[bytes], is_function: cython.bint, caller: Session
+) -> RunningScript:
+    """Return a script or function that begins to run now, for a client."""
+    made: RunningScript = RunningScript.__new__(RunningScript)  # without a call through Python
+    made.name, made.flags, made.argv, made.is_function = name, flags, argv, is_function
+    made.session = caller
+    made.end_reason = None
+    made.started_ns = system.monotonic_ns()
+    made.wrote = made.out_of_memory = made.is_loading = made.is_busy = False
+    made.replicates = True
+    return made
+
+
 class Function(NamedTuple):
     """A function of a library."""
 
@@ -53,67 +69,79 @@ class Function(NamedTuple):
     description: bytes | None
 
 
-class ScriptsInterface(Protocol):
-    """The scripts of one engine."""
+@cython.cclass
+class ScriptsInterface(ScriptHost):
+    """The scripts of one engine. A class in C: most requests of scripts are calls in C only."""
 
-    @property
-    def scripts(self) -> dict[bytes, Script]:
-        """The loaded scripts, by digest."""
-
-    @property
-    def running(self) -> RunningScript | None:
-        """The script or function that runs."""
-
-    @property
-    def text_bytes(self) -> int:
-        """The bytes of the texts of the loaded scripts."""
-
-    @property
-    def evicted(self) -> int:
-        """The number of scripts that made room for others."""
+    scripts: dict[bytes, Script]  # by digest
+    running: RunningScript | None
+    text_bytes: cython.Py_ssize_t
+    evicted: cython.Py_ssize_t  # the number of scripts that made room for others
 
     @property
     def lua_bytes(self) -> int:
         """Memory of the interpreter."""
+        raise NotImplementedError
 
     def interpreter(self) -> Interpreter:
         """Return the interpreter; create it at first use. Raises LuaMissing."""
+        raise NotImplementedError
 
     def add(self, script: Script) -> None:
         """Add a script. Raises CommandError: if there is no space for it."""
+        raise NotImplementedError
 
     def keep(self, script: Script) -> None:
         """Never drop the script to make room for others."""
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Forget all scripts."""
+        raise NotImplementedError
 
-    def compile(self, script: Script) -> None:
+    @cython.ccall
+    def compile(self, script: Script) -> cython.void:
         """Compile the script if it is not. Raises CommandError."""
+        raise NotImplementedError
 
     def load_libraries(self, texts: dict[bytes, bytes]) -> None:
         """Load libraries, by name, to see whether they can be. Raises CommandError."""
+        raise NotImplementedError
 
     def function(self, name: bytes) -> Function | None:
         """Return the function of that name, ignoring case. Raises CommandError."""
+        raise NotImplementedError
 
     def functions(self) -> list[Function]:
         """Return all functions. Raises CommandError."""
+        raise NotImplementedError
 
     def function_count(self) -> int:
         """Return how many functions are known: those of libraries that were not used yet may be missing."""
+        raise NotImplementedError
 
     def check_no_save(self, no_save: bool) -> None:
         """Raise the running script's BUSY error unless a shutdown with NOSAVE is requested."""
+        raise NotImplementedError
 
     def abandon(self) -> None:
         """End the running script without its effects; the server must be shutting down."""
+        raise NotImplementedError
 
     def elapsed_ms(self) -> int:
         """Return how long the script has been running."""
+        raise NotImplementedError
 
-    def run_script(self, call: Call, script: Script, flags: int, keys: int) -> None:
+    @cython.ccall
+    def run_script(
+        self, call: Call, script: Script, flags: cython.longlong, keys: cython.Py_ssize_t
+    ) -> cython.void:
         """Run a script with the keys and arguments of the request; write its reply. Raises CommandError."""
+        raise NotImplementedError
 
-    def run_function(self, call: Call, function: Function, flags: int, keys: int) -> None:
+    @cython.ccall
+    def run_function(
+        self, call: Call, function: Function, flags: cython.longlong, keys: cython.Py_ssize_t
+    ) -> cython.void:
         """Run a function, as run_script()."""
+        raise NotImplementedError

@@ -18,6 +18,8 @@ import cython
 from headrace.commands.call import Call
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.connection.tracking_table import Tracking
+from headrace.commands.row_runner import RowRunner
+from headrace.commands.scripts_interface import RunningScript
 from headrace.commands.server.replication import ACKNOWLEDGED
 from headrace.commands.server.saving import SYNCED
 from headrace.commands.server_interface import ServerInterface
@@ -51,7 +53,7 @@ NEVER_MS = 1 << 62  # later than any clock
 
 @cython.final
 @cython.cclass
-class Engine:
+class Engine(RowRunner):
     """One keyspace, its commands, and the sessions that use it. Not thread-safe: one thread owns it."""
 
     keyspace: Keyspace
@@ -113,7 +115,7 @@ class Engine:
             self.write_gate,
             self.rows,
             self.by_name,
-            self.run_script_call,
+            self,
             self.run_aside,
         )
         for command in COMMANDS:
@@ -259,14 +261,16 @@ class Engine:
         finally:  # a signal handler may raise here
             self.effects.end_transaction()
 
-    def run_script_call(self, call: Call, row: CommandRow) -> None:
+    @cython.ccall
+    def run_script_call(self, call: Call, row: CommandRow) -> cython.void:
         """Run the command of a script; its client tracks the keys that it reads."""
-        session: Session | None = self.scripts.running.session if self.scripts.running is not None else None
+        running: RunningScript | None = self.scripts.running
+        session: Session | None = running.session if running is not None else None
         self.timing.begin()  # the time of the script itself is not the command's
         self._run(call, row)
         if row.readonly and session is not None and session.tracking is not None:
             self.tracking.on_read(session.tracking, row.command, call.argv)
-        if session is not None and self.pubsub.is_full():
+        if self.pubsub.outbox and session is not None and self.pubsub.is_full():
             self.pubsub.deliver_to_others(self.woken, session)
 
     def run_aside(self, serve: Callable[[], None]) -> None:

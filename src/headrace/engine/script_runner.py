@@ -2,7 +2,7 @@
 
     EVAL ─▶ commands/server/scripts.py ─▶ run() ─▶ scripting/interpreter.py ─▶ the script
                                                         call() ◀─ redis.call() ──┘
-       run_row() ◀─ the checks of a request of the client ─┘
+       RowRunner ◀─ the checks of a request of the client ─┘
 
 Each command that a script calls is checked like a request of its client. The effects of a script are one
 transaction. A script that runs longer than busy-reply-threshold is `busy`: the server then rejects all
@@ -20,7 +20,8 @@ import cython
 
 from headrace import limits, system
 from headrace.commands.call import Call
-from headrace.commands.scripts_interface import Function, RunningScript
+from headrace.commands.row_runner import RowRunner
+from headrace.commands.scripts_interface import Function, RunningScript, ScriptsInterface, started_script
 from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -33,7 +34,6 @@ from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.libraries import parse_library
 from headrace.resp.writer import ReplyWriter
-from headrace.scripting.host import ScriptHost
 from headrace.scripting.interpreter import Interpreter, ScriptFailed
 from headrace.scripting.script import ALLOW_OOM, NO_WRITES, Script
 from headrace.streams.memory_account import MemoryAccount
@@ -118,7 +118,7 @@ class ScriptAbandoned(BaseException):
 
 @cython.final
 @cython.cclass
-class ScriptRunner(ScriptHost):
+class ScriptRunner(ScriptsInterface):
     """Loads and runs scripts. It is the ScriptHost of its interpreter."""
 
     call_object: Call  # for the commands of scripts
@@ -128,16 +128,12 @@ class ScriptRunner(ScriptHost):
     auth: Authorization
     write_gate: WriteGate
     session: Session  # whose commands those of scripts are
-    scripts: dict[bytes, Script]  # by digest
-    text_bytes: cython.Py_ssize_t
     kept_bytes: cython.Py_ssize_t  # of those that SCRIPT LOAD has brought
     mortal_scripts: cython.Py_ssize_t  # the number of the others
-    evicted: cython.Py_ssize_t
-    running: RunningScript | None
     registered: list[tuple[bytes, int, bytes | None]]  # functions of the library being loaded
     _rows: dict[bytes, CommandRow]
     _by_name: dict[bytes, CommandRow]
-    _run_row: Callable[[Call, CommandRow], None]
+    _row_runner: RowRunner
     _run_aside: Callable[[Callable[[], None]], None]
     _libraries: LoadedLibraries  # that the interpreter has
     _refused: dict[bytes, RefusedLibrary]  # the others that the keyspace has, by name
@@ -151,7 +147,7 @@ class ScriptRunner(ScriptHost):
         write_gate: WriteGate,
         rows: dict[bytes, CommandRow],
         by_name: dict[bytes, CommandRow],
-        run_row: Callable[[Call, CommandRow], None],
+        row_runner: RowRunner,
         run_aside: Callable[[Callable[[], None]], None],
     ) -> None:
         """Create a runner.
@@ -160,7 +156,7 @@ class ScriptRunner(ScriptHost):
             call: for the commands of scripts; no other code uses it.
             rows: by the first argument of a request.
             by_name: subcommands too, as "config|get".
-            run_row: runs the command of a call.
+            row_runner: runs the command of a call.
             run_aside: runs a function that executes requests of other clients meanwhile.
         """
         self.call_object = call
@@ -168,7 +164,7 @@ class ScriptRunner(ScriptHost):
         self.effects = call.effects
         self.server = call.server
         self.auth, self.write_gate = auth, write_gate
-        self._rows, self._by_name, self._run_row, self._run_aside = rows, by_name, run_row, run_aside
+        self._rows, self._by_name, self._row_runner, self._run_aside = rows, by_name, row_runner, run_aside
         self.session = Session(0)
         self.session.is_script = True
         call.session, call.may_block = self.session, False
@@ -431,14 +427,15 @@ class ScriptRunner(ScriptHost):
     ) -> cython.void:
         """Run a script with the keys and arguments of the request; write its reply. Raises CommandError."""
         self.compile(script)
-        self._run(call, None, RunningScript(script.digest, flags, call.argv), keys)
+        self._run(call, None, started_script(script.digest, flags, call.argv, False, call.session), keys)
 
     @cython.ccall
     def run_function(
         self, call: Call, function: Function, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:
         """Run a function, as run_script()."""
-        self._run(call, function.library, RunningScript(function.name, flags, call.argv, True), keys)
+        running: RunningScript = started_script(function.name, flags, call.argv, True, call.session)
+        self._run(call, function.library, running, keys)
 
     @cython.cfunc
     def _run(
@@ -489,8 +486,6 @@ class ScriptRunner(ScriptHost):
         session.replayed = caller.replayed
         self.call_object.now = call.now
         self.call_object.recording = call.recording
-        running.session = caller
-        running.started_ns = system.monotonic_ns()
         running.out_of_memory = not self.write_gate.ignores_memory and memory.total > memory.limit
         self.running = running
         self._interrupt = None
@@ -530,7 +525,7 @@ class ScriptRunner(ScriptHost):
         position: cython.Py_ssize_t = len(call.records)
         self.command_reply.protocol = protocol
         call.argv = argv
-        self._run_row(call, row)
+        self._row_runner.run_script_call(call, row)
         if not running.replicates:
             del self.effects.items[position:]
         if self.command_reply.overflowed:

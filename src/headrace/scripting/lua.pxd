@@ -94,6 +94,7 @@ cdef extern from *:
         int running;           // a script, which the hook may end
         int killed;            // it ends: H.killed is the text
         int interval;          // instructions between two calls of the hook
+        int hurries;           // `interval` is 1 until the next call, because an instruction may have taken long
         int changed;           // the last script has left something that H.reset() resets
         int protocol;          // of the replies to the script
         double last, due;      // the times of the last call of the hook and of the next check; last 0: none yet
@@ -107,6 +108,9 @@ cdef extern from *:
 
     #define HEADRACE_TABLE 1  // its place in the registry
 
+    #define HEADRACE_LARGE (128 << 10)  // what needs so many bytes at once may take as long as many instructions
+    static void headrace_hurry(headrace_state *state);
+
     static void *headrace_allocate(void *of, void *old, size_t before, size_t size) {
         headrace_state *state = (headrace_state *) of;
         void *block;
@@ -118,6 +122,7 @@ cdef extern from *:
         if (state->limited && size > before && state->used - before + size > state->limit) return NULL;
         block = realloc(old, size);
         if (block == NULL) return size <= before ? old : NULL;
+        if (size >= HEADRACE_LARGE && size > before && state->running && !state->hurries) headrace_hurry(state);
         state->used += size - before;
         return block;
     }
@@ -289,6 +294,13 @@ cdef extern from *:
         headrace_lua.lua_sethook(L, headrace_hook, HEADRACE_HOOK_COUNT, instructions);
     }
 
+    // Have the hook called after the next instruction, and then at the interval of before.
+    static void headrace_hurry(headrace_state *state) {
+        if (state->interval == 1) return;
+        state->hurries = 1;
+        headrace_lua.lua_sethook(state->L, headrace_hook, HEADRACE_HOOK_COUNT, 1);
+    }
+
     // End the running script: every further instruction of it raises an error, which pcall cannot stop.
     static void headrace_kill(lua_State *L, headrace_state *state, const char *text, size_t size) {
         state->limited = 0;
@@ -299,7 +311,6 @@ cdef extern from *:
         headrace_lua.lua_settop(L, -2);
         state->limited = 1;
         state->killed = state->changed = 1;
-        headrace_set_interval(L, state, 1);
     }
 
     static int headrace_raise_killed(lua_State *L) {
@@ -344,13 +355,9 @@ cdef extern from *:
         state->limited = 1;
     }
 
-    static void headrace_hook(lua_State *L, lua_Debug *record) {
-        void *of;
-        headrace_state *state;
+    // End the script, with an error of Lua, if it must end.
+    static void headrace_check(lua_State *L, headrace_state *state, int in_hook) {
         double now;
-        (void) record;
-        headrace_lua.lua_getallocf(L, &of);
-        state = (headrace_state *) of;
         if (!state->running) return;
         if (!state->killed && headrace_has_room(L, state, 0)) {
             now = headrace_now();
@@ -360,7 +367,22 @@ cdef extern from *:
             state->last = now;
             if (now >= state->due) headrace_ask_host(L, state, now);
         }
-        if (state->killed) headrace_raise_killed(L);
+        if (!state->killed) return;
+        if (in_hook) headrace_set_interval(L, state, 1);  // elsewhere it would interrupt the message handler
+        headrace_raise_killed(L);
+    }
+
+    static void headrace_hook(lua_State *L, lua_Debug *record) {
+        void *of;
+        headrace_state *state;
+        (void) record;
+        headrace_lua.lua_getallocf(L, &of);
+        state = (headrace_state *) of;
+        if (state->hurries) {
+            state->hurries = 0;
+            headrace_set_interval(L, state, state->interval);
+        }
+        headrace_check(L, state, 1);
     }
 
     static headrace_state *headrace_upvalue(lua_State *L) {
@@ -383,6 +405,12 @@ cdef extern from *:
     // H.end_run(): the hook does nothing any more.
     static int headrace_stop(lua_State *L) {
         headrace_upvalue(L)->running = 0;
+        return 0;
+    }
+
+    // H.poll(): for functions that may take as long as many instructions.
+    static int headrace_poll(lua_State *L) {
+        headrace_check(L, headrace_upvalue(L), 0);
         return 0;
     }
 
@@ -568,6 +596,7 @@ cdef extern from *:
             if (!headrace_check_argument(L, i))
                 return headrace_reject(L, raises, "ERR Lua redis lib command arguments must be strings or integers");
         if (state->host == NULL) return headrace_reject(L, 1, "ERR commands can only be called by a script or function");
+        headrace_check(L, state, 0);
         state->limited = 0;
         called = headrace_call_host(state, L, n, &p, &size);
         if (!called) headrace_lua.lua_pushlstring(L, "interrupted", 11);
@@ -586,6 +615,7 @@ cdef extern from *:
         static const struct { const char *name; lua_CFunction function; } functions[] = {
             {"redis_call", headrace_redis_call}, {"redis_pcall", headrace_redis_pcall}, {"kill", headrace_kill_script},
             {"begin_run", headrace_begin_run}, {"end_run", headrace_stop}, {"note_change", headrace_note_change},
+            {"poll", headrace_poll},
         };
         size_t i;
         for (i = 0; i < sizeof functions / sizeof *functions; i++) {

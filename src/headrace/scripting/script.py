@@ -8,26 +8,40 @@ A script without such a line may do everything that its commands may do at the t
 
 from __future__ import annotations
 
+import cython
+
 from headrace.errors import CommandError, to_text
+from headrace.visibility import Public
 
 FLAGS = {"no-writes": 1, "allow-oom": 2, "allow-stale": 4, "no-cluster": 8, "allow-cross-slot-keys": 16}
 NO_WRITES, ALLOW_OOM, ALLOW_STALE = 1, 2, 4
 
 
+@cython.final
+@cython.cclass
 class Script:
     """A loaded script."""
+
+    digest: bytes
+    text: bytes
+    declared: cython.bint  # it declares its flags
+    flags: Public[cython.longlong]
+    body: Public[bytes]  # what is compiled
+    known: Public[str | None]  # see commands/server/known_scripts.py
+    write_lines: Public[list[int]]
+    is_compiled: Public[cython.bint]
+    keeps: Public[cython.bint]  # loaded by SCRIPT LOAD: never dropped to save memory
 
     def __init__(self, digest: bytes, text: bytes) -> None:
         """Raises CommandError if the first line is not valid."""
         self.digest = digest
         self.text = text
-        self.declared = text.startswith(b"#!")  # the script declares its flags
+        self.declared = text.startswith(b"#!")
         self.flags = 0
         self.body = text
-        self.known: str | None = None  # see commands/server/known_scripts.py
-        self.write_lines: list[int] = []
-        self.is_compiled = False
-        self.keeps = False  # loaded by SCRIPT LOAD: never dropped to save memory
+        self.known = None
+        self.write_lines = []
+        self.is_compiled = self.keeps = False
         if self.declared:
             self.flags, self.body = parse_script(text)
 

@@ -11,7 +11,7 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.keys.dump import WrongPayload
 from headrace.commands.rows import help_row
-from headrace.commands.scripts_interface import Function
+from headrace.commands.scripts_interface import Function, ScriptsInterface
 from headrace.commands.server.scripts import (
     NegativeKeys,
     TooManyKeys,
@@ -72,7 +72,7 @@ def key_count(argv: list[bytes]) -> cython.Py_ssize_t:
 def call_function(call: Call, read_only: bool) -> None:
     """Run a function with the keys and arguments of the request."""
     call.engine.timing.send_to_monitors(call)
-    scripts = call.engine.scripts
+    scripts: ScriptsInterface = call.engine.scripts
     function = scripts.function(call.argv[1])
     if function is None:
         raise FunctionNotFound()

@@ -13,7 +13,7 @@ import cython
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.rows import help_row
-from headrace.commands.scripts_interface import KILLED
+from headrace.commands.scripts_interface import KILLED, ScriptsInterface
 from headrace.commands.server import known_scripts
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
@@ -109,7 +109,8 @@ def run_script(call: Call, script: Script, count: cython.Py_ssize_t, read_only: 
     else:
         call.engine.write_gate.check_script(call.session)
         flags = NO_WRITES if read_only else 0
-    call.engine.scripts.run_script(call, script, flags, count)
+    scripts: ScriptsInterface = call.engine.scripts
+    scripts.run_script(call, script, flags, count)
 
 
 @cython.cfunc
@@ -126,10 +127,12 @@ def evaluate_digest(call: Call, read_only: cython.bint) -> cython.void:
     call.engine.timing.send_to_monitors(call)
     count: cython.Py_ssize_t = key_count(call.argv)
     digest: bytes = call.argv[1]
-    script = None
+    script: Script | None = None
     if len(digest) == DIGEST_LENGTH:
-        scripts = call.engine.scripts.scripts
-        script = scripts.get(digest) or scripts.get(digest.lower())
+        scripts: ScriptsInterface = call.engine.scripts
+        script = scripts.scripts.get(digest)
+        if script is None:
+            script = scripts.scripts.get(digest.lower())
     if script is None:
         raise NotLoaded()
     run_script(call, script, count, read_only)

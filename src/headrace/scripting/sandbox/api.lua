@@ -35,6 +35,7 @@ end
 local function call(...)
     local words, n = arguments(...)
     if not words then return {err = n} end
+    H.poll()
     words[n + 1] = H.protocol
     local value, reply = H.call(unpack(words, 1, n + 1))
     if value == false then H.kill(reply) end
@@ -77,6 +78,7 @@ function redis.sha1hex(...)
     if select('#', ...) ~= 1 then fail('ERR wrong number of arguments') end
     local text = ...
     if type(text) == 'number' then text = digits(text) end
+    H.poll()
     return H.sha1hex(type(text) == 'string' and text or '')
 end
 

@@ -14,6 +14,7 @@ local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local nested_gsub = H.nesting('gsub', gsub)
 
 local STEPS_MAX = 2e7
+local STEPS_POLL = 1e5 -- more take as long as many instructions
 local ITEMS_MAX = 100 -- repetitions and captures of one pattern: each takes space on the C stack
 local CAPTURES_MAX = 32
 local ESCAPE, DOLLAR, CARET, PERCENT_B, PERCENT_F = 37, 36, 94, 98, 102
@@ -26,7 +27,9 @@ local function is_cheap(s, p, anchors)
     local items = k + select(2, gsub(p, '[(]', ''))
     if items > ITEMS_MAX then error('pattern too complex') end
     if anchors and byte(p, 1) == CARET and k > 0 then k = k - 1 end
-    return (n + 1) ^ (k + 1) * #p <= STEPS_MAX or (k == 0 and n * #p <= 10 * STEPS_MAX)
+    local steps = (n + 1) ^ (k + 1) * #p
+    if steps > STEPS_POLL then H.poll() end
+    return steps <= STEPS_MAX or (k == 0 and n * #p <= 10 * STEPS_MAX)
 end
 
 -- The end of the single character or class that begins at `at` of the pattern.
@@ -295,6 +298,7 @@ function strings.find(s, p, init, plain)
     s, p = text_of(s), text_of(p)
     if type(s) ~= 'string' or type(p) ~= 'string' then return find(s, p, init, plain) end
     if plain or not find(p, '[%^%$%*%+%?%.%(%[%%%-]') then
+        if #s * #p > STEPS_POLL then H.poll() end
         if #s * #p < STEPS_MAX then return find(s, p, init, plain) end
         local at = H.find_plain(s, p, start_of(s, init))
         if not at then return nil end

@@ -161,7 +161,7 @@ H.due = 0 -- when check() is to be called next, by os.clock(); memory_max is in 
 
 local hook
 
-function hook()
+local function check(in_hook)
     if running then
         if not H.killed then
             if collectgarbage('count') > H.memory_max then
@@ -185,13 +185,17 @@ function hook()
                 H.due = now + wait
             end
         end
-        if H.killed then H.kill(H.killed) end
+        if H.killed then
+            if in_hook then sethook(hook, '', 1) end -- elsewhere it would interrupt the message handler
+            error(H.killed, 0)
+        end
     end
 end
 
+function hook() check(true) end
+
 local function kill(text)
     H.killed = text
-    sethook(hook, '', 1)
     error(text, 0)
 end
 
@@ -207,6 +211,9 @@ end
 
 -- End the running script; let the hook end what runs from now on; let it do nothing any more.
 H.kill, H.begin_run, H.end_run = H.kill or kill, H.begin_run or begin_run, H.end_run or end_run
+
+-- Call the hook: for functions that may take as long as many instructions.
+H.poll = H.poll or check
 
 -- Note that reset() must be called before the next run, for compiled code: otherwise it always is.
 H.note_change = H.note_change or function() end
@@ -276,6 +283,7 @@ local function compile(text, name, env)
     local first = byte(text, 1)
     if first == ESCAPE then return nil, 'attempt to load a binary chunk' end
     if first == HASH or first == MARK then text = ' ' .. text end
+    H.poll()
     if #text > CHUNK_BYTES_MAX then return nil, 'chunk has more than ' .. CHUNK_BYTES_MAX .. ' bytes' end
     local wrong_number, line
     text, wrong_number, line = H.to_luajit(text)
@@ -319,8 +327,13 @@ end
 
 local tables = {
     concat = table.concat, foreach = table.foreach, foreachi = table.foreachi, getn = table.getn,
-    maxn = table.maxn, setn = function() error("'setn' is obsolete", 2) end,
+    setn = function() error("'setn' is obsolete", 2) end,
 }
+function tables.maxn(...)
+    H.poll()
+    return table.maxn(...)
+end
+
 local LARGE = 4096
 local SORT_BYTES_MAX = 64 * 1024 * 1024
 local INT_MAX = 2147483647 -- the library's positions: others wrap around
@@ -373,6 +386,7 @@ local sort = H.nesting('sort', table.sort)
 
 function tables.sort(t, before)
     refuse_locked(t)
+    H.poll()
     if before == nil and type(t) == 'table' and not is_short(t) then before = less end
     return sort(t, before)
 end
@@ -388,11 +402,13 @@ local function safe_setmetatable(t, ...)
 end
 
 local function safe_collectgarbage(what, n)
+    H.poll()
     if what == nil or what == 'collect' or what == 'count' or what == 'step' then return collectgarbage(what, n) end
     return 0
 end
 
 H.names[tables.insert], H.names[tables.remove], H.names[tables.sort] = 'insert', 'remove', 'sort'
+H.names[tables.maxn] = 'maxn'
 H.names[safe_rawset], H.names[safe_setmetatable] = 'rawset', 'setmetatable'
 
 -- Random numbers: the 48-bit generator of drand48(3), so that they are the same everywhere.
