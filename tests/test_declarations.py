@@ -15,6 +15,7 @@ SRC = ROOT / "src" / "headrace"
 TWINS = [
     "mem",
     "scripting/lua",
+    "scripting/lua_json",
     "server/loop/descriptors",
     "system",
 ]  # written twice: in Python, and in C as a .pxd

@@ -380,3 +380,66 @@ def test_the_files_of_the_package_are_not_read_again(talk, monkeypatch):
     monkeypatch.setattr("pathlib.Path.read_bytes", read)
     talk("SCRIPT FLUSH")
     assert talk.words("EVAL", "return redis.call('INCR', 'k')", "0") == 2
+
+
+JSON_TEXTS = [
+    '{"a": 1, "b\\n": [1, 2.5, -0.1, 1e3, -0, 123456789012345678], "c": {}, "d": [], "e": null}',
+    "[null, true, false]",
+    ' [ "\\u00e9\\ud83d\\ude00\\/", "a\\tb", "\x01", "" ] ',
+    "[[[[[[[[[[1]]]]]]]]]]",
+    "[" * 150 + "]" * 150,
+    '{"a":1,"a":2}',
+    "[1,2,]",
+    "[01]",
+    "[1.]",
+    "[-]",
+    "[0x10]",
+    "[nan, -Infinity]",
+    '{"a" 1}',
+    "{1:2}",
+    '["\\ud800"]',
+    '["\\x"]',
+    '["open',
+    "[1] 2",
+    "tru",
+    "",
+    "[0." + "1" * 30 + ", 1e308, 5e-324, 999999999999999, 9999999999999999]",
+]
+
+
+@pytest.mark.parametrize("text", JSON_TEXTS)
+def test_json_in_c_is_the_same_as_in_lua(talk, text):
+    in_c, in_lua = (
+        f"""{setting} local ok, value = pcall(cjson.decode, ARGV[1])
+        if not ok then return value end
+        return {{pcall(cjson.encode, value)}}"""
+        for setting in ("", "cjson.encode_max_depth(1000)")  # after a setting, Lua does all
+    )
+    assert evaluate(talk, in_c, "0", text) == evaluate(talk, in_lua, "0", text)
+
+
+JSON_VALUES = [
+    "{1, 2, nil, 4}",
+    "{[1] = 1, [12] = 2}",
+    "{[1] = 1, [1000] = 2}",
+    "{[1.5] = 1}",
+    "{[true] = 1}",
+    "{[-1] = 'x'}",
+    "{a = 0/0}",
+    "{1/0}",
+    "function() end",
+    "setmetatable({}, {__index = function(t, i) return i end})",
+    "redis",
+    "cjson.null",
+    "{-0, 0.1, 1e14, 1e15, 123456.789, 1e-7, 100000000000000}",
+    "'\\0\\31\\127\\200/'",
+]
+
+
+@pytest.mark.parametrize("value", JSON_VALUES)
+def test_values_are_the_same_in_json_of_c_and_of_lua(talk, value):
+    in_c, in_lua = (
+        f"{setting} return {{pcall(cjson.encode, {value})}}"
+        for setting in ("", "cjson.encode_max_depth(1000)")
+    )
+    assert evaluate(talk, in_c) == evaluate(talk, in_lua)

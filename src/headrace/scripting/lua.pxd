@@ -71,6 +71,9 @@ cdef extern from *:
         F(void, lua_pushvalue, (lua_State *, int)) \
         F(void, lua_insert, (lua_State *, int)) \
         F(void, lua_replace, (lua_State *, int)) \
+        F(int, lua_next, (lua_State *, int)) \
+        F(int, lua_getmetatable, (lua_State *, int)) \
+        F(int, lua_rawequal, (lua_State *, int, int)) \
         F(void, lua_call, (lua_State *, int, int)) \
         F(int, lua_checkstack, (lua_State *, int)) \
         F(int, lua_getstack, (lua_State *, int, lua_Debug *)) \
@@ -610,6 +613,14 @@ cdef extern from *:
     static int headrace_redis_call(lua_State *L) { return headrace_command(L, 1); }
     static int headrace_redis_pcall(lua_State *L) { return headrace_command(L, 0); }
 
+    // Add a function in C to the table on the stack.
+    static void headrace_add_function(lua_State *L, headrace_state *state, const char *name, lua_CFunction function) {
+        headrace_lua.lua_pushlstring(L, name, strlen(name));
+        headrace_lua.lua_pushlightuserdata(L, state);
+        headrace_lua.lua_pushcclosure(L, function, 1);
+        headrace_lua.lua_rawset(L, -3);
+    }
+
     // Add the functions in C to the table on the stack.
     static void headrace_add_functions(lua_State *L, headrace_state *state) {
         static const struct { const char *name; lua_CFunction function; } functions[] = {
@@ -618,12 +629,8 @@ cdef extern from *:
             {"poll", headrace_poll},
         };
         size_t i;
-        for (i = 0; i < sizeof functions / sizeof *functions; i++) {
-            headrace_lua.lua_pushlstring(L, functions[i].name, strlen(functions[i].name));
-            headrace_lua.lua_pushlightuserdata(L, state);
-            headrace_lua.lua_pushcclosure(L, functions[i].function, 1);
-            headrace_lua.lua_rawset(L, -3);
-        }
+        for (i = 0; i < sizeof functions / sizeof *functions; i++)
+            headrace_add_function(L, state, functions[i].name, functions[i].function);
     }
 
     // Replies of scripts.

@@ -249,6 +249,8 @@ end
 
 -- The functions of the library, and their settings.
 
+local json_decode, json_encode = H.json_decode, H.json_encode -- of compiled code, in C, for ordinary texts
+
 local make
 local changed = false -- a script has made a setting
 
@@ -310,6 +312,8 @@ function make()
     local cjson = {_NAME = 'cjson', _VERSION = '2.1.0', null = null}
     cjson.encode = function(...)
         count('encode', ...)
+        local text = json_encode and not changed and json_encode((...), null)
+        if text then return text end
         local out = {}
         local ok, wrong = pcall(encode, (...), set, out, 0)
         if not ok then return positioned(false, wrong) end
@@ -321,6 +325,10 @@ function make()
         if type(s) == 'number' then s = tostring(s) end
         if type(s) ~= 'string' then
             error("bad argument #1 to 'decode' (string expected, got " .. type(s) .. ')', 2)
+        end
+        if json_decode and not changed then
+            local done, value = json_decode(s, null)
+            if done then return value end
         end
         local ok, value, at = pcall(decode, s, skip(s, 1), set, 0)
         if not ok then return positioned(false, value) end
