@@ -6,6 +6,7 @@ The requests of a workload are encoded once and sent to both servers in every ro
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +36,21 @@ SCRIPT_OF_GET = "return redis.call('GET', KEYS[1])"
 SCRIPT_OF_XADD = (
     "local id = redis.call('XADD', KEYS[1], '*', 'temp', ARGV[1]) redis.call('SET', KEYS[2], id) return id"
 )
+# At most ARGV[1] requests in each ARGV[2] milliseconds, counted from any moment.
+SCRIPT_OF_RATE_LIMITER = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+if oldest and redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then
+    if now - tonumber(oldest[1]:match('%d+')) < tonumber(ARGV[2]) then return {0, ARGV[1]} end
+end
+redis.call('XADD', KEYS[1], 'MAXLEN', '=', ARGV[1], '*', 'n', '1')
+redis.call('PEXPIRE', KEYS[1], ARGV[2] + 1000)
+return {1, redis.call('XLEN', KEYS[1])}
+"""
+SCRIPT_OF_JSON = "local order = cjson.decode(ARGV[1]) return order.items[3].name"
+ORDER_ITEMS = [{"name": f"item number {i}", "price": i * 1.25, "tags": ["a", "b"]} for i in range(16)]
+ORDER = json.dumps({"id": 123, "paid": True, "note": None, "items": ORDER_ITEMS})  # of 1 kB
 DEPTHS = {1: 0.15, 16: 1.0, 64: 1.0}  # pipeline depth: the share of the requests
 CONNECTIONS = 10  # of the load generator
 PENDING_ENTRIES = 100_000
@@ -191,4 +207,10 @@ WORKLOADS = [
     Workload(
         "EVALSHA of XADD and SET depth 16", script_load(SCRIPT_OF_XADD, "2", "bench", "last", "21.5"), 0.15
     ),
+    Workload(
+        "EVALSHA of a rate limiter depth 16",
+        script_load(SCRIPT_OF_RATE_LIMITER, "1", "limit", "1000", "1"),
+        0.1,
+    ),
+    Workload("EVALSHA of cjson.decode depth 16", script_load(SCRIPT_OF_JSON, "0", ORDER), 0.1),
 ]
