@@ -133,6 +133,16 @@ class ScriptsInterface(ScriptHost):
         raise NotImplementedError
 
     @cython.ccall
+    def send_to_monitors(self, call: Call) -> cython.void:
+        """Send the request that runs a script to all MONITOR clients, as it begins."""
+        raise NotImplementedError
+
+    @cython.ccall
+    def check_may_run(self, session: Session) -> cython.void:
+        """Raise CommandError if no script may run now."""
+        raise NotImplementedError
+
+    @cython.ccall
     def run_script(
         self, call: Call, script: Script, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:

@@ -116,6 +116,7 @@ class Engine(RowRunner):
             self.rows,
             self.by_name,
             self,
+            self.timing,
             self.run_aside,
         )
         for command in COMMANDS:

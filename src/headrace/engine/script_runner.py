@@ -28,6 +28,7 @@ from headrace.commands.spec import Command
 from headrace.commands.stats import CommandRow
 from headrace.engine.authorization import Authorization
 from headrace.engine.error_replies import command_error, wire_text
+from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError, ServerOutOfMemory, log_text, to_text
 from headrace.keyspace.effects import Effects
@@ -134,6 +135,7 @@ class ScriptRunner(ScriptsInterface):
     _rows: dict[bytes, CommandRow]
     _by_name: dict[bytes, CommandRow]
     _row_runner: RowRunner
+    _timing: Timing
     _run_aside: Callable[[Callable[[], None]], None]
     _libraries: LoadedLibraries  # that the interpreter has
     _refused: dict[bytes, RefusedLibrary]  # the others that the keyspace has, by name
@@ -148,6 +150,7 @@ class ScriptRunner(ScriptsInterface):
         rows: dict[bytes, CommandRow],
         by_name: dict[bytes, CommandRow],
         row_runner: RowRunner,
+        timing: Timing,
         run_aside: Callable[[Callable[[], None]], None],
     ) -> None:
         """Create a runner.
@@ -157,6 +160,7 @@ class ScriptRunner(ScriptsInterface):
             rows: by the first argument of a request.
             by_name: subcommands too, as "config|get".
             row_runner: runs the command of a call.
+            timing: has the clients that monitor requests.
             run_aside: runs a function that executes requests of other clients meanwhile.
         """
         self.call_object = call
@@ -172,6 +176,7 @@ class ScriptRunner(ScriptsInterface):
         self.scripts, self.registered = {}, []
         self.text_bytes = self.kept_bytes = self.mortal_scripts = self.evicted = 0
         self.running = self._interpreter = self._interrupt = None
+        self._timing = timing
         self._libraries, self._refused = LoadedLibraries(), {}
 
     def _use_writer(self, writer: ReplyWriter) -> None:
@@ -422,6 +427,18 @@ class ScriptRunner(ScriptsInterface):
     # Running.
 
     @cython.ccall
+    def send_to_monitors(self, call: Call) -> cython.void:
+        """Send the request that runs a script to all MONITOR clients, as it begins."""
+        if self._timing.has_monitors:
+            self._timing.send_to_monitors(call)
+
+    @cython.ccall
+    def check_may_run(self, session: Session) -> cython.void:
+        """Raise CommandError if no script may run now."""
+        if self.write_gate.stale:
+            self.write_gate.check_script(session)
+
+    @cython.ccall
     def run_script(
         self, call: Call, script: Script, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:
@@ -438,9 +455,10 @@ class ScriptRunner(ScriptsInterface):
         self._run(call, function.library, running, keys)
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _run(
         self, call: Call, library: bytes | None, running: RunningScript, keys: cython.Py_ssize_t
-    ) -> cython.void:
+    ) -> cython.int:
         interpreter: Interpreter = self.interpreter()
         outermost: cython.bint = not self.effects.in_transaction()
         mark: cython.Py_ssize_t = call.reply.mark()
@@ -466,6 +484,7 @@ class ScriptRunner(ScriptsInterface):
                 raise interrupt
         if error is not None:
             self._count_error(call, *error)
+        return 0
 
     def _count_error(self, call: Call, text: bytes, is_counted: bool) -> None:
         """Count an error of a script. is_counted: only as a failure of the script, the rest is counted."""
@@ -474,7 +493,8 @@ class ScriptRunner(ScriptsInterface):
             call.engine.stats.count_error(text)
 
     @cython.cfunc
-    def _begin(self, call: Call, running: RunningScript) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def _begin(self, call: Call, running: RunningScript) -> cython.int:
         session: Session = self.session
         caller: Session = call.session
         memory: MemoryAccount = self.write_gate.memory
@@ -489,6 +509,7 @@ class ScriptRunner(ScriptsInterface):
         running.out_of_memory = not self.write_gate.ignores_memory and memory.total > memory.limit
         self.running = running
         self._interrupt = None
+        return 0
 
     # The host of the interpreter.
 
@@ -514,7 +535,8 @@ class ScriptRunner(ScriptsInterface):
         self.command_reply.error(text)
 
     @cython.cfunc
-    def _call(self, argv: list[bytes], protocol: cython.int) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def _call(self, argv: list[bytes], protocol: cython.int) -> cython.int:
         running: RunningScript | None = self.running
         assert running is not None
         row: CommandRow | None = self._find(argv)
@@ -531,9 +553,11 @@ class ScriptRunner(ScriptsInterface):
         if self.command_reply.overflowed:
             self._use_writer(ReplyWriter())
             raise CommandError("ERR the reply is too large for a script")
+        return 0
 
     @cython.cfunc
-    def _check_call(self, running: RunningScript, row: CommandRow, argv: list[bytes]) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def _check_call(self, running: RunningScript, row: CommandRow, argv: list[bytes]) -> cython.int:
         """Raise CommandError if the script may not call the command, and count that."""
         command: Command = row.command
         try:
@@ -553,6 +577,7 @@ class ScriptRunner(ScriptsInterface):
         except CommandError:
             row.rejected += 1
             raise
+        return 0
 
     @cython.cfunc
     def _find(self, argv: list[bytes]) -> CommandRow | None:
@@ -572,12 +597,13 @@ class ScriptRunner(ScriptsInterface):
             raise error
 
     @cython.cfunc
-    def _check_state(self, running: RunningScript, row: CommandRow) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def _check_state(self, running: RunningScript, row: CommandRow) -> cython.int:
         """Raise CommandError if the command may not run now."""
         gate: WriteGate = self.write_gate
         command: Command = row.command
         if running.session is not None and running.session.replayed:
-            return
+            return 0
         if gate.stale and "stale" not in command.flags:
             raise CommandError("ERR Can not execute the command on a stale replica")
         if running.flags & NO_WRITES_FLAG and (command.write or command.name in REPLICATED):
@@ -595,6 +621,7 @@ class ScriptRunner(ScriptsInterface):
             raise ServerOutOfMemory()
         if command.write:
             running.wrote = True
+        return 0
 
     def check(self) -> tuple[bytes | None, float]:
         """Serve other clients if the script is slow; return the error that ends it, if any."""

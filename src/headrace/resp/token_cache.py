@@ -15,12 +15,13 @@ from headrace import mem
 
 SLOTS = cython.declare(cython.uint, 256)  # a power of two
 TOKEN_MAX = cython.declare(cython.Py_ssize_t, 24)  # longer ones are data
+DIGEST = cython.declare(cython.Py_ssize_t, 40)  # but for the digests of scripts
 
 
 @cython.final
 @cython.cclass
 class TokenCache:
-    """At most SLOTS tokens of at most TOKEN_MAX bytes."""
+    """At most SLOTS tokens of at most TOKEN_MAX bytes, or of DIGEST bytes."""
 
     tokens: list[bytes]
 
@@ -30,7 +31,7 @@ class TokenCache:
     @cython.cfunc
     def get(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> bytes:
         """Return the n bytes at `at`; the cached object if they are a cached token."""
-        if n < 2 or n > TOKEN_MAX:
+        if n < 2 or (n > TOKEN_MAX and n != DIGEST):
             return mem.to_bytes(p, at, n)
         slot: cython.uint = p[at]
         slot = (slot * 31 + p[at + n - 1] * 7 + p[at + (n >> 1)] * 3 + n) & (SLOTS - 1)

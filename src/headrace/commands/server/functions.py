@@ -71,8 +71,8 @@ def key_count(argv: list[bytes]) -> cython.Py_ssize_t:
 
 def call_function(call: Call, read_only: bool) -> None:
     """Run a function with the keys and arguments of the request."""
-    call.engine.timing.send_to_monitors(call)
     scripts: ScriptsInterface = call.engine.scripts
+    scripts.send_to_monitors(call)
     function = scripts.function(call.argv[1])
     if function is None:
         raise FunctionNotFound()

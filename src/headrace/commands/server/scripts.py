@@ -98,7 +98,13 @@ def check_flags(call: Call, flags: int, read_only: bool) -> None:
 
 
 @cython.cfunc
-def run_script(call: Call, script: Script, count: cython.Py_ssize_t, read_only: cython.bint) -> cython.void:
+def run_script(
+    call: Call,
+    scripts: ScriptsInterface,
+    script: Script,
+    count: cython.Py_ssize_t,
+    read_only: cython.bint,
+) -> cython.void:
     """Run a loaded script with the keys and arguments of the request; count: of the keys."""
     flags: cython.longlong
     if not read_only and script.known is not None and known_scripts.run_known(call, script, count):
@@ -107,35 +113,35 @@ def run_script(call: Call, script: Script, count: cython.Py_ssize_t, read_only: 
     if script.declared:
         check_flags(call, flags, read_only)
     else:
-        call.engine.write_gate.check_script(call.session)
+        scripts.check_may_run(call.session)
         flags = NO_WRITES if read_only else 0
-    scripts: ScriptsInterface = call.engine.scripts
     scripts.run_script(call, script, flags, count)
 
 
 @cython.cfunc
 def evaluate(call: Call, read_only: cython.bint) -> cython.void:
     """Run the script whose text is given."""
-    call.engine.timing.send_to_monitors(call)
+    scripts: ScriptsInterface = call.engine.scripts
+    scripts.send_to_monitors(call)
     count: cython.Py_ssize_t = key_count(call.argv)
-    run_script(call, load_script(call, call.argv[1], False), count, read_only)
+    run_script(call, scripts, load_script(call, call.argv[1], False), count, read_only)
 
 
 @cython.cfunc
 def evaluate_digest(call: Call, read_only: cython.bint) -> cython.void:
     """Run the script whose digest is given."""
-    call.engine.timing.send_to_monitors(call)
+    scripts: ScriptsInterface = call.engine.scripts
+    scripts.send_to_monitors(call)
     count: cython.Py_ssize_t = key_count(call.argv)
     digest: bytes = call.argv[1]
     script: Script | None = None
     if len(digest) == DIGEST_LENGTH:
-        scripts: ScriptsInterface = call.engine.scripts
         script = scripts.scripts.get(digest)
         if script is None:
             script = scripts.scripts.get(digest.lower())
     if script is None:
         raise NotLoaded()
-    run_script(call, script, count, read_only)
+    run_script(call, scripts, script, count, read_only)
 
 
 def run_eval(call: Call) -> None:
