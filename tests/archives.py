@@ -99,7 +99,15 @@ class ArchiveMaker:
 
     def add_written(self, stream: str, entries: Sequence[Entry]) -> None:
         """Write entries in ascending order as the tasks of the archive job do, and commit them."""
-        self.table.commit(write_days(self.batches(entries), stream, self.location, "UTC"), {})
+        self.commit(self.write_files(stream, entries), {})
+
+    def write_files(self, stream: str, entries: Sequence[Entry]) -> list[WrittenFile]:
+        """Write entries in ascending order as the tasks of the archive job do, without a commit."""
+        return list(write_days(self.batches(entries), stream, self.location, "UTC"))
+
+    def commit(self, files: Sequence[WrittenFile], positions: Mapping[str, str]) -> None:
+        """Commit files and the positions that they reach, as the archive job does."""
+        self.table.commit(files, parse_positions(positions))
 
     def batches(self, entries: Sequence[Entry]) -> list[pa.RecordBatch]:
         """Return entries as the rows of a batch."""

@@ -12,7 +12,7 @@ from stream_server import StreamServer
 from archives import ArchiveMaker, Entry, damage_column
 from headrace.cli.main import main
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_verification import check_files
+from headrace.pipeline.archive_verification import FileCheck, check_files
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
@@ -55,8 +55,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 def test_the_name_of_a_file_has_the_digest_of_its_bytes(maker: ArchiveMaker) -> None:
-    [(file, damage)] = check_files(read_archive(maker.location).files)
-    assert damage is None and file.digest is not None and file.digest in file.path
+    [(file, result)] = check_files(read_archive(maker.location).files)
+    assert result == FileCheck(None, COUNT) and file.digest is not None and file.digest in file.path
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -31,6 +31,7 @@ from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
 from archives import ArchiveMaker, counted_entries, files_in
+from headrace.cli.main import main
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive
 from headrace.pipeline.archive_creation import EXCLUSIVE_PROPERTY, create_or_open
@@ -376,3 +377,21 @@ def test_a_killed_job_leaves_whole_batches_and_the_next_one_continues(
     )
     assert done.returncode == 0, done.stderr
     assert counted_entries(location) == expected(COUNT)
+
+
+def test_check_lists_files_that_do_not_count_of_all_archives_below_a_url(
+    store: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in options_of(store).items():
+        monkeypatch.setenv(name, value)
+    for name in ("orders", "other"):
+        maker = ArchiveMaker(archive_location(f"s3://{BUCKET}/checked/{name}", options_of(store)))
+        maker.add_written("orders:eu", [("1-0", {"n": 1})])
+        [killed] = maker.write_files("orders:eu", [("7-0", {"n": 1})])
+    assert main(["check", f"s3://{BUCKET}/checked"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(f"Not referenced: 1 file of {killed.size:,} bytes") == 2
+    assert "(entries of 'orders:eu' up to 7-0)" in out
+    maker.location.filesystem("_delta_log").delete_file(f"{1:020}.json")
+    assert main(["check", f"s3://{BUCKET}/checked"]) == 1
+    assert f"{1:020}.json is missing: the newest version was deleted" in capsys.readouterr().out

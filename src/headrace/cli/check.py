@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.check_paths import holds_archives
 from headrace.cli.option_types import storage_option, with_storage_options
 from headrace.console.escaping import printable
 from headrace.console.rich_text import line
@@ -26,7 +27,6 @@ from headrace.plurals import plural
 from headrace.spark.archive.local_paths import SCHEME
 from headrace.spark.archive.location import LACKS_LIBRARY, archive_location
 
-DELTA_LOG = "_delta_log"
 DATABASES = 1024  # more than a server is usually configured with
 COLUMNS = ("keys", "expiring", "strings", "streams", "entries", "groups", "consumers", "pending")
 STYLES = {"good": "green", "cut": "yellow", "damaged": "red", "foreign": "yellow", "not read": "dim"}
@@ -59,21 +59,23 @@ Examples:
     "--fix", "fixing", is_flag=True, help="Cut off the damaged end of a log, and keep a copy of the file."
 )
 def command(file: str, fixing: bool, storage_options: tuple[str, ...]) -> int:
-    """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey; or an archive.
+    """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey; or archives.
+
+    Of a directory with several archives all are checked.
 
     Prints what the files contain and where they are damaged. Nothing is changed without --fix, and nothing is
     cut for data of types that Headrace does not hold. The exit code is 0 if all is good, 1 if a file is
     damaged or has such data, and 2 if there is nothing to check.
     """
     console = Console(highlight=False)
-    if is_archive(file):
+    if holds_archives(file):
         if fixing:
             raise UsageError("--fix is for logs: the files of an archive cannot be repaired")
         try:
-            from headrace.cli.check_archive import check_archive  # needs PySpark
+            from headrace.cli.check_archive import check_archives  # needs PySpark
         except ModuleNotFoundError as error:
             raise UsageError(LACKS_LIBRARY) from error
-        return check_archive(with_storage_options(archive_location(file), storage_options), console)
+        return check_archives(with_storage_options(archive_location(file), storage_options), console)
     if storage_options:
         raise UsageError("--storage-option is for an archive in an object store")
     report = read(file, console)
@@ -100,11 +102,6 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...]) -> int:
     raise_if_foreign(again)
     console.print("[green]All is good now[/]")
     return 0
-
-
-def is_archive(file: str) -> bool:
-    """Return whether this is a Delta table, or a URL, which only an archive has."""
-    return SCHEME.match(file) is not None or os.path.isdir(os.path.join(file, DELTA_LOG))
 
 
 def raise_if_foreign(report: Report) -> None:

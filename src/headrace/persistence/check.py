@@ -123,17 +123,28 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
     return check.finish()
 
 
-def _manifest_in(directory: str) -> str:
-    """Return the manifest of the log in a directory: the directory of the log, or its data directory.
+def has_log(directory: str) -> bool:
+    """Return whether check_file() finds a log or a snapshot in a directory. Raises OSError."""
+    return bool(_manifests_in(directory)) or os.path.exists(os.path.join(directory, SNAPSHOT))
 
-    Without a log return the snapshot, as a server loads it then.
-    """
-    found = []
+
+def _manifests_in(directory: str) -> list[str]:
+    """Return the manifests of the logs in a directory: the directory of a log, or a data directory."""
+    found: list[str] = []
     for place in [directory, *(entry.path for entry in os.scandir(directory) if entry.is_dir())]:
         names = sorted(name for name in os.listdir(place) if name.endswith(MANIFEST))
         found += [os.path.join(place, name) for name in names if not name.startswith(TEMPORARY)]
         if found and place == directory:
             break
+    return found
+
+
+def _manifest_in(directory: str) -> str:
+    """Return the manifest of the log in a directory.
+
+    Without a log return the snapshot, as a server loads it then.
+    """
+    found = _manifests_in(directory)
     if len(found) == 1:
         return found[0]
     snapshot = os.path.join(directory, SNAPSHOT)

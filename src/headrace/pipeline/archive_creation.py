@@ -23,8 +23,9 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import UsageError
-from headrace.pipeline.archive_table import LOG_DIRECTORY, ArchiveTable
+from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.archive_verification import check_exclusive_commits
+from headrace.spark.archive.delta_log import LOG_DIRECTORY, table_errors
 from headrace.spark.archive.files import (
     PARTITIONS,
     ZONE_KEY,
@@ -33,7 +34,7 @@ from headrace.spark.archive.files import (
     existing_table,
     open_table,
 )
-from headrace.spark.archive.location import ArchiveLocation, store_errors
+from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.archive.partition_reader import EXACT_COLUMN
 
 if TYPE_CHECKING:
@@ -74,9 +75,10 @@ def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: s
         HeadraceError: if the store fails.
     """
     check_directory(location)
-    with store_errors(location):
+    with table_errors(location):
         table = existing_table(location)
         if table is None:
+            check_empty(location)
             check_store(location)
             # Another job may create it at the same time, so the columns are checked also then.
             table = create_table(location, fields, zone)
@@ -130,6 +132,19 @@ def check_directory(location: ArchiveLocation) -> None:
     check_layout(location)
     if names and LOG_DIRECTORY not in names:
         raise UsageError(f"{location} is not empty and not an archive; give another --to")
+
+
+def check_empty(location: ArchiveLocation) -> None:
+    """Raise UsageError if a directory has the files of an archive, but no commit of its table any more."""
+    if (
+        location.is_local
+        and location.path.exists()
+        and any(p.name != LOG_DIRECTORY for p in location.path.iterdir())
+    ):
+        raise UsageError(
+            f"{location} has files, but {LOG_DIRECTORY} has no commit any more; restore it from a copy of "
+            "the archive, or give another --to"
+        )
 
 
 def create_table(location: ArchiveLocation, fields: StructType | None, zone: str) -> DeltaTable:
@@ -198,7 +213,7 @@ def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
 
     Without those whose names differ from a column only in case: `_exact` keeps their entries.
     """
-    with store_errors(location):
+    with table_errors(location):
         table = existing_table(location)
         if table is None:
             return inferred

@@ -22,6 +22,13 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_verification import lost_files
 from headrace.plurals import plural
+from headrace.spark.archive.delta_log import (
+    ADDED_KEY,
+    LAST_CHECKPOINT,
+    LOG_DIRECTORY,
+    record_newest,
+    table_errors,
+)
 from headrace.spark.archive.files import (
     PARTITIONS,
     POSITIONS_KEY,
@@ -32,7 +39,7 @@ from headrace.spark.archive.files import (
     read_archive,
     recorded_streams,
 )
-from headrace.spark.archive.location import ArchiveLocation, store_errors
+from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.source.positions import Positions
 
 if TYPE_CHECKING:
@@ -41,8 +48,6 @@ if TYPE_CHECKING:
 APPLICATION = "headrace archive"  # the writer, in the transactions of Delta
 MARK_KEY = "headrace.commit"  # unique for each commit, so that a job recognises its own
 HISTORY_READ = 10  # commits that other programs may have made at the same time
-LOG_DIRECTORY = "_delta_log"
-LAST_CHECKPOINT = "_last_checkpoint"
 
 ORPHANS_KEPT = datetime.timedelta(days=7)  # no job runs so long between writing a file and its commit
 VACUUM_EVERY_MS = 24 * 3600 * 1000
@@ -110,8 +115,8 @@ class ArchiveTable:
 
     def recorded_streams(self) -> set[str]:
         """Return the streams that were ever archived to the table, as far as its log says so."""
-        with store_errors(self.location):
-            return recorded_streams(self._table)
+        with table_errors(self.location):
+            return recorded_streams(self.location, self._table)
 
     def commit(self, files: Iterable[WrittenFile], positions: Positions) -> None:
         """Add the files of one batch, and the positions that they reach; afterwards both are on disk.
@@ -142,11 +147,12 @@ class ArchiveTable:
                 POSITIONS_KEY: positions_text(reached),
                 VACUUMED_KEY: str(self._vacuumed_ms),
                 MARK_KEY: mark,
+                ADDED_KEY: added_text(files),
             },
             app_transactions=[Transaction(APPLICATION, self._next_batch)],
         )
         try:
-            with store_errors(self.location):
+            with table_errors(self.location):
                 self._table.create_write_transaction(
                     actions,
                     mode="append",
@@ -161,13 +167,14 @@ class ArchiveTable:
                 raise self._conflict() from error
         self.sync_log()
         self._update()
+        record_newest(self.location, self._table.version())
         self._next_batch += 1
         return mark
 
     def _undo(self, mark: str) -> None:
         """Restore the version before a commit of this job, with the positions of that version."""
         try:
-            with store_errors(self.location):
+            with table_errors(self.location):
                 history = self._table.history(HISTORY_READ)
                 version = next(commit["version"] for commit in history if commit.get(MARK_KEY) == mark)
                 self._table.restore(version - 1, ignore_missing_files=True)
@@ -187,13 +194,13 @@ class ArchiveTable:
 
         If the reply to a commit is lost, the library repeats it, and then finds its own commit in its way.
         """
-        with store_errors(self.location):
+        with table_errors(self.location):
             self._table.update_incremental()
             return any(commit.get(MARK_KEY) == mark for commit in self._table.history(HISTORY_READ))
 
     def _update(self) -> None:
         """Read the commits since the last one of this job. HeadraceError if another job made one."""
-        with store_errors(self.location):
+        with table_errors(self.location):
             self._table.update_incremental()
             batch = self._table.transaction_version(APPLICATION)
         if batch != self._next_batch:
@@ -243,10 +250,16 @@ class ArchiveTable:
 
     def _swap(self, old: Sequence[CountedFile], new: Sequence[CountedFile]) -> None:
         """Commit that files replace others."""
+        from deltalake import CommitProperties
+
         actions = [*(add_action(file, data_change=False) for file in new), *map(remove_action, old)]
-        with store_errors(self.location):
+        with table_errors(self.location):
             self._table.create_write_transaction(
-                actions, mode="append", schema=self._table.schema(), partition_by=list(PARTITIONS)
+                actions,
+                mode="append",
+                schema=self._table.schema(),
+                partition_by=list(PARTITIONS),
+                commit_properties=CommitProperties(custom_metadata={ADDED_KEY: added_text(new)}),
             )
         self.sync_log()
 
@@ -255,7 +268,7 @@ class ArchiveTable:
         old = [file for file in read_archive(self.location).files if file.date and file.date < date]
         if not old:
             return UpkeepResult()
-        with store_errors(self.location):
+        with table_errors(self.location):
             self._table.delete(f"date < DATE '{date.isoformat()}'")
         self.sync_log()
         return UpkeepResult(deleted=sum(file.rows for file in old))
@@ -272,7 +285,7 @@ class ArchiveTable:
         # The clock may have been set back.
         if self._archive.vacuumed_ms is None or 0 <= now_ms - self._vacuumed_ms < VACUUM_EVERY_MS:
             return 0
-        with store_errors(self.location):
+        with table_errors(self.location):
             deleted = self._table.vacuum(
                 retention_hours=int(ORPHANS_KEPT.total_seconds() // 3600), dry_run=False, full=True
             )
@@ -319,6 +332,11 @@ def iso_time(ms: int) -> str:
 def positions_text(positions: Positions) -> str:
     """Return positions as the text of a commit."""
     return json.dumps({stream: str(positions[stream]) for stream in sorted(positions)})
+
+
+def added_text(files: Sequence[CountedFile]) -> str:
+    """Return how many files and entries a commit adds, as the text of the commit."""
+    return json.dumps({"files": len(files), "entries": sum(file.rows for file in files)})
 
 
 def sync_path(path: Path) -> None:

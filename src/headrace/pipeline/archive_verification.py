@@ -7,15 +7,19 @@ store   a commit is an object that is created only if it does not exist. A store
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import math
 import threading
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive.files import ArchivedFile, new_digest
@@ -79,18 +83,57 @@ def file_sizes(location: ArchiveLocation, folder: str) -> dict[str, int]:
     return {each.base_name: each.size for each in found if each.is_file}
 
 
-def check_files(files: Sequence[ArchivedFile]) -> Iterator[tuple[ArchivedFile, str | None]]:
-    """Read files of an archive, and yield each with what is wrong with it; None if nothing is.
+@dataclass(frozen=True)
+class FileCheck:
+    """What reading a file of an archive has shown.
+
+    Attributes:
+        damage: What is wrong with it; None if nothing is.
+        rows: The number of its entries; if it cannot be read, the number that the table says.
+        is_counted: Whether the table says how many entries it has.
+    """
+
+    damage: str | None
+    rows: int
+    is_counted: bool = True
+
+
+def check_files(files: Sequence[ArchivedFile]) -> Iterator[tuple[ArchivedFile, FileCheck]]:
+    """Read files of an archive, and yield each with the result.
 
     Raises:
         HeadraceError: if the store fails.
     """
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        yield from zip(files, pool.map(damage_of, files), strict=True)
+        yield from zip(files, pool.map(check_archived_file, files), strict=True)
 
 
-def damage_of(file: ArchivedFile) -> str | None:
-    """Return what is wrong with a file, by its size and digest; by its pages if its name has no digest."""
+def check_archived_file(file: ArchivedFile) -> FileCheck:
+    """Compare a file with its digest, and with what the table says of it."""
+    logged = file.logged_rows
+    if (damage := changed_bytes(file)) is not None:
+        return FileCheck(damage, logged or 0)
+    try:
+        with file.open() as parquet:
+            bounds = time_bounds(parquet.metadata)
+            rows = parquet.metadata.num_rows
+            if file.digest is None:
+                rows = sum(len(batch) for batch in parquet.iter_batches())
+    except HeadraceError as error:
+        return FileCheck(f"cannot be read: {one_line(error.__cause__ or error)}", logged or 0)
+    if logged is not None and rows != logged:
+        return FileCheck(f"has {rows:,} entries; the table says {logged:,}", rows)
+    if logged is None and file.digest is not None:
+        return FileCheck(
+            f"has {rows:,} entries; the table does not say how many, but was written with it", rows
+        )
+    if bounds is not None and not covers(file, *bounds):
+        return FileCheck("has entries of other times than the table says", rows)
+    return FileCheck(None, rows, logged is not None)
+
+
+def changed_bytes(file: ArchivedFile) -> str | None:
+    """Return how the bytes of a file differ from what it was written with; None if they do not."""
     folder, _, name = file.path.rpartition("/")
     digest, size = new_digest(), 0
     with store_errors(file.location):
@@ -103,14 +146,32 @@ def damage_of(file: ArchivedFile) -> str | None:
             return "is missing"
     if size != file.size:
         return f"has {size:,} bytes; it was written with {file.size:,}"
-    if file.digest is not None:
-        return None if digest.hexdigest() == file.digest else "has other bytes than it was written with"
-    try:
-        with file.open() as parquet:
-            rows = sum(len(batch) for batch in parquet.iter_batches())
-    except HeadraceError as error:
-        return f"cannot be read: {one_line(error.__cause__ or error)}"
-    return None if rows == file.rows else f"has {rows:,} entries; the table says {file.rows:,}"
+    if file.digest not in (None, digest.hexdigest()):
+        return "has other bytes than it was written with"
+    return None
+
+
+def time_bounds(metadata: pq.FileMetaData) -> tuple[datetime.datetime, datetime.datetime] | None:
+    """Return the first and the last time in a file by its statistics; None if it has none."""
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = (group.column(each) for each in range(group.num_columns))
+        statistics = next((each.statistics for each in chunks if each.path_in_schema == "timestamp"), None)
+        if statistics is None or not statistics.has_min_max or not hasattr(statistics.min, "timestamp"):
+            return None
+        found.append((statistics.min, statistics.max))
+    return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+
+
+def covers(file: ArchivedFile, first: datetime.datetime, last: datetime.datetime) -> bool:
+    """Return whether the table's bounds of a file include its times: readers skip the file by them."""
+    if file.first_ms is None or file.last_ms is None:
+        return True
+    low, high = (
+        each.replace(tzinfo=each.tzinfo or datetime.UTC).timestamp() * 1000 for each in (first, last)
+    )
+    return file.first_ms <= math.ceil(low) and math.floor(high) <= file.last_ms
 
 
 def check_exclusive_commits(location: ArchiveLocation) -> None:

@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -30,8 +31,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from headrace.errors import UsageError
-from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveLocation, store_errors
+from headrace.errors import HeadraceError, UsageError
+from headrace.spark.archive.delta_log import LOG_DIRECTORY, damage_error, raise_if_cut, read_log, table_errors
+from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveLocation
 from headrace.spark.source.offsets import START, EntryId, advance_offsets, format_id, parse_id, sorted_offsets
 from headrace.spark.source.positions import Positions, parse_positions
 
@@ -66,7 +68,7 @@ class ArchivedFile:
         path: Its path within the archive.
         stream: The stream of its entries.
         date: Their day; None for a day after the year 9999.
-        rows: The number of entries.
+        logged_rows: The number of entries that the log says; None if it does not say any.
         size: Its size in bytes.
         first_ms: The time of its first entry in milliseconds; None if the log does not say.
         last_ms: The same of its last entry.
@@ -76,7 +78,7 @@ class ArchivedFile:
     path: str
     stream: str
     date: datetime.date | None
-    rows: int
+    logged_rows: int | None
     size: int
     first_ms: int | None
     last_ms: int | None
@@ -87,6 +89,15 @@ class ArchivedFile:
         """The digest of its bytes, which is in its name; None if another program or version wrote it."""
         found = DIGEST.search(self.path)
         return None if found is None else found[1]
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of entries; counted in the file if the log does not say it."""
+        if self.logged_rows is not None:
+            return self.logged_rows
+        with self.open() as parquet:
+            count: int = parquet.metadata.num_rows
+            return count
 
     def open(self) -> AbstractContextManager[pq.ParquetFile]:
         """Open the file for a with block, which checks the pages it reads. See open_parquet()."""
@@ -137,7 +148,7 @@ def read_archive(location: ArchiveLocation) -> Archive:
         UsageError: if there is no archive.
         HeadraceError: if the store fails.
     """
-    with store_errors(location):
+    with table_errors(location):
         return archive_of(location, open_table(location))
 
 
@@ -145,7 +156,7 @@ def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     """Return the state of an archive whose table is open."""
     files = archived_files(location, table)
     commit = newest_commit(table)
-    recorded = parse_positions(json.loads(commit.get(POSITIONS_KEY, "{}")))
+    recorded = recorded_positions(location, commit)
     positions = {s: each for s, each in recorded.items() if each.id != START or each.generation}
     unknown = [file for file in files if file.stream not in positions]
     known = {stream: each.id for stream, each in positions.items() if each.id != START}
@@ -156,7 +167,8 @@ def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     columns = StructType([column for column in schema if column.name not in PARTITIONS])
     metadata = table.metadata()
     zone = metadata.configuration.get(ZONE_KEY) or "UTC"
-    vacuumed = int(commit[VACUUMED_KEY]) if VACUUMED_KEY in commit else None
+    vacuumed_text = str(commit.get(VACUUMED_KEY, ""))
+    vacuumed = int(vacuumed_text) if vacuumed_text.isdecimal() else None
     was_set_back = POSITIONS_KEY not in commit and bool(commit or files)
     return Archive(
         location, tuple(files), through, positions, highest, columns, zone, vacuumed, was_set_back,
@@ -172,6 +184,10 @@ def open_table(location: ArchiveLocation) -> DeltaTable:
     """
     table = existing_table(location)
     if table is None:
+        if location.is_local and (location.path / LOG_DIRECTORY).is_dir():
+            raise UsageError(
+                f"{location}: {LOG_DIRECTORY} has no commit; restore it from a copy of the archive"
+            )
         raise UsageError(f"{location}: there is no archive")
     return table
 
@@ -185,9 +201,12 @@ def existing_table(location: ArchiveLocation) -> DeltaTable | None:
         raise UsageError(LACKS_LIBRARY) from error
 
     check_layout(location)
+    raise_if_cut(location)
     try:
         table = DeltaTable(location.uri, storage_options=location.storage_options())
     except TableNotFoundError:
+        if damages := read_log(location).damages:
+            raise damage_error(location, damages) from None
         return None
     if tuple(table.metadata().partition_columns) != PARTITIONS:
         raise UsageError(f"{location} is a Delta table, but not an archive of streams")
@@ -230,10 +249,20 @@ def newest_commit(table: DeltaTable) -> dict[str, Any]:
     return next((each for each in commits(table) if POSITIONS_KEY in each or sets_back(each)), {})
 
 
-def recorded_streams(table: DeltaTable) -> set[str]:
+def recorded_streams(location: ArchiveLocation, table: DeltaTable) -> set[str]:
     """Return the streams that any commit has a position of, also if the table was set back since."""
-    found = (json.loads(each[POSITIONS_KEY]) for each in commits(table) if POSITIONS_KEY in each)
-    return {stream for positions in found for stream in positions}
+    return {stream for each in commits(table) for stream in recorded_positions(location, each)}
+
+
+def recorded_positions(location: ArchiveLocation, commit: Mapping[str, Any]) -> Positions:
+    """Return the positions in a commit; none if it has none. HeadraceError if they are damaged."""
+    try:
+        return parse_positions(json.loads(commit.get(POSITIONS_KEY, "{}")))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise HeadraceError(
+            f"{location}: the commit of version {commit.get('version')} in {LOG_DIRECTORY} is damaged: it "
+            "does not say how far the streams are archived; restore it from a copy of the archive"
+        ) from error
 
 
 def commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
@@ -270,7 +299,7 @@ def archived_files(location: ArchiveLocation, table: DeltaTable) -> list[Archive
                 unquote(path),
                 stream or "",
                 as_date(date),
-                rows or 0,
+                rows,
                 size,
                 as_ms(first),
                 as_ms(last),

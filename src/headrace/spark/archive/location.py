@@ -33,6 +33,7 @@ COLOR = re.compile(r"\x1b?\[\d+m")
 XML_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 CREDENTIALS = re.compile(r"^[^/]*:[^/]*@|\?[\w-]+=")  # user:password@, or ?sig=signature
 USER_INFO = re.compile(r"//[^/@]*@")
+FRAME = re.compile(r"\d+: |at \S+:\d+|stack backtrace:|<unknown>")  # of a stack trace of the library
 ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 LACKS_LIBRARY = "archives need the package deltalake: pip install 'headrace[lake]'"
 
@@ -224,7 +225,7 @@ def one_line(error: BaseException) -> str:
     text = COLOR.sub("", str(getattr(error, "strerror", None) or error))
     message = XML_MESSAGE.search(text)
     lines = [line.strip() for line in text.partition("<?xml")[0].replace("\u21b3", "").splitlines()]
-    lines = [line for line in lines if line]
+    lines = [line for line in lines if line and not FRAME.match(line)]
     if not lines:
         return type(error).__name__
     first = lines[0].removeprefix("Kernel error -> ").removeprefix("Generic delta kernel error: ")
