@@ -16,6 +16,7 @@ TWINS = [
     "mem",
     "scripting/lua",
     "scripting/lua_json",
+    "scripting/lua_numbers",
     "server/loop/descriptors",
     "system",
 ]  # written twice: in Python, and in C as a .pxd

@@ -360,6 +360,9 @@ class ScriptRunner(ScriptsInterface):
         Raises CommandError: if there is none, and a library that may have it cannot be loaded, even now.
         """
         self.make_room()
+        found = self._loaded_function(name)
+        if found is not None:
+            return found
         self._sync_libraries()
         found = self._libraries.functions.get(name.lower())
         if found is None and self._refused:
@@ -376,6 +379,14 @@ class ScriptRunner(ScriptsInterface):
         if found is None:
             self._check_all_loaded()
         return found
+
+    def _loaded_function(self, name: bytes) -> Function | None:
+        """Return a function whose library is loaded and has not been changed since."""
+        loaded = self._libraries
+        found = loaded.functions.get(name) or loaded.functions.get(name.lower())
+        if found is None or self._interpreter is None or self._interpreter.broken:
+            return None
+        return found if self.keyspace.libraries.get(found.library) is loaded.texts[found.library] else None
 
     def _check_all_loaded(self) -> None:
         missing = self._missing_libraries()

@@ -26,7 +26,7 @@ import cython
 from headrace import limits
 from headrace.errors import CommandError
 from headrace.resp.writer import ReplyWriter
-from headrace.scripting import lua, lua_json, numbers
+from headrace.scripting import lua, lua_json, lua_numbers
 from headrace.scripting.dialect import MalformedNumber, to_luajit
 from headrace.scripting.host import ScriptHost
 from headrace.scripting.tail_calls import without_tail_calls
@@ -89,6 +89,7 @@ class Interpreter:
         self._state = lua.open_state(path, self._callbacks(), limit)
         lua.execute(self._state, b"jit.off() jit.flush()", b"=jit")  # compiled loops would not call the hook
         lua_json.add_json(self._state)
+        lua_numbers.add_numbers(self._state)
         lua.set_number(self._state, b"chunk_bytes_max", limits.SCRIPT_BYTES_MAX)
         lua.set_number(self._state, b"memory_max", limits.SCRIPT_MEMORY_BYTES_MAX / 1024)
         lua.set_number(self._state, b"first_check", FIRST_CHECK_S)
@@ -148,8 +149,6 @@ class Interpreter:
             b"find_plain": find_plain,
             b"to_luajit": translate,
             b"without_tail_calls": lambda words: without_tail_calls(words[0]),
-            b"pack_number": lambda words: numbers.pack(words[0], words[1]),
-            b"unpack_number": lambda words: numbers.unpack(words[0], words[1]),
         }
 
     def _has_room(self, size: int) -> bool:

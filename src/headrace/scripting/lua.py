@@ -36,7 +36,11 @@ class State:
         )
         self.table = self.runtime.table()
         for name, function in functions.items():
-            self.table[name] = self._callable(function)
+            self.add(name, function)
+
+    def add(self, name: bytes, function: Callable[[list[Any]], Any]) -> None:
+        """Add a function to the shared table."""
+        self.table[name] = self._callable(function)
 
     def _callable(self, function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
         raise_limit = _LimitRaiser(self)
