@@ -35,6 +35,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.errors import UsageError
+from headrace.pipeline.archive_copies import check_not_copy
 from headrace.pipeline.archive_creation import create_or_open
 from headrace.pipeline.archive_merge import FileMerger, small_file_groups
 from headrace.pipeline.archive_table import ArchiveTable, WrittenFile
@@ -114,7 +115,8 @@ def archive(
         The number of entries written.
 
     Raises:
-        UsageError: if the directory has other files, or an archive with other fields or another time zone.
+        UsageError: if the directory has other files, an archive with other fields or another time zone, or a
+            copy of an archive that is still there.
         HeadraceError: if another job archives to it, entries were lost, or the server or the store fails.
     """
     names = [streams] if isinstance(streams, str) else list(streams)
@@ -134,6 +136,7 @@ def archive(
     watermark = WatermarkPublisher(url, table.archive.table, str(location))
     written = exact = 0
     try:
+        refuse_copy(watermark, table, names)
         publish_committed(watermark, table, names)
         begun = time.monotonic()
         for number, (ranges, reached) in enumerate(plan_batches(reader, table, names, entries_per_batch)):
@@ -172,25 +175,31 @@ def publish_if_current(
 
     Raises:
         DataLoss: if entries were trimmed before they were archived.
-        UsageError: if the directory has other files, or an archive with other fields or another time zone.
+        UsageError: if the directory has other files, an archive with other fields or another time zone, or a
+            copy of an archive that is still there.
         HeadraceError: if the server or the store fails.
     """
     location = archive_location(directory)
     table = create_or_open(location, fields, zone)
     options = parse_options(source_options(url, streams, ENTRIES_PER_BATCH, fail_on_loss=True), "stream")
+    watermark = WatermarkPublisher(url, table.archive.table, str(location))
     reader = HeadraceStreamReader(options, entry_schema(fields))
     try:
+        refuse_copy(watermark, table, streams)
         start, end = archived_and_last_positions(reader, table, streams)
-    finally:
-        reader.stop()
-    if start != end:
-        return False
-    watermark = WatermarkPublisher(url, table.archive.table, str(location))
-    try:
+        if start != end:
+            return False
         publish_committed(watermark, table, streams)
     finally:
         watermark.close()
+        reader.stop()
     return True
+
+
+def refuse_copy(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
+    """Raise UsageError if the archive is a copy of the one that has published how far it has the streams."""
+    changed = {*names, *(table.recorded_streams() if table.archive.was_set_back else ())}
+    check_not_copy(table.location, table.archive.table, watermark.watermarks(sorted(changed)))
 
 
 def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:

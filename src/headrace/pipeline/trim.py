@@ -29,6 +29,7 @@ from headrace.client.servers import servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.archive_copies import is_same_place
 from headrace.pipeline.archive_verification import lost_files
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import Watermark, published_watermarks
@@ -132,7 +133,7 @@ def trim(
             watermarks = published_watermarks(client, stream)
             if contents is not None:
                 own = archive_watermark(contents, stream)
-                watermarks = [own, *(each for each in watermarks if each.table != own.table)]
+                watermarks = [own, *(each for each in watermarks if not is_replaced(each, contents))]
                 check_archived_files(client, stream, contents)
             try:
                 result = trim_stream(
@@ -151,6 +152,12 @@ def archive_watermark(contents: Archive, stream: str) -> Watermark:
     through = contents.archived_through.get(stream, START)
     position = contents.positions.get(stream, Position(through))
     return Watermark(position, contents.table, str(contents.location))
+
+
+def is_replaced(watermark: Watermark, contents: Archive) -> bool:
+    """Return whether an archive itself says what a watermark says; not of its original, if it is a copy."""
+    is_own = watermark.table == contents.table
+    return is_own and (not watermark.location or is_same_place(watermark.location, contents.location))
 
 
 def check_archived_files(client: Any, stream: str, contents: Archive) -> None:

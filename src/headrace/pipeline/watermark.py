@@ -30,7 +30,7 @@ from headrace.spark.source.offsets import START, parse_id
 from headrace.spark.source.positions import Position, entry_fingerprint, parse_position
 from headrace.spark.source.stream_state import parse_stream_state
 
-LOCATION_BYTES_MAX = 160  # as encoded; of a longer one its end is published
+LOCATION_BYTES_MAX = 1000  # as encoded; of a longer one its end is published
 UNKNOWN = "unknown"  # the name of an archive whose watermark has no ID
 
 

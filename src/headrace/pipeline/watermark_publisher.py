@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import redis
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError
+from headrace.pipeline.archive_release import iter_watermarks
 from headrace.pipeline.watermark import Watermark, limit_watermark, raise_watermark
 from headrace.spark.sink.write_timeouts import explain_timeouts
 from headrace.spark.source.offsets import START
@@ -32,6 +33,14 @@ class WatermarkPublisher:
         self._table = table
         self._location = location
         self._published: Positions = {}
+
+    def watermarks(self, streams: Iterable[str]) -> list[tuple[str, Watermark]]:
+        """Return what all archives have published of these streams.
+
+        Raises:
+            HeadraceError: if the server is not reachable, or a key holds something else.
+        """
+        return list(iter_watermarks(self._servers, streams))
 
     def publish(self, positions: Positions) -> None:
         """Publish positions up to which streams are archived on disk.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deltalake.fs import DeltaStorageHandler
 
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
+SAME_STORES = {"s3a": "s3", "azure": "az", "abfss": "abfs"}  # other names of the same stores
 COLOR = re.compile(r"\x1b?\[\d+m")
 XML_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 CREDENTIALS = re.compile(r"^[^/]*:[^/]*@|\?[\w-]+=")  # user:password@, or ?sig=signature
@@ -190,6 +191,16 @@ def archive_location(
     uri = str(local_path(given).absolute())
     check_path(uri)
     return ArchiveLocation(uri)
+
+
+def same_store_url(one: str, other: str) -> bool:
+    """Return whether two URLs of object stores name the same place."""
+
+    def parts(url: str) -> tuple[str, str]:
+        scheme, _, rest = url.partition("://")
+        return SAME_STORES.get(scheme, scheme), rest
+
+    return parts(one) == parts(other)
 
 
 def check_path(text: str) -> None:
