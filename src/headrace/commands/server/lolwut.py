@@ -24,7 +24,7 @@ def draw(columns: int, rows: int, seed: bytes) -> list[str]:
     heights = []
     for x in range(columns):
         height = sum(sin(2 * pi * x / length + phase) for length, phase in waves) / WAVES
-        heights.append(round((0.5 + height / 2) * 8 * rows))
+        heights.append(max(1, round((0.5 + height / 2) * 8 * rows)))  # the channel is never dry
     lines = []
     for row in reversed(range(rows)):
         lines.append("".join(LEVELS[min(max(height - 8 * row, 0), 8)] for height in heights).rstrip())
