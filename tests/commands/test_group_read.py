@@ -5,15 +5,39 @@ def entry(i):
     return [f"{i}-0", ["f", str(i)]]
 
 
-def test_each_delivery_and_the_new_position_are_recorded_atomically(grouped):
+def test_a_delivery_and_the_new_position_are_recorded_atomically(grouped):
     grouped("XREADGROUP GROUP g ann COUNT 2 STREAMS s >")
     assert grouped.effects() == [
         "MULTI",
-        "XCLAIM s g ann 0 1-0 TIME 1000 RETRYCOUNT 1 FORCE JUSTID LASTID 0-0",
-        "XCLAIM s g ann 0 2-0 TIME 1000 RETRYCOUNT 1 FORCE JUSTID LASTID 0-0",
+        "XCLAIM s g ann 0 1-0 2-0 TIME 1000 RETRYCOUNT 1 FORCE JUSTID LASTID 0-0",
         "XGROUP SETID s g 2-0 ENTRIESREAD 2",
         "EXEC",
     ]
+
+
+def test_claimed_entries_with_the_same_count_are_recorded_together(grouped):
+    grouped("XREADGROUP GROUP g ann STREAMS s >")
+    grouped("XCLAIM s g ann 0 3-0 RETRYCOUNT 5 JUSTID")
+    grouped.effects()
+    grouped("XREADGROUP GROUP g bob CLAIM 0 STREAMS s >")
+    assert grouped.effects() == [
+        "MULTI",
+        "XCLAIM s g bob 0 1-0 2-0 TIME 1000 RETRYCOUNT 2 FORCE JUSTID LASTID 3-0",
+        "XCLAIM s g bob 0 3-0 TIME 1000 RETRYCOUNT 6 FORCE JUSTID LASTID 3-0",
+        "EXEC",
+    ]
+
+
+def test_a_large_delivery_is_recorded_in_several_claims(talk):
+    for i in range(1, 2502):
+        talk(f"XADD s {i}-0 f v")
+    talk("XGROUP CREATE s g 0")
+    talk.effects()
+    talk("XREADGROUP GROUP g ann STREAMS s >")
+    claims = [line.split() for line in talk.effects() if line.startswith("XCLAIM")]
+    assert [words.index("TIME") - 5 for words in claims] == [1000, 1000, 501]
+    ids = [word for words in claims for word in words[5 : words.index("TIME")]]
+    assert ids == [f"{i}-0" for i in range(1, 2502)]
 
 
 def test_an_unknown_counter_is_recorded_as_minus_one(grouped):

@@ -199,6 +199,7 @@ class XReadGroupRequest:
                 ordered_read.write(stream_reply, stream_reply.order)
             else:
                 stream_reply.write_new(self.options.noack)
+        stream_reply.claims.flush()
         if stream_reply.delivered > 0:
             call.keyspace.changes += 1
         elif consumer_created and not self.options.noack and call.recording:

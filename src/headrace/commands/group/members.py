@@ -1,7 +1,8 @@
 """Groups and consumers for the commands: look-up, creation, and their effects.
 
-The effects of a read are not the read itself but its changes: one XCLAIM for each delivered entry, one XGROUP
-SETID for the group's position, and one XGROUP CREATECONSUMER for a consumer that no other effect creates.
+The effects of a read are not the read itself but its changes: an XCLAIM for the entries that are delivered
+together (claim_log.py), an XGROUP SETID for the group's position, and an XGROUP CREATECONSUMER for a consumer
+that no other effect creates.
 """
 
 from __future__ import annotations
@@ -83,11 +84,29 @@ def record_claim(
     owner: Consumer | None = pending.owner_of(slot)
     if owner is None:
         call.record([b"XACK", key, group.name, word])
-        return
-    time: bytes = stream_id.decimal(pending.delivery_time_of(slot))
-    deliveries: bytes = stream_id.decimal(pending.delivery_count_of(slot))
-    words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word, b"TIME", time]
-    words += [b"RETRYCOUNT", deliveries, b"FORCE", b"JUSTID", b"LASTID", last]
+    else:
+        time_ms: cython.longlong = pending.delivery_time_of(slot)
+        deliveries: cython.longlong = pending.delivery_count_of(slot)
+        record_claims(call, key, group, owner, [word], time_ms, deliveries, last)
+
+
+@cython.ccall
+def record_claims(
+    call: Call,
+    key: bytes,
+    group: Group,
+    owner: Consumer,
+    ids: list[bytes],
+    time_ms: cython.longlong,
+    deliveries: cython.longlong,
+    last: bytes,
+) -> cython.void:
+    """Record that pending entries have this state; `last` is the group's last ID, or empty."""
+    words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", *ids]
+    words += [b"TIME", stream_id.decimal(time_ms), b"RETRYCOUNT", stream_id.decimal(deliveries)]
+    words += [b"FORCE", b"JUSTID"]
+    if last:
+        words += [b"LASTID", last]
     call.record(words)
 
 
@@ -95,25 +114,6 @@ def record_claim(
 def record_lost(call: Call, key: bytes, group: Group, consumer: Consumer, word: bytes) -> cython.void:
     """Record that a pending entry is removed because it was deleted: an XCLAIM does that, and counts it."""
     call.record([b"XCLAIM", key, group.name, consumer.name, b"0", word, b"JUSTID"])
-
-
-@cython.ccall
-def record_redelivery(
-    call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, ids: list[bytes]
-) -> cython.void:
-    """Record that these entries were delivered again to their owner, with the time and count of the slot."""
-    pending: PendingEntries = group.pending
-    owner: Consumer | None = pending.owner_of(slot)
-    assert owner is not None
-    words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", *ids]
-    words += [
-        b"TIME",
-        stream_id.decimal(pending.delivery_time_of(slot)),
-        b"RETRYCOUNT",
-        stream_id.decimal(pending.delivery_count_of(slot)),
-    ]
-    words += [b"FORCE", b"JUSTID"]
-    call.record(words)
 
 
 @cython.ccall

@@ -202,6 +202,7 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
         order.has_news = True  # the holders may be blocked
         call.keyspace.rules.continue_later(stream)
     if passed and call.recording:
+        reply.claims.flush()
         members.record_last_id(call, reply.key, group)
 
 

@@ -6,6 +6,7 @@ import cython
 
 from headrace.commands.call import Call
 from headrace.commands.group import loss_log, members
+from headrace.commands.group.claim_log import ClaimLog
 from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.commands.stream.read_options import ReplyBudget
@@ -47,6 +48,7 @@ class StreamReply:
     limit: cython.longlong  # maximum number of entries
     pending_max: cython.longlong  # of the consumer, by the rule MAX-PENDING
     order: KeyOrder | None  # with the rule ORDERED-BY
+    claims: ClaimLog  # effects; empty unless they are recorded
     claiming: cython.bint  # the request has the option CLAIM
     found: cython.longlong  # entries written
     delivered: cython.longlong  # entries that became the consumer's
@@ -63,6 +65,7 @@ class StreamReply:
         self.limit = budget.stream_limit()
         self.pending_max = I64_MAX
         self.order = None
+        self.claims = ClaimLog(call, key, group)
         self.claiming = False
         self.found = 0
         self.delivered = 0
@@ -80,7 +83,6 @@ class StreamReply:
         following: cython.Py_ssize_t
         lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
-        redeliveries: RedeliveryLog = RedeliveryLog(self)
         ordered: cython.bint = self.group.is_ordered()
         while slot >= 0 and self.found < self.limit and not self.budget.is_full():
             following = pending.of_consumer_after(self.consumer, slot)
@@ -94,14 +96,13 @@ class StreamReply:
                     slot, self.call.now, members.saturating_increment(pending.delivery_count_of(slot))
                 )
                 if self.call.recording:
-                    redeliveries.add(slot)
+                    self.claims.add(slot, b"")
             else:
                 reply.array(2)
                 reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
                 reply.null_array()
             self.count_entry()
             slot = following
-        redeliveries.flush()
 
     @cython.cfunc
     def write_claimed(self, min_idle: cython.longlong) -> cython.void:
@@ -135,9 +136,7 @@ class StreamReply:
                 )
                 self.consumer.active_ms = call.now
                 if call.recording:
-                    members.record_claim(
-                        call, self.key, self.group, slot, stream_id.text_of(entry.ms, entry.seq), last
-                    )
+                    self.claims.add(slot, last)
                 self.delivered += 1
             slot = following
             rest -= 1
@@ -222,10 +221,7 @@ class StreamReply:
     @cython.cfunc
     def record(self, slot: cython.Py_ssize_t) -> cython.void:
         """Record the state of a pending entry."""
-        group: Group = self.group
-        word: bytes = stream_id.text_of(group.pending.ms_of(slot), group.pending.seq_of(slot))
-        last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
-        members.record_claim(self.call, self.key, group, slot, word, last)
+        self.claims.add(slot, stream_id.text_of(self.group.last_ms, self.group.last_seq))
 
     @cython.cfunc
     def write_new(self, noack: cython.bint) -> cython.void:
@@ -237,7 +233,6 @@ class StreamReply:
         ms: cython.ulonglong = group.last_ms
         seq: cython.ulonglong = group.last_seq
         slot: cython.Py_ssize_t
-        word: bytes
         if group.has_unlogged:
             loss_log.report(call, self.key, stream, group)
         if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
@@ -259,12 +254,12 @@ class StreamReply:
             self.write_entry(entry, 0, 0)
             slot = delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
             if call.recording and not noack:
-                word = stream_id.text_of(entry.ms, entry.seq)
-                members.record_claim(call, self.key, group, slot, word, last)
+                self.claims.add(slot, last)
             if due is not None:
                 due.add(slot)
             self.delivered += 1
         if call.recording and self.found > before:
+            self.claims.flush()
             members.record_last_id(call, self.key, group)
 
     @cython.cfunc
@@ -288,36 +283,3 @@ class StreamReply:
         """Count an entry that was written."""
         self.found += 1
         self.budget.count_entry()
-
-
-@cython.final
-@cython.cclass
-class RedeliveryLog:
-    """Effects of reading history: one for each run of entries with the same delivery count."""
-
-    stream_reply: StreamReply
-    slot: cython.Py_ssize_t  # the last entry of the run
-    ids: list[bytes]
-
-    def __init__(self, stream_reply: StreamReply) -> None:
-        self.stream_reply = stream_reply
-        self.slot = -1
-        self.ids = []
-
-    @cython.cfunc
-    def add(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Add the entry of the slot, which was delivered again."""
-        pending: PendingEntries = self.stream_reply.group.pending
-        if self.ids and pending.delivery_count_of(slot) != pending.delivery_count_of(self.slot):
-            self.flush()
-        self.slot = slot
-        self.ids.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
-
-    @cython.cfunc
-    def flush(self) -> cython.void:
-        """Record the run."""
-        if self.ids:
-            members.record_redelivery(
-                self.stream_reply.call, self.stream_reply.key, self.stream_reply.group, self.slot, self.ids
-            )
-            self.ids = []
