@@ -64,7 +64,7 @@ def test_an_entry_without_an_exact_sequence_is_not_archived(
     client.xadd("s", {"n": 1}, f"1-{2**64 - 1}")
     with pytest.raises(HeadraceError, match=f"entry 1-{2**64 - 1}: its sequence does not fit a LONG"):
         archive(spark, server_url, ["s"], tmp_path / "archive")
-    assert files_in(tmp_path / "archive") == []
+    assert files_in(tmp_path / "archive") == ()
 
 
 def test_streams_are_archived_merged_trimmed_and_archived_further(

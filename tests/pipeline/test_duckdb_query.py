@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import pathlib
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import duckdb
@@ -413,13 +415,13 @@ def test_the_metadata_columns_are_all_there(stream_server: StreamServer) -> None
 
 
 UNREACHABLE = "redis://127.0.0.1:1"
+PROGRAM = [sys.executable, "-m", "headrace"]
 
 
 @pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.slow)])
-def test_an_archive_is_queried_without_its_server(
-    archive: ArchiveMaker, capfd: pytest.CaptureFixture[str], engine: str
-) -> None:
+def test_an_archive_is_queried_without_its_server(archive: ArchiveMaker, engine: str) -> None:
     command = [
+        *PROGRAM,  # a process of its own: this one may have a Spark session already
         "query",
         "--archive",
         str(archive.directory),
@@ -430,10 +432,11 @@ def test_an_archive_is_queried_without_its_server(
         "--csv",
     ]
     sql = "SELECT count(*) AS c, count(x) AS x, max(n) AS n FROM `s:1`"
-    assert main([*command, "--archive-only", sql]) == 0
-    assert capfd.readouterr().out == "c,x,n\n4320,4320,4319\n"
-    assert main([*command, sql]) != 0
-    assert "--archive-only" in capfd.readouterr().err  # rows may be missing, so it is not chosen silently
+    queried = subprocess.run([*command, "--archive-only", sql], capture_output=True, text=True, check=True)
+    assert queried.stdout == "c,x,n\n4320,4320,4319\n"
+    refused = subprocess.run([*command, sql], capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert "--archive-only" in refused.stderr  # rows may be missing, so it is not chosen silently
 
 
 def test_the_tables_of_an_archive_are_listed_without_its_server(
