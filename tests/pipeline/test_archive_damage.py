@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from stream_server import StreamServer
 
@@ -145,3 +147,86 @@ def test_a_page_that_cannot_be_decompressed_is_not_the_servers_fault(
     path.write_bytes(data)
     with pytest.raises(HeadraceError, match=f"{path} (cannot be read|is damaged)"):
         replay(ReplaySource("s", stream_server.url, maker.location), stream_server.url, "copy", name="r")
+
+
+def rewritten(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
+    """Return a function that writes a whole Parquet file again, with other contents."""
+
+    def rewrite(path: Path) -> None:
+        pq.write_table(change(pq.read_table(path, partitioning=None)), path)
+
+    return rewrite
+
+
+def with_column(table: pa.Table, name: str, values: list[object]) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+
+
+def as_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+# Whole files that another program has put in place of a file of the archive.
+REPLACED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no IDs": (rewritten(lambda table: table.drop(["id"])), "it has no column of IDs"),
+    "numbers as IDs": (
+        rewritten(lambda table: with_column(table, "id", list(range(COUNT)))),
+        "it has no column of IDs",
+    ),
+    "null IDs": (
+        rewritten(
+            lambda table: table.set_column(
+                table.schema.get_field_index("id"), "id", pa.nulls(COUNT, pa.string())
+            )
+        ),
+        "an entry has no ID",
+    ),
+    "fewer entries": (
+        rewritten(lambda table: table.slice(1)),
+        f"it has {COUNT - 1:,} entries; the table says",
+    ),
+    "texts in _exact": (
+        rewritten(lambda table: with_column(table, "_exact", ["x"] * COUNT)),
+        "it has a column _exact of the type string",
+    ),
+    "a directory": (as_directory, "is a directory"),
+    "nothing": (Path.unlink, "is missing"),
+}
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_file_that_was_replaced_ends_each_command_with_one_line(
+    tmp_path: Path, stream_server: StreamServer, name: str, typed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("text", pa.string())]) if typed else None
+    maker = ArchiveMaker(tmp_path / "archive", schema)
+    [file] = maker.add("s", ENTRIES, reached={"s": f"{COUNT}-0"})
+    stream_server.client.delete("s")
+    stream_server.client.xadd("s", {"n": 1, "text": "x"}, f"{COUNT + 1}-0")
+    change, text = REPLACED[name]
+    change(maker.directory / file.path)
+    archive, url = ["--archive", str(maker.directory)], ["--url", stream_server.url]
+    for words in (
+        ["query", "SELECT count(*), max(text) FROM s", *archive, "--archive-only"],
+        ["query", "SELECT * FROM s", *archive, *url],
+        ["replay", "--stream", "s", *archive, "--into", "copy", *url],
+    ):
+        assert main(words) == 1
+        err = [line for line in capsys.readouterr().err.splitlines() if line.startswith("headrace: ")]
+        assert len(err) == 1
+        assert f"{maker.directory}/{file.path} " in err[0] and text in err[0]
+        assert "archive-only" not in err[0]  # the server is not at fault
+    assert stream_server.client.exists("copy") == 0
+
+
+def test_check_continues_after_a_file_that_cannot_be_opened(
+    maker: ArchiveMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker.add_written("t", ENTRIES[:5])
+    as_directory(maker.directory / read_archive(maker.location).files[0].path)
+    assert main(["check", str(maker.directory)]) == 1
+    out, err = capsys.readouterr()
+    assert "cannot be read" in out and "is a directory" in out
+    assert "1 of 2 files damaged or missing" in err

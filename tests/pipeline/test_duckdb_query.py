@@ -171,7 +171,7 @@ def test_what_ends_a_read_is_the_error_of_the_query(
 ) -> None:
     for path in archive.directory.rglob("date=2020-01-02/*.parquet"):
         path.unlink()
-    with pytest.raises(HeadraceError, match=r"date=2020-01-02/.* was deleted since the query was planned"):
+    with pytest.raises(HeadraceError, match=r"date=2020-01-02/.* is missing. Run the command again"):
         headrace.sql(
             "SELECT count(*) FROM `s:1`", stream_server.url, archive=archive.directory, columns={"": "n INT"}
         )

@@ -24,6 +24,7 @@ from headrace.spark.archive.table import ArchiveReader
 from headrace.spark.decode.schema import DEFAULT_SCHEMAS
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
+from headrace.spark.source.data_source import HeadraceSource
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.stream_state import stream_states
 
@@ -306,7 +307,7 @@ def test_a_file_deleted_after_planning_is_reported(stream_server: StreamServer, 
     made = reader(stream_server, maker.directory, "_id STRING")
     parts = made.partitions()
     shutil.rmtree(maker.directory / "stream=x")
-    with pytest.raises(HeadraceError, match="Run the query again"):
+    with pytest.raises(HeadraceError, match=r"is missing\. Run the command again"):
         list(made.read(parts[0]))
 
 
@@ -409,3 +410,26 @@ def test_only_the_archive_is_read_without_a_server(maker: ArchiveMaker) -> None:
     assert streams(subscribePattern="c.") == set()
     with pytest.raises(UsageError, match="needs the option archive"):
         parse_options({"archiveOnly": "true"}, "batch")
+
+
+def test_without_a_schema_a_typed_archive_is_read_with_its_columns(
+    stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive", pa.schema([("n", pa.int32()), ("t", pa.string())]))
+    maker.add("s", entries(3), reached={"s": entries(3)[-1][0]})
+    stream_server.client.delete("s")
+    for id_, fields in [*entries(3), *entries(5)[3:]]:
+        stream_server.client.xadd("s", {**fields, "more": "x"} if id_ > f"{FIRST + 1}" else fields, id_)  # type: ignore[arg-type]
+    raw = {"url": stream_server.url, "archive": str(maker.directory)}
+    source = HeadraceSource(raw)
+    schema = source.schema()
+    assert isinstance(schema, T.StructType)
+    assert schema.names == ["_stream", "_id", "_timestamp", "_sequence", "n", "t", "_exact"]
+    found = sorted(rows(ArchiveReader(parse_options(raw, "batch"), schema)), key=lambda row: row["n"])
+    assert [(row["n"], row["t"]) for row in found] == [(n, f"text {n}") for n in range(5)]
+    assert [row["_exact"] is not None for row in found] == [False] * 3 + [True] * 2
+    assert HeadraceSource({**raw, "fieldsType": "string"}).schema() == DEFAULT_SCHEMAS["string"]
+    maps = ArchiveMaker(tmp_path / "maps")
+    assert HeadraceSource({"archive": str(maps.directory)}).schema() == DEFAULT_SCHEMAS["string"]
+    with pytest.raises(UsageError, match="there is no archive"):
+        HeadraceSource({"archive": str(tmp_path / "none")}).schema()

@@ -21,7 +21,7 @@ from headrace.pipeline.unreferenced_files import (
 )
 from headrace.plurals import plural
 from headrace.spark.archive.delta_log import LOG_DIRECTORY, DeltaLog, read_log
-from headrace.spark.archive.files import Archive, ArchivedFile, highest_ids, read_archive
+from headrace.spark.archive.files import Archive, ArchivedFile, highest_ids, read_archive, read_files
 from headrace.spark.archive.location import ArchiveLocation, store_errors
 from headrace.spark.source.offsets import parse_id
 
@@ -88,24 +88,27 @@ def check_archive(location: ArchiveLocation, console: Console) -> None:
     log = read_log(location)
     for damage in log.damages:
         console.print(line((f"{damage}; {damage.remedy}", "red")), soft_wrap=True)
-    archive = read_archive(location)
-    damaged, rows = check_current_files(archive.files, console)
-    mismatches = [] if damaged else position_mismatches(archive)
+    files = read_files(location)
+    damaged, rows = check_current_files(files, console)
+    archive = None if damaged else read_archive(location)  # it may have to open files
+    mismatches = [] if archive is None else position_mismatches(archive)
     for text in mismatches:
         console.print(line((text, "red")), soft_wrap=True)
-    counts = f"{plural(rows, 'entry')} in {plural(len(archive.files), 'file')} of "
+    counts = f"{plural(rows, 'entry')} in {plural(len(files), 'file')} of "
     console.print(line(counts, (str(location), "bold")), soft_wrap=True)
-    has_later = print_unreferenced(archive, present, log, console)
+    has_later = print_unreferenced(
+        files if archive is None else archive.files, archive, present, log, console
+    )
     if log.damages or mismatches:
         found = len(log.damages) + len(mismatches)
-        files = f", and {damaged:,} of {plural(len(archive.files), 'file')}" if damaged else ""
+        more = f", and {damaged:,} of {plural(len(files), 'file')}" if damaged else ""
         raise HeadraceError(
-            f"{location}: {LOG_DIRECTORY} is damaged in {plural(found, 'place')}{files}; restore from a "
+            f"{location}: {LOG_DIRECTORY} is damaged in {plural(found, 'place')}{more}; restore from a "
             "copy of the archive"
         )
     if damaged:
         raise HeadraceError(
-            f"{location}: {damaged:,} of {plural(len(archive.files), 'file')} damaged or missing; restore "
+            f"{location}: {damaged:,} of {plural(len(files), 'file')} damaged or missing; restore "
             "from a copy of the archive"
         )
     console.print("[yellow]No file that counts is damaged[/]" if has_later else "[green]All is good[/]")
@@ -159,15 +162,24 @@ def position_mismatches(archive: Archive) -> list[str]:
 
 
 def print_unreferenced(
-    archive: Archive, present: Sequence[PresentFile], log: DeltaLog, console: Console
+    files: Sequence[ArchivedFile],
+    archive: Archive | None,
+    present: Sequence[PresentFile],
+    log: DeltaLog,
+    console: Console,
 ) -> bool:
-    """Print the files that do not count; return whether any of them has entries that the table lacks."""
-    current = {file.path for file in archive.files}
+    """Print the files that do not count; return whether any of them has entries that the table lacks.
+
+    That is not known without the archive, which cannot be read if files are damaged.
+    """
+    current = {file.path for file in files}
     known, unknown = unreferenced_files(present, current, log.referenced)
     print_files(known, "that were replaced or deleted, kept a week for readers of older versions", console)
     notes: dict[str, str] = {}
     later: dict[str, list[LaterEntries]] = {}
     for file in unknown:
+        if archive is None:
+            break
         try:
             more = later_entries(archive.location, file, archive.archived_through)
         except HeadraceError:

@@ -37,7 +37,7 @@ from headrace.pipeline.query import StreamView, follow_query, register_views, ru
 from headrace.pipeline.query_errors import query_errors_explained
 from headrace.pipeline.spark_rows import record_batches
 from headrace.plurals import plural
-from headrace.spark.archive.location import ArchiveLocation
+from headrace.spark.archive.location import ArchiveError, ArchiveLocation
 from headrace.spark.decode.misfits import MisfitCounts, collected_misfits, collecting_misfits
 
 ROWS_SHOWN = 50
@@ -156,7 +156,8 @@ def options_hinted(errors: Console, hints_archive: bool, hints_infer: bool) -> I
     except HeadraceError as error:
         if hints_infer and isinstance(error, UsageError) and "no column" in str(error):
             add_hint(errors, error, "--fields 'infer, …' infers the columns that it does not declare")
-        if hints_archive and isinstance(error.__cause__, CONNECTION_ERRORS):
+        is_of_server = isinstance(error.__cause__, CONNECTION_ERRORS) and not isinstance(error, ArchiveError)
+        if hints_archive and is_of_server:
             add_hint(errors, error, "--archive-only reads the archive without the server")
         raise
 

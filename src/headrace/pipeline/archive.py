@@ -45,9 +45,8 @@ from headrace.pipeline.column_inference import ARCHIVE_COLUMNS
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.pipeline.watermark_publisher import WatermarkPublisher
-from headrace.spark.archive.files import read_archive
+from headrace.spark.archive.files import EXACT_COLUMN, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.archive.partition_reader import EXACT_COLUMN
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import as_headrace_error
 from headrace.spark.options import parse_options

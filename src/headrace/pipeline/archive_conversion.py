@@ -31,9 +31,8 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_creation import HEAD_COLUMNS, create_or_open
 from headrace.pipeline.archive_table import WrittenFile
 from headrace.pipeline.archive_writer import DayFile, in_id_order, without_repeated_names
-from headrace.spark.archive.files import split_ids
+from headrace.spark.archive.files import EXACT_COLUMN, split_ids
 from headrace.spark.archive.location import ArchiveLocation, one_line
-from headrace.spark.archive.partition_reader import EXACT_COLUMN
 from headrace.spark.source.offsets import START
 from headrace.spark.source.positions import Positions, parse_positions
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
     DateType,
     LongType,
     MapType,
@@ -35,7 +33,7 @@ from headrace.spark.archive.files import (
     open_table,
 )
 from headrace.spark.archive.location import ArchiveLocation
-from headrace.spark.archive.partition_reader import EXACT_COLUMN
+from headrace.spark.archive.partition_reader import EXACT_FIELD
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,8 +55,7 @@ HEAD_COLUMNS = [
     StructField("timestamp", TimestampType()),
     StructField("sequence", LongType()),
 ]
-PAIR = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])
-TAIL_COLUMNS = [StructField(EXACT_COLUMN, ArrayType(PAIR))]
+TAIL_COLUMNS = [EXACT_FIELD]
 
 
 def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: str) -> ArchiveTable:

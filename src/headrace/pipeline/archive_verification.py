@@ -114,15 +114,16 @@ def check_archived_file(file: ArchivedFile) -> FileCheck:
     if (damage := changed_bytes(file)) is not None:
         return FileCheck(damage, logged or 0)
     try:
-        with file.open() as parquet:
+        with file.location.open_parquet(file.path) as parquet:
+            mismatch = file.mismatch(parquet)
             bounds = time_bounds(parquet.metadata)
             rows = parquet.metadata.num_rows
             if file.digest is None:
                 rows = sum(len(batch) for batch in parquet.iter_batches())
     except HeadraceError as error:
         return FileCheck(f"cannot be read: {one_line(error.__cause__ or error)}", logged or 0)
-    if logged is not None and rows != logged:
-        return FileCheck(f"has {rows:,} entries; the table says {logged:,}", rows)
+    if mismatch is not None:
+        return FileCheck(mismatch, rows)
     if logged is None and file.digest is not None:
         return FileCheck(
             f"has {rows:,} entries; the table does not say how many, but was written with it", rows
@@ -144,6 +145,10 @@ def changed_bytes(file: ArchivedFile) -> str | None:
                     size += len(piece)
         except FileNotFoundError:
             return "is missing"
+        except OSError as error:
+            if not file.location.is_local:
+                raise
+            return f"cannot be read: {one_line(error)}"
     if size != file.size:
         return f"has {size:,} bytes; it was written with {file.size:,}"
     if file.digest not in (None, digest.hexdigest()):

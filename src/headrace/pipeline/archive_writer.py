@@ -29,9 +29,8 @@ import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_table import WrittenFile, sync_path
-from headrace.spark.archive.files import new_digest, split_ids
+from headrace.spark.archive.files import EXACT_COLUMN, new_digest, split_ids
 from headrace.spark.archive.location import ArchiveLocation, store_errors
-from headrace.spark.archive.partition_reader import EXACT_COLUMN
 from headrace.spark.archive.partitions import partition_folder
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors

@@ -53,9 +53,9 @@ from headrace.pipeline.sql_tokens import (
 )
 from headrace.pipeline.stream_dataset import place_options
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.spark.archive.files import Archive, ArchivedFile, read_archive
+from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.archive.partition_reader import EXACT_COLUMN, exact_as_map, exact_fields, has_fields_map
+from headrace.spark.archive.partition_reader import ENTRY_COLUMNS, exact_as_map, exact_fields, has_fields_map
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 
 SAMPLE_ENTRIES = 400  # of a stream, from both its ends; half as many of its archive
@@ -68,14 +68,7 @@ TYPES: dict[str, DataType] = {
     "TIMESTAMP": TimestampType(),
     "STRING": StringType(),
 }
-METADATA = StructType(
-    [
-        StructField("_stream", StringType()),
-        StructField("_id", StringType()),
-        StructField("_timestamp", TimestampType()),
-        StructField("_sequence", LongType()),
-    ]
-)
+METADATA = StructType(list(ENTRY_COLUMNS))
 FIELDS_MAP = StructField("fields", MapType(StringType(), StringType()))
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
 SCAN_ROWS = 65_536  # rows of a file whose column `_exact` is read at a time

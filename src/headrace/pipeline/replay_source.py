@@ -22,10 +22,9 @@ from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.ordered_archive_reader import entries_in_order
 from headrace.pipeline.similar_streams import similar_stream
-from headrace.spark.archive.files import Archive, ArchivedFile, read_archive
+from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import (
-    EXACT_COLUMN,
     exact_as_map,
     exact_fields,
     has_fields_map,

@@ -29,7 +29,7 @@ HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # PySpark reads it when it reports an e
 
 # The methods of data sources, readers and writers that Spark calls in its workers.
 CALLED_BY_SPARK = {
-    "reader", "streamReader", "writer", "streamWriter",
+    "schema", "reader", "streamReader", "writer", "streamWriter",
     "partitions", "pushFilters", "read",
     "initialOffset", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow",
     "getDefaultReadLimit", "stop",

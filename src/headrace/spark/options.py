@@ -14,6 +14,7 @@ from typing import Any
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.spark import option_values
+from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.decode.time_formats import EXACT_MS, TIME_FORMATS
 
 SPARK_OPTIONS = {"checkpointlocation", "queryname"}  # Spark adds these to the options of a sink or a table
@@ -179,7 +180,8 @@ OPTIONS = (
         "An archive that `headrace archive` made: a directory, or a URL like `s3://bucket/orders`. It is "
         "read with its live streams as one table: up to the last archived ID of a stream from the files, "
         "after it from the server. Every node must see the directory. Without `subscribe`, "
-        "`subscribePattern` and `assign`, all streams of the archive are read.",
+        "`subscribePattern` and `assign`, all streams of the archive are read. Without a schema, an archive "
+        "of typed columns is read with these, the entry's own columns and `_exact`.",
         option_values.parse_archive,
     ),
     Option(
@@ -552,13 +554,27 @@ def parse_fields_type(raw: Mapping[str, str]) -> str:
     Raises:
         UsageError: if it is neither string nor binary.
     """
-    [option] = [each for each in OPTIONS if each.name == "fieldsType"]
-    text = next((text for key, text in raw.items() if key.lower() == option.name.lower()), option.default)
-    try:
-        kind: str = option.parse(text or "")
-    except ValueError as error:
-        raise UsageError(f"The option {option.name} is {text!r}: {error}.") from None
+    kind: str = _parse_one(raw, "fieldsType")
     return kind
+
+
+def parse_archive_location(raw: Mapping[str, str]) -> ArchiveLocation:
+    """Return the archive among the options of a read, which name one.
+
+    Raises:
+        UsageError: if it is none, or its options are wrong.
+    """
+    return archive_location(_parse_one(raw, "archive"), _parse_one(raw, "archiveOptions"))
+
+
+def _parse_one(raw: Mapping[str, str], name: str) -> Any:
+    """Return the value of one option; UsageError if it is wrong."""
+    [option] = [each for each in OPTIONS if each.name == name]
+    text = next((text for key, text in raw.items() if key.lower() == name.lower()), option.default)
+    try:
+        return None if text is None else option.parse(text)
+    except ValueError as error:
+        raise UsageError(f"The option {name} is {text!r}: {error}.") from None
 
 
 def _unknown(key: str, names: list[str]) -> UsageError:

@@ -20,7 +20,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive.delta_log import LOG_DIRECTORY, damage_error, raise_if_cut, read_log, table_errors
-from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveLocation
+from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveError, ArchiveLocation
 from headrace.spark.source.offsets import START, EntryId, advance_offsets, format_id, parse_id, sorted_offsets
 from headrace.spark.source.positions import Positions, parse_positions
 
@@ -46,6 +46,7 @@ VACUUMED_KEY = "headrace.vacuumed"  # the time of the last vacuum, in millisecon
 ZONE_KEY = "headrace.zone"
 
 PARTITIONS = ("stream", "date")
+EXACT_COLUMN = "_exact"  # the whole entry, if the other columns do not represent it byte for byte
 
 DIGEST = re.compile(r"-([0-9a-f]{16})\.zstd\.parquet$")
 DIGEST_BYTES = 8
@@ -99,9 +100,30 @@ class ArchivedFile:
             count: int = parquet.metadata.num_rows
             return count
 
-    def open(self) -> AbstractContextManager[pq.ParquetFile]:
-        """Open the file for a with block, which checks the pages it reads. See open_parquet()."""
-        return self.location.open_parquet(self.path)
+    @contextmanager
+    def open(self) -> Iterator[pq.ParquetFile]:
+        """Open the file for a with block, which checks the pages it reads. See open_parquet().
+
+        Raises:
+            ArchiveError: also if the file has other columns than an archive, or another number of entries.
+        """
+        with self.location.open_parquet(self.path) as parquet:
+            if (found := self.mismatch(parquet)) is not None:
+                hint = self.location.check_hint
+                raise ArchiveError(f"{self.location}/{self.path} is damaged: it {found}{hint}")
+            yield parquet
+
+    def mismatch(self, parquet: pq.ParquetFile) -> str | None:
+        """Return how the open file differs from what the table says of it; None if it does not."""
+        schema = parquet.schema_arrow
+        if "id" not in schema.names or not is_text(schema.field("id").type):
+            return "has no column of IDs"
+        if EXACT_COLUMN in schema.names and not is_pairs(schema.field(EXACT_COLUMN).type):
+            return f"has a column {EXACT_COLUMN} of the type {schema.field(EXACT_COLUMN).type}"
+        rows = parquet.metadata.num_rows
+        if self.logged_rows is not None and rows != self.logged_rows:
+            return f"has {rows:,} entries; the table says {self.logged_rows:,}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -136,6 +158,17 @@ class Archive:
     table: str = ""
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column has texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_pairs(kind: pa.DataType) -> bool:
+    """Return whether a column has lists of pairs: the names and values of fields."""
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
+
+
 def new_digest() -> hashlib.blake2b:
     """Return the digest of a file's bytes, of which none is added yet."""
     return hashlib.blake2b(digest_size=DIGEST_BYTES)
@@ -150,6 +183,17 @@ def read_archive(location: ArchiveLocation) -> Archive:
     """
     with table_errors(location):
         return archive_of(location, open_table(location))
+
+
+def read_files(location: ArchiveLocation) -> tuple[ArchivedFile, ...]:
+    """Read which files an archive has, without opening any of them.
+
+    Raises:
+        UsageError: if there is no archive.
+        HeadraceError: if the store fails.
+    """
+    with table_errors(location):
+        return tuple(archived_files(location, open_table(location)))
 
 
 def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
@@ -349,7 +393,13 @@ def highest_id(files: list[ArchivedFile]) -> EntryId:
 
 
 def split_ids(ids: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the two numbers of each ID: milliseconds and sequence, as UINT64."""
+    """Return the two numbers of each ID: milliseconds and sequence, as UINT64.
+
+    Raises:
+        pa.ArrowInvalid: if an ID is missing, or is not a pair of numbers.
+    """
+    if ids.null_count:
+        raise pa.ArrowInvalid("an entry has no ID")
     parts = pc.split_pattern(ids, "-")
     return pc.list_element(parts, 0).cast(pa.uint64()), pc.list_element(parts, 1).cast(pa.uint64())
 

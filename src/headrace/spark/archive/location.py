@@ -49,6 +49,10 @@ STORE_DEFAULTS = {
 }
 
 
+class ArchiveError(HeadraceError):
+    """A file of an archive is missing or damaged, or its store fails."""
+
+
 @dataclass(frozen=True)
 class ArchiveLocation:
     """The place of an archive; picklable, so that tasks can open its files.
@@ -115,7 +119,7 @@ class ArchiveLocation:
         Times of type INT96 are read in microseconds.
 
         Raises:
-            HeadraceError: if the file was deleted or is damaged, or the store fails; also in the block.
+            ArchiveError: if the file was deleted or is damaged, or the store fails; also in the block.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -131,15 +135,19 @@ class ArchiveLocation:
             ) as parquet:
                 yield parquet
         except FileNotFoundError as gone:
-            raise HeadraceError(
-                f"{self}/{path} was deleted since the query was planned, perhaps because the archive was "
-                "compacted. Run the query again."
+            raise ArchiveError(
+                f"{self}/{path} is missing. Run the command again, as another job may have merged or deleted "
+                "it; if it is still missing, restore it from a copy of the archive"
             ) from gone
-        except pa.ArrowInvalid as damaged:
-            raise HeadraceError(f"{self}/{path} is damaged: {one_line(damaged)}") from damaged
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
+            raise ArchiveError(f"{self}/{path} is damaged: {one_line(error)}{self.check_hint}") from error
         except OSError as error:  # also a page whose checksum is wrong, or that cannot be decompressed
-            hint = f"; headrace check {self} lists damaged files"
-            raise HeadraceError(f"{self}/{path} cannot be read: {one_line(error)}{hint}") from error
+            raise ArchiveError(f"{self}/{path} cannot be read: {one_line(error)}{self.check_hint}") from error
+
+    @property
+    def check_hint(self) -> str:
+        """The end of an error message about a damaged file: what to do."""
+        return f"; headrace check {self} lists damaged files"
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files of the archive that no version of its table has; those that are missing are skipped.
@@ -214,18 +222,18 @@ def store_errors(location: ArchiveLocation) -> Iterator[None]:
     """Raise the errors of a store, and of its library, as one line; not FileNotFoundError.
 
     Raises:
-        HeadraceError: in place of OSError and the errors of deltalake.
+        ArchiveError: in place of OSError and the errors of deltalake.
     """
     try:
         yield
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise HeadraceError(f"{location}: {one_line(error)}") from error
+        raise ArchiveError(f"{location}: {one_line(error)}") from error
     except Exception as error:
         if not type(error).__module__.startswith(("deltalake", "_internal")):
             raise
-        raise HeadraceError(f"{location}: {one_line(error)}") from error
+        raise ArchiveError(f"{location}: {one_line(error)}") from error
 
 
 def one_line(error: BaseException) -> str:

@@ -23,10 +23,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import MapType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive.files import Archive, ArchivedFile, split_ids
+from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive, split_ids
+from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.decode.schema import RESERVED_KINDS, BatchBuilder, ColumnLayout, ColumnSpec
@@ -35,7 +45,14 @@ from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
 
 OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
-EXACT_COLUMN = "_exact"  # the whole entry, if the other columns do not represent it byte for byte
+ENTRY_COLUMNS = (
+    StructField("_stream", StringType()),
+    StructField("_id", StringType()),
+    StructField("_timestamp", TimestampType()),
+    StructField("_sequence", LongType()),
+)
+PAIR = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])
+EXACT_FIELD = StructField(EXACT_COLUMN, ArrayType(PAIR))
 BINARY_MAP = pa.map_(pa.binary(), pa.binary())
 
 
@@ -87,6 +104,8 @@ class ArchivePartitionReader:
         # Each row repeats the name of the stream: with a very long name a batch has fewer rows.
         max_rows = max(1, min(rows_per_batch(file, piece), BATCH_BYTES // max(len(self._part.stream), 1)))
         for batch in file.iter_batches(max_rows, groups, columns, use_threads=False):  # a task has one core
+            if batch.column("id").null_count:
+                raise pa.ArrowInvalid("an entry has no ID")
             rows = batch if self._part.whole else filter_id_range(batch, self._part.after, self._part.upto)
             if rows.num_rows == 0:
                 continue
@@ -196,6 +215,22 @@ def check_columns(specs: list[ColumnSpec], archive: Archive) -> None:
         own = ("id", "timestamp", "sequence", EXACT_COLUMN)
         has = ", ".join(name for name in names if name not in own)
         raise UsageError(f"The archive {archive.location} has no column {lacking[0]!r}; it has {has}.")
+
+
+def typed_schema(location: ArchiveLocation) -> StructType | None:
+    """Return the columns to read of an archive of typed columns: all of them, and the entry's own.
+
+    `_exact` has the entries that the others do not represent. None for an archive of maps.
+
+    Raises:
+        UsageError: if there is no archive.
+        HeadraceError: if the store fails.
+    """
+    columns = read_archive(location).columns
+    if "fields" in columns.names and isinstance(columns["fields"].dataType, MapType):
+        return None
+    fields = [each for each in columns if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
+    return StructType([*ENTRY_COLUMNS, *fields, EXACT_FIELD])
 
 
 def has_fields_map(schema: pa.Schema) -> bool:

@@ -61,12 +61,21 @@ class HeadraceSource(DataSource):
         """Return the name of the format."""
         return "headrace"
 
-    def schema(self) -> str:
-        """Return the default schema, which depends on the option fieldsType. Makes no request."""
-        from headrace.spark.decode.schema import DEFAULT_SCHEMAS
-        from headrace.spark.options import parse_fields_type
+    def schema(self) -> str | StructType:
+        """Return the default schema, which depends on the option fieldsType. Makes no request to a server.
 
-        return DEFAULT_SCHEMAS[parse_fields_type(self.options)]
+        With an archive of typed columns it has these, and `_exact` with the entries that they lack.
+        """
+        from headrace.spark.decode.schema import DEFAULT_SCHEMAS
+        from headrace.spark.options import parse_archive_location, parse_fields_type
+
+        kind = parse_fields_type(self.options)
+        if "archive" in self.options and "fieldsType" not in self.options:
+            from headrace.spark.archive.partition_reader import typed_schema
+
+            if (typed := typed_schema(parse_archive_location(self.options))) is not None:
+                return typed
+        return DEFAULT_SCHEMAS[kind]
 
     def reader(self, schema: StructType) -> HeadraceReader:
         """Return the batch reader."""
