@@ -53,8 +53,7 @@ def test_an_entry_is_delivered_again_when_its_lease_has_ended(leased: Any) -> No
     assert pending(leased) == [["1-0", "bob", 2], ["3-0", "bob", 2], ["4-0", "bob", 1]]
     assert leased.effects() == [
         "MULTI",
-        "XCLAIM s g bob 0 1-0 TIME 1100 RETRYCOUNT 2 FORCE JUSTID LASTID 3-0",
-        "XCLAIM s g bob 0 3-0 TIME 1100 RETRYCOUNT 2 FORCE JUSTID LASTID 3-0",
+        "XCLAIM s g bob 0 1-0 3-0 TIME 1100 RETRYCOUNT 2 FORCE JUSTID LASTID 3-0",
         "XCLAIM s g bob 0 4-0 TIME 1100 RETRYCOUNT 1 FORCE JUSTID LASTID 3-0",
         "XGROUP SETID s g 4-0 ENTRIESREAD 4",
         "EXEC",

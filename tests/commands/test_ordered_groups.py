@@ -96,8 +96,7 @@ def test_a_part_of_a_key_that_moves_waits_for_its_new_holder(ordered: Any) -> No
     assert ordered.effects() == [
         "MULTI",
         "XCLAIM s g bob 0 1-0 TIME 1100 RETRYCOUNT 2 FORCE JUSTID LASTID 5-0",
-        "XCLAIM s g bob 0 4-0 TIME 0 RETRYCOUNT 1 FORCE JUSTID LASTID 5-0",
-        "XCLAIM s g bob 0 2-0 TIME 0 RETRYCOUNT 1 FORCE JUSTID LASTID 5-0",
+        "XCLAIM s g bob 0 4-0 2-0 TIME 0 RETRYCOUNT 1 FORCE JUSTID LASTID 5-0",
         "EXEC",
     ]
     assert read(ordered, "cid") == ["3-0", "5-0"]
