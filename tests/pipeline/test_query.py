@@ -12,19 +12,22 @@ from pyspark.sql import types as T
 from stream_server import StreamServer
 
 from archives import ArchiveMaker
+from headrace.cli.main import main
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.field_sample import SAMPLE_FILES, sample_fields
 from headrace.pipeline.query import (
     METADATA,
     archived_columns,
     inferred_columns,
     register_views,
-    sampled_entries,
     streams_in_query,
     used_columns,
 )
 from headrace.pipeline.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
 from headrace.spark.archive.files import read_archive
+
+DAY_MS = 86_400_000
 
 
 def test_identifiers_exclude_string_literals_and_comments() -> None:
@@ -91,20 +94,52 @@ def test_a_sample_has_both_ends_and_the_archive(stream_server: StreamServer, tmp
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", [("5-0", {"early": "y"})])
     servers = Servers(stream_server.url)
-    assert set(inferred_columns(sampled_entries(servers, None, "s")).names) == {"n", "name", "half", "late"}
+    assert set(inferred_columns(sample_fields(servers, None, "s").entries).names) == {
+        "n",
+        "name",
+        "half",
+        "late",
+    }
     held = read_archive(maker.location)
-    assert set(inferred_columns(sampled_entries(servers, held, "s")).names) == {
+    assert set(inferred_columns(sample_fields(servers, held, "s").entries).names) == {
         "n",
         "name",
         "half",
         "late",
         "early",
     }
-    assert inferred_columns(sampled_entries(servers, None, "missing")).names == []
-    assert len(sampled_entries(servers, None, "s")) == 400
+    assert inferred_columns(sample_fields(servers, None, "missing").entries).names == []
+    assert len(sample_fields(servers, None, "s").entries) == 400
     stream_server.client.xtrim("s", maxlen=300, approximate=False)
-    assert len(sampled_entries(servers, None, "s")) == 300
+    assert len(sample_fields(servers, None, "s").entries) == 300
     servers.close()
+
+
+@pytest.mark.parametrize("count", [1, 3, 30])
+def test_a_sample_has_entries_of_several_files_up_to_the_last(tmp_path: pathlib.Path, count: int) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    for day in range(count):
+        rows = [(f"{day * DAY_MS + n}-0", {"n": n, f"of_{day}": "x"}) for n in range(300)]
+        rows.append((f"{day * DAY_MS + 300}-0", {f"last_{day}": "x"}))
+        maker.add("s", rows, group_rows=300)
+    sample = sample_fields(None, read_archive(maker.location), "s")
+    names = inferred_columns(sample.entries).names
+    assert {"n", "of_0", f"last_{count - 1}"} <= set(names)
+    assert len([name for name in names if name.startswith("of_")]) == min(count, SAMPLE_FILES)
+    assert sample.unread_files == max(0, count - SAMPLE_FILES)
+
+
+def test_a_query_names_files_that_were_not_sampled(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    for day in range(SAMPLE_FILES + 3):
+        maker.add("s", [(f"{day * DAY_MS}-0", {"n": day})])
+    words = ["query", "SELECT sum(n) FROM s", "--archive", str(maker.directory), "--archive-only", "--csv"]
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1] == str(sum(range(SAMPLE_FILES + 3)))
+    assert f"s: n bigint (from {SAMPLE_FILES} entries; 3 archived files not sampled" in err
 
 
 def test_the_columns_of_a_typed_archive_are_read_from_its_files(tmp_path: pathlib.Path) -> None:

@@ -223,19 +223,25 @@ def parse_fields_option(text: str) -> tuple[str, StructType]:
 
 
 def print_inferred_types(errors: Console, table: StreamView) -> None:
-    """Print the types that were inferred from a sample, and the fields that have no column."""
-    if table.sampled:
-        columns = ", ".join(
-            f"{f.name} {f.dataType.simpleString()}" for f in table.columns if f.name in table.inferred
+    """Print the types inferred from a sample, what the sample lacks, and the fields without a column."""
+    columns = ", ".join(
+        f"{f.name} {f.dataType.simpleString()}" for f in table.columns if f.name in table.inferred
+    )
+    is_whole = set(table.fields) <= set(table.columns.names)  # SELECT *
+    notes = []
+    lacking = f"{plural(table.unread_files, 'archived file')} not sampled" if table.unread_files else ""
+    if table.sampled and columns:
+        count = plural(table.sampled, "entry")
+        notes.append(
+            f"{columns} (from {'; '.join(filter(None, [count, lacking]))}; --fields sets other types)"
         )
-        if columns:
-            count = plural(table.sampled, "entry")
-            text = f"{table.stream}: {columns} (from {count}; --fields sets other types)"
-            errors.print(Text(printable(text), style="dim"))
-    if table.hidden and set(table.fields) <= set(table.columns.names):  # SELECT *
+    elif lacking and is_whole:
+        notes.append(f"{lacking}; --fields 'infer, NAME TYPE' adds a field that only they have")
+    if table.hidden and is_whole:
         names = ", ".join(table.hidden)
-        text = f"{table.stream}: no columns for the fields {names}: their names are reserved or not UTF-8"
-        errors.print(Text(printable(text), style="dim"))
+        notes.append(f"no columns for the fields {names}: their names are reserved or not UTF-8")
+    for note in notes:
+        errors.print(Text(printable(f"{table.stream}: {note}"), style="dim"))
 
 
 def print_misfits(errors: Console, misfits: MisfitCounts) -> None:

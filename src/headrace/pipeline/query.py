@@ -36,7 +36,8 @@ from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import InferredWith
-from headrace.pipeline.column_inference import field_types, sample_both_ends
+from headrace.pipeline.column_inference import field_types
+from headrace.pipeline.field_sample import sample_fields
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_errors import query_error_message
 from headrace.pipeline.query_progress import follow_batches
@@ -53,13 +54,11 @@ from headrace.pipeline.sql_tokens import (
 )
 from headrace.pipeline.stream_dataset import place_options
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive
+from headrace.spark.archive.files import EXACT_COLUMN, Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.archive.partition_reader import ENTRY_COLUMNS, exact_as_map, exact_fields, has_fields_map
+from headrace.spark.archive.partition_reader import ENTRY_COLUMNS
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 
-SAMPLE_ENTRIES = 400  # of a stream, from both its ends; half as many of its archive
-SAMPLE_FILES = 4  # of the archive
 TYPES: dict[str, DataType] = {
     "BOOLEAN": BooleanType(),
     "BIGINT": LongType(),
@@ -71,7 +70,6 @@ TYPES: dict[str, DataType] = {
 METADATA = StructType(list(ENTRY_COLUMNS))
 FIELDS_MAP = StructField("fields", MapType(StringType(), StringType()))
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
-SCAN_ROWS = 65_536  # rows of a file whose column `_exact` is read at a time
 RESERVED_NAMES = {name.lower() for name in RESERVED_COLUMNS}
 TABLE = re.compile(rf"\b(?:FROM|JOIN)\s+({BACKQUOTED}|{DOUBLE_QUOTED}|\w+)", re.IGNORECASE)
 
@@ -87,6 +85,7 @@ class StreamView:
         every_field: All fields that a query could name.
         inferred: The names of the fields whose types were inferred.
         hidden: Field names of the sample that cannot be columns.
+        unread_files: The number of archived files that the sample has no entry of.
     """
 
     stream: str
@@ -95,6 +94,7 @@ class StreamView:
     every_field: StructType = field(default_factory=StructType)
     inferred: frozenset[str] = frozenset()
     hidden: tuple[str, ...] = ()
+    unread_files: int = 0
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -110,6 +110,7 @@ class TableColumns:
     sampled: int = 0
     inferred: frozenset[str] = frozenset()
     hidden: tuple[str, ...] = ()
+    unread_files: int = 0
 
 
 def register_views(
@@ -181,7 +182,9 @@ def find_views(
         for name in names:
             of = table_columns(servers, contents, name, declared)
             used = used_columns(sql, of.fields, dialect)
-            views.append(StreamView(name, used, of.sampled, of.fields, of.inferred, of.hidden))
+            views.append(
+                StreamView(name, used, of.sampled, of.fields, of.inferred, of.hidden, of.unread_files)
+            )
     return views
 
 
@@ -210,11 +213,15 @@ def table_columns(
     known = StructType([] if archived is None else list(archived))
     own = set(columns.names)
     known = StructType([*columns, *(column for column in known if column.name not in own)])
-    sample = sampled_entries(servers, contents, stream)
-    more = [column for column in inferred_columns(sample) if column.name not in known.names]
+    sample = sample_fields(servers, contents, stream)
+    more = [column for column in inferred_columns(sample.entries) if column.name not in known.names]
     inferred = frozenset(column.name for column in more)
     return TableColumns(
-        StructType([*known, *more]), len(sample) if more else 0, inferred, hidden_fields(sample)
+        StructType([*known, *more]),
+        len(sample.entries) if more else 0,
+        inferred,
+        hidden_fields(sample.entries),
+        sample.unread_files,
     )
 
 
@@ -250,41 +257,6 @@ def archived_columns(contents: Archive, stream: str) -> StructType | None:
     if FIELDS_MAP in contents.columns or all(file.stream != stream for file in contents.files):
         return None
     return StructType([column for column in contents.columns if column.name not in NOT_FIELDS])
-
-
-def sampled_entries(
-    servers: Servers | None, contents: Archive | None, stream: str
-) -> list[Mapping[bytes, bytes]]:
-    """Return the fields of a sample: of both ends of the stream, and of one of its archived files."""
-    live = sample_both_ends(servers, [stream], SAMPLE_ENTRIES)[stream] if servers else []
-    found = [] if isinstance(live, Exception) else live  # the stream may be only in the archive
-    files = [file for file in contents.files if file.stream == stream] if contents else []
-    if contents is not None and FIELDS_MAP in contents.columns:
-        files = files[-1:]
-    for file in files[:: max(1, len(files) // SAMPLE_FILES)]:
-        found += archived_sample(file, SAMPLE_ENTRIES // 2)
-    return found
-
-
-def archived_sample(file: ArchivedFile, entries: int) -> list[Mapping[bytes, bytes]]:
-    """Return the fields of some entries of a file; of one with typed columns only entries in `_exact`."""
-    found: list[Mapping[bytes, bytes]] = []
-    with file.open() as parquet:
-        has_map = has_fields_map(parquet.schema_arrow)
-        wanted = ("fields", EXACT_COLUMN) if has_map else (EXACT_COLUMN,)
-        columns = [name for name in wanted if name in parquet.schema_arrow.names]
-        for batch in (
-            parquet.iter_batches(entries if has_map else SCAN_ROWS, columns=columns) if columns else ()
-        ):
-            if has_map:
-                rows = exact_fields(batch)
-            else:
-                exact = batch.column(EXACT_COLUMN)
-                rows = exact_as_map(exact.filter(exact.is_valid()).slice(0, entries))
-            found += [dict(pairs) for pairs in rows.to_pylist() if pairs is not None]
-            if len(found) >= entries:
-                break
-    return found[:entries]
 
 
 def inferred_columns(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
