@@ -99,7 +99,7 @@ def test_python_functions_and_the_spark_option_reject_an_unsupported_url() -> No
 @pytest.mark.parametrize(
     ("given", "uri"),
     [
-        ("s3://bucket/a b/x/", "s3://bucket/a%20b/x"),
+        ("s3://bucket/a b/x/", "s3://bucket/a b/x"),
         (Path("s3://bucket/x"), "s3://bucket/x"),
         ("gs://bucket/x", "gs://bucket/x"),
         ("abfss://c@account.dfs.core.windows.net/x", "abfss://c@account.dfs.core.windows.net/x"),
@@ -107,7 +107,15 @@ def test_python_functions_and_the_spark_option_reject_an_unsupported_url() -> No
     ],
 )
 def test_an_archive_is_a_directory_or_in_an_object_store(given: str | Path, uri: str) -> None:
-    assert archive_location(given).uri == uri
+    location = archive_location(given)
+    assert location.uri == uri
+    assert archive_location(location.uri) == location
+
+
+def test_only_the_library_gets_an_encoded_url() -> None:
+    location = archive_location("s3://bucket/a b/100%/\u00fc=1")
+    assert location.library_uri == "s3://bucket/a%20b/100%25/%C3%BC=1"
+    assert archive_location("/a b/100%").library_uri == "/a b/100%"
 
 
 def test_options_are_for_object_stores(monkeypatch: pytest.MonkeyPatch) -> None:

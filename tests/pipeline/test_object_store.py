@@ -395,3 +395,36 @@ def test_check_lists_files_that_do_not_count_of_all_archives_below_a_url(
     maker.location.filesystem("_delta_log").delete_file(f"{1:020}.json")
     assert main(["check", f"s3://{BUCKET}/checked"]) == 1
     assert f"{1:020}.json is missing: the newest version was deleted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", ["a b", "100%", "\u00fc=1", "a+b#c?d"])
+@pytest.mark.parametrize("stream", ["a b", "k=v%41", "\u65e5\u672c/x"])
+def test_folders_and_streams_of_any_name_are_found_by_every_command(
+    store: int,
+    server_url: str,
+    client: redis.Redis,
+    capsys: pytest.CaptureFixture[str],
+    folder: str,
+    stream: str,
+) -> None:
+    above = f"s3://{BUCKET}/any {len(stream)}/{folder}"
+    place = f"{above}/orders"
+    maker = ArchiveMaker(archive_location(place, options_of(store)))
+    rows = [(f"{n}-0", {"n": n}) for n in range(1, 7)]
+    client.delete(stream, "copy")
+    for id_, fields in rows:
+        client.xadd(stream, dict(fields), id_)  # type: ignore[arg-type]
+    for part in (rows[:3], rows[3:]):
+        maker.commit(maker.write_files(stream, part), {stream: part[-1][0]})
+    options = [f"--storage-option={name}={value}" for name, value in options_of(store).items()]
+    archive, url = ["--archive", place, *options], ["--url", server_url]
+    for words, text in (
+        (["check", above, *options], "6 entries in 2 files of"),
+        (["query", f'SELECT sum(n) FROM "{stream}"', *archive, "--archive-only", "--csv"], "\n21\n"),
+        (["trim", "--stream", stream, *archive, *url, "--no-groups-ok"], "5 entries removed"),
+        (["query", f'SELECT sum(n) FROM "{stream}"', *archive, *url, "--csv"], "\n21\n"),
+        (["replay", "--stream", stream, *archive, *url, "--into", "copy"], "6 entries"),
+    ):
+        assert main(words) == 0
+        assert text in capsys.readouterr().out.replace("\r", "")
+    assert client.xlen("copy") == 6

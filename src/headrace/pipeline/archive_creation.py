@@ -161,7 +161,7 @@ def create_table(location: ArchiveLocation, fields: StructType | None, zone: str
         except OSError as error:
             raise UsageError(f"{location}: cannot create an archive: {error.strerror}") from error
     return DeltaTable.create(
-        location.uri,
+        location.library_uri,
         schema,
         mode="ignore",
         partition_by=list(PARTITIONS),

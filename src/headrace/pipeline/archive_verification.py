@@ -192,7 +192,7 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
     from deltalake.schema import PrimitiveType
 
     folder = f"{PROBE_FOLDER}/{uuid.uuid4().hex}"
-    uri, schema = f"{location.uri}/{folder}", Schema([Field("n", PrimitiveType("long"))])
+    uri, schema = f"{location.library_uri}/{folder}", Schema([Field("n", PrimitiveType("long"))])
     with store_errors(location):
         DeltaTable.create(uri, schema, storage_options=location.storage_options())
         try:

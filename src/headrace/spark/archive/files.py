@@ -247,7 +247,7 @@ def existing_table(location: ArchiveLocation) -> DeltaTable | None:
     check_layout(location)
     raise_if_cut(location)
     try:
-        table = DeltaTable(location.uri, storage_options=location.storage_options())
+        table = DeltaTable(location.library_uri, storage_options=location.storage_options())
     except TableNotFoundError:
         if damages := read_log(location).damages:
             raise damage_error(location, damages) from None

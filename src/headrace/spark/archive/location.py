@@ -58,7 +58,8 @@ class ArchiveLocation:
     """The place of an archive; picklable, so that tasks can open its files.
 
     Attributes:
-        uri: An absolute path, or a URL of an object store without a slash at its end.
+        uri: An absolute path, or a URL of an object store without a slash at its end. As the user gives
+            it, not percent-encoded.
         options: The options of the store by name, in order.
     """
 
@@ -78,6 +79,14 @@ class ArchiveLocation:
         """The directory of a local archive."""
         assert self.is_local
         return Path(self.uri)
+
+    @property
+    def library_uri(self) -> str:
+        """The URI for deltalake, which decodes URLs."""
+        if self.is_local:
+            return self.uri
+        scheme, _, rest = self.uri.partition("://")
+        return f"{scheme}://{quote(rest, safe='/@.-_~+=')}"
 
     def storage_options(self) -> dict[str, str] | None:
         """Return the options for deltalake; None for a directory, which has none."""
@@ -101,7 +110,7 @@ class ArchiveLocation:
             from deltalake.fs import DeltaStorageHandler
         except ModuleNotFoundError as error:
             raise UsageError(LACKS_LIBRARY) from error
-        uri = f"{self.uri}/{quote(folder, safe='/=')}" if folder else self.uri
+        uri = f"{self.library_uri}/{quote(folder, safe='/=')}" if folder else self.library_uri
         return DeltaStorageHandler(uri, self.storage_options())
 
     def filesystem(self, folder: str = "") -> pafs.FileSystem:
@@ -187,7 +196,7 @@ def archive_location(
                 f"{match[1]}://…: a URL cannot have credentials; set them as options of the store"
             )
         check_path(text)
-        return ArchiveLocation(f"{match[1].lower()}://{quote(rest, safe='/@.-_~+=')}", pairs)
+        return ArchiveLocation(f"{match[1].lower()}://{rest}", pairs)
     if match is not None and match[1].lower() != "file":
         shown = USER_INFO.sub("//…@", text)
         raise UsageError(
