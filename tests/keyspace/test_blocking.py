@@ -2,7 +2,7 @@ from headrace.keyspace.blocking import Blocking, Waiter
 
 
 def waiter(name, *keys, deadline=0, database=0):
-    return Waiter(name, database, list(keys), deadline, lambda call: True, lambda call: None)
+    return Waiter(name, database, [], list(keys), deadline, lambda call: True, lambda call: None)
 
 
 def names(waiters):

@@ -4,7 +4,7 @@ from headrace.keyspace.blocking import Blocking, Waiter
 
 
 def wait(blocking, name, *keys, wait_class=None):
-    waiter = Waiter(name, 0, list(keys), 0, lambda call: True, lambda call: None, wait_class=wait_class)
+    waiter = Waiter(name, 0, [], list(keys), 0, lambda call: True, lambda call: None, wait_class=wait_class)
     blocking.wait(waiter)
     return waiter
 

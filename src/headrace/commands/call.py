@@ -50,6 +50,23 @@ ON_TIMEOUT: dict[str, Callable[[Call], None]] = {
 
 @cython.final
 @cython.cclass
+class Policy:
+    """How a command runs for those who ask for it; engine/dispatch.py lists them."""
+
+    may_block: cython.bint
+    replies: cython.bint  # an error becomes the reply; otherwise it is raised
+    counted: cython.bint  # in the statistics of commands
+
+    def __init__(
+        self, may_block: cython.bint = False, replies: cython.bint = True, counted: cython.bint = True
+    ) -> None:
+        self.may_block = may_block
+        self.replies = replies
+        self.counted = counted
+
+
+@cython.final
+@cython.cclass
 class Call:
     """One run of a command. The engine reuses the same object for each request: do not keep it.
 
@@ -65,23 +82,25 @@ class Call:
     command: Public[Command]
     argv: Public[list[bytes]]
     now: Public[cython.longlong]  # milliseconds since 1970
-    may_block: Public[cython.bint]
-    # effects are recorded: only then should a command build the arguments of record()
-    recording: Public[cython.bint]
-    effects: Effects
+    policy: Public[Policy]
+    effects: Effects  # only while they are `recording` should a command build the arguments of record()
     records: list[tuple[int, list[bytes]]]  # the items of effects: saves record() a look-up
     _arguments: Arguments
 
     def __init__(
-        self, engine: EngineInterface, keyspace: Keyspace, server: ServerInterface, effects: Effects
+        self,
+        engine: EngineInterface,
+        keyspace: Keyspace,
+        server: ServerInterface,
+        effects: Effects,
+        policy: Policy,
     ) -> None:
         self.engine = engine
         self.keyspace = keyspace
         self.server = server
         self.effects = effects
         self.records = effects.items
-        self.recording = False
-        self.may_block = True
+        self.policy = policy
         self.now = 0
         self._arguments = Arguments([], 0)
 
@@ -101,13 +120,13 @@ class Call:
     @cython.ccall
     def record(self, words: list[bytes]) -> cython.void:
         """Record an effect: a request that a log or replica must repeat. No-op while recording is off."""
-        if self.recording:
+        if self.effects.recording:
             self.records.append((self.database.index, words))
 
     @cython.ccall
     def record_verbatim(self) -> cython.void:
         """Record the request as the effect."""
-        if self.recording:
+        if self.effects.recording:
             self.records.append((self.database.index, self.argv))
 
     @cython.ccall
@@ -134,7 +153,7 @@ class Call:
     def count_changes(self, count: cython.longlong) -> cython.void:
         """Count changes that neither invalidate watchers nor publish an event; record the request."""
         self.keyspace.changes += count
-        if self.recording:
+        if self.effects.recording:
             self.records.append((self.database.index, self.argv))
 
     @cython.ccall
@@ -167,7 +186,7 @@ class Call:
         wait_class: Hashable = None,
         may_be_served: Callable[[Database, bytes], bool] | None = None,
     ) -> cython.void:
-        """Block the session until `serve` replies or the deadline passes. Allowed only if may_block.
+        """Block the session until `serve` replies or the deadline passes. Only if the policy allows it.
 
         Args:
             keys: the command is retried when one of them has new data.
@@ -178,12 +197,13 @@ class Call:
             wait_class: hashable; if one waiter of a class finds nothing, nor do those after it.
             may_be_served: called with (database, key); returns False if a retry would be in vain.
         """
-        assert self.may_block, "a command may not block here"
+        assert self.policy.may_block, "a command may not block here"
         timeout = ON_TIMEOUT[on_timeout]
         database = self.database.index
         waiter = Waiter(
             self.session,
             database,
+            self.argv,
             keys,
             deadline_ms,
             serve,
@@ -205,6 +225,6 @@ def _finish_change(call: Call, key: bytes, cls: str, event: bytes, effect: list[
     database.mark_modified(key)
     if call.keyspace.settings.notify_keyspace_events:
         call.keyspace.events.notify(cls, event, key, database.index)
-    if call.recording and effect is not None:
+    if call.effects.recording and effect is not None:
         call.records.append((database.index, effect))
     return 0

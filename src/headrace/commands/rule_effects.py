@@ -18,5 +18,5 @@ class ReservedChannel(CommandError):
 def record_rules(call: Call, words: list[bytes]) -> None:
     """Record a change of rules, and count it. words: the command that sets the rules."""
     call.keyspace.changes += 1
-    if call.recording:
+    if call.effects.recording:
         call.record(rule_record(words))

@@ -22,13 +22,12 @@ from headrace.access.redis_commands import redis_commands
 from headrace.access.selector import WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users
-from headrace.commands.access_request import KEY_USES, build_access_request, key_uses
+from headrace.commands.access_request import KEY_USES, build_access_request
 from headrace.commands.connection import client
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.errors import CommandError, to_text
-from headrace.keyspace.blocking import Waiter
 
 REASONS = {1: log.COMMAND, 2: log.KEY, 4: log.CHANNEL}  # by the upper half of a verdict
 LOWER_HALF = 0xFFFFFFFF
@@ -225,18 +224,6 @@ class Authorization:
         return request.name not in SCHEDULING or not any(
             user.verdict(request_of_key(b"xadd", target, WRITE)) for target in targets if target is not None
         )
-
-    def check_waiter(self, waiter: Waiter, session: Session, command: Command, now_ms: int) -> None:
-        """Raise the permission error if the waiting session may no longer be served."""
-        if session.unauthenticated:
-            raise NotAuthenticated()
-        request = AccessRequest(command.name, list(waiter.keys))
-        if command.first_key or command.movable_keys is not None:
-            request.keys = list(range(len(waiter.keys)))
-            request.uses = [key_uses(command, [])[0]] * len(waiter.keys)
-        permission_error = self._check_request(session, request, log.TOP_LEVEL, now_ms)
-        if permission_error is not None:
-            raise permission_error
 
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
         """Raise an error if the user may not run one of these commands on the key: a script runs them."""

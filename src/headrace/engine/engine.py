@@ -15,7 +15,7 @@ from typing import Any
 
 import cython
 
-from headrace.commands.call import Call
+from headrace.commands.call import Call, Policy
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.row_runner import RowRunner
@@ -28,9 +28,10 @@ from headrace.commands.spec import Command
 from headrace.commands.stats import CommandRow, Stats
 from headrace.commands.table import COMMANDS
 from headrace.commands.tracking_state import TrackingState
-from headrace.engine import error_replies
+from headrace.engine import dispatch, error_replies
 from headrace.engine.authorization import Authorization
 from headrace.engine.clock import earlier_time
+from headrace.engine.dispatch import Dispatcher
 from headrace.engine.rule_runner import RuleRunner
 from headrace.engine.script_runner import ScriptRunner
 from headrace.engine.timing import Timing
@@ -39,12 +40,11 @@ from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.blocking import Blocking, Waiter, WakeOrder
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
-from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.rules import RuledStream, RuleRegistry
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.rules import RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.memory_account import MemoryAccount
-from headrace.streams.stream import Stream
 from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)  # minimum time between two sweeps of expired keys
@@ -67,6 +67,7 @@ class Engine(RowRunner):
     scripts: ScriptRunner
     auth: Authorization  # authentication and permissions
     write_gate: WriteGate  # shut while loading, pausing or rejecting writes
+    dispatcher: Dispatcher
     effects: Effects
     rule_registry: RuleRegistry
     rules: RuleRunner
@@ -79,6 +80,7 @@ class Engine(RowRunner):
     call: Call
     exec_call: Call  # for the commands that EXEC runs
     waiter_call: Call  # for waiters
+    held_ready: dict[tuple[int, bytes], None]  # keys with new data for clients that a pause holds
     next_client: cython.longlong
     last_sweep_ms: cython.longlong
 
@@ -95,22 +97,21 @@ class Engine(RowRunner):
         self.write_gate = WriteGate(Eviction(self.keyspace, self.effects))
         self.stats = Stats()
         self.timing = Timing(self.keyspace.settings, self.pubsub)
-        self.rows, self.by_name = {}, {}
+        self.rows, self.by_name, self.held_ready = {}, {}, {}
         self.last_name = self.last_row = None
         self.next_client = self.last_sweep_ms = 0
-        self.call = Call(self, self.keyspace, self.server, self.effects)
-        self.exec_call = Call(self, self.keyspace, self.server, self.effects)
-        self.waiter_call = Call(self, self.keyspace, self.server, self.effects)
-        self.exec_call.may_block = self.waiter_call.may_block = False
+        self.dispatcher = Dispatcher(
+            self.keyspace, self.effects, self.stats, self.timing, self.auth, self.write_gate
+        )
+        self.call = self._call(dispatch.REQUEST)
+        self.exec_call = self._call(dispatch.QUEUED)
+        self.waiter_call = self._call(dispatch.WAITING)
         self.rule_registry = self.keyspace.rules
         self.rules = RuleRunner(
-            self.keyspace,
-            self.write_gate,
-            Call(self, self.keyspace, self.server, self.effects),
-            self.by_name,
+            self.keyspace, self.write_gate, self.dispatcher, self._call(dispatch.RULE), self.by_name
         )
         self.scripts = ScriptRunner(
-            Call(self, self.keyspace, self.server, self.effects),
+            self._call(dispatch.SCRIPTED),
             self.auth,
             self.write_gate,
             self.rows,
@@ -125,6 +126,9 @@ class Engine(RowRunner):
             self.rows[command.name.upper()] = row
             for sub in command.unique_subcommands():
                 self._add(sub)
+
+    def _call(self, policy: Policy) -> Call:
+        return Call(self, self.keyspace, self.server, self.effects, policy)
 
     def _add(self, command: Command) -> CommandRow:
         row = CommandRow(command)
@@ -170,10 +174,6 @@ class Engine(RowRunner):
     def record_effects(self, on: bool) -> None:
         """Turn the recording of effects on or off. While it is on, a caller must take() them."""
         self.effects.recording = on
-        self.call.recording = on
-        self.exec_call.recording = on
-        self.waiter_call.recording = on
-        self.rules.call.recording = on
         self.keyspace.on_expired = self.effects.record_expired if on else None
 
     @cython.ccall
@@ -232,7 +232,7 @@ class Engine(RowRunner):
             call.session = session
             call.reply = reply
             call.argv = argv
-            self._run(call, row)
+            self.dispatcher.run(call, row)
         if session.needs_follow_up:
             self._follow_up(session, row, argv, mark)
         if self.pubsub.outbox:
@@ -256,7 +256,7 @@ class Engine(RowRunner):
             for row, argv in queue:
                 if session.restricted_user is None or not self._reject_unauthorized(session, row, argv, True):
                     call.argv = argv
-                    self._run(call, row)
+                    self.dispatcher.run(call, row)
                     if session.needs_follow_up and row.readonly and session.tracking is not None:
                         self.tracking.on_read(session.tracking, row.command, argv)
         finally:  # a signal handler may raise here
@@ -268,7 +268,7 @@ class Engine(RowRunner):
         running: RunningScript | None = self.scripts.running
         session: Session | None = running.session if running is not None else None
         self.timing.begin()  # the time of the script itself is not the command's
-        self._run(call, row)
+        self.dispatcher.run(call, row)
         if row.readonly and session is not None and session.tracking is not None:
             self.tracking.on_read(session.tracking, row.command, call.argv)
         if self.pubsub.outbox and session is not None and self.pubsub.is_full():
@@ -299,31 +299,6 @@ class Engine(RowRunner):
             call.session, call.reply, call.argv, call.command, call.database, call.now = kept
             self.keyspace.now = now
             self.keyspace.counts_lookups = counts
-
-    @cython.cfunc
-    def _run(self, call: Call, row: CommandRow) -> cython.void:
-        """Run the row's command. Afterwards it has replied, with an error if it failed, or it waits."""
-        keyspace: Keyspace = self.keyspace
-        mark: cython.Py_ssize_t = call.reply.mark()
-        effects: cython.Py_ssize_t = len(self.effects.items)
-        since: cython.longlong = self.timing.lap_ns
-        call.command = row.command
-        call.database = keyspace.databases[call.session.database]
-        keyspace.counts_lookups = row.readonly
-        row.calls += 1
-        self.stats.commands += 1
-        try:
-            row.run(call)
-        except Exception as exception:
-            row.failed += 1
-            call.reply.rewind(mark)
-            self._reply_error(call.session, error_replies.command_error(exception, row.command))
-        if len(self.effects.items) != effects:
-            call.session.last_write_offset = self.effects.offset
-        if self.timing.enabled:
-            self.timing.record_run(call, row, since)
-        if self.rule_registry.streams and row.command.write:
-            self._mark_ruled(call.database, row.command, call.argv)
 
     @cython.cfunc
     def _resolve_row(self, session: Session, row: CommandRow | None, argv: list[bytes]) -> CommandRow | None:
@@ -360,13 +335,7 @@ class Engine(RowRunner):
                 self.unwatch(session)
                 error = error_replies.ExecAborted(error)
         session.transaction_failed = session.queue is not None
-        self._reply_error(session, error)
-
-    @cython.cfunc
-    def _reply_error(self, session: Session, error: CommandError) -> cython.void:
-        text = error_replies.wire_text(error)
-        self.stats.count_error(text)
-        session.reply.error(text)
+        self.dispatcher.reply_error(session, error)
 
     @cython.cfunc
     def _follow_up(
@@ -394,39 +363,6 @@ class Engine(RowRunner):
         session.advance_reply_mode()
 
     # Rules of streams and groups.
-
-    @cython.cfunc
-    def _mark_ruled(self, database: Database, command: Command, argv: list[bytes]) -> cython.void:
-        """Have the rules of the streams applied that a command may have changed."""
-        key: bytes
-        if command.first_key:
-            key = argv[command.first_key]
-            self._mark_stream(database, command, argv, key)
-            return
-        try:
-            for at in command.key_positions(argv):
-                self._mark_stream(database, command, argv, argv[at])
-        except CommandError:
-            pass  # the command has failed for the same reason
-
-    @cython.cfunc
-    def _mark_stream(
-        self, database: Database, command: Command, argv: list[bytes], key: bytes
-    ) -> cython.void:
-        value: object = database.values.get(key)
-        ruled: RuledStream | None
-        quiet: cython.bint = False
-        if not isinstance(value, Stream):
-            return
-        ruled = self.rule_registry.streams.get(value)
-        if ruled is None:
-            return
-        if command.name == b"xadd":
-            quiet = ruled.is_quiet()
-        elif command.name == b"xack" or command.name == b"xreadgroup":
-            quiet = not ruled.watches_acks and not database.has_waiters(key)
-        if not quiet:
-            self.rules.on_command(command.name, value, argv)
 
     @cython.cfunc
     def _apply_rules(self) -> cython.void:
@@ -460,59 +396,42 @@ class Engine(RowRunner):
                     if not served and waiter.should_retry(
                         blocking.round, self.keyspace.databases[index], key
                     ):
-                        served = self._retry_waiter(waiter)
+                        served = self._retry_waiter(waiter, key)
                     wake_order.record_result(waiter, served)
                     waiter = wake_order.next()
 
     @cython.cfunc
-    def _retry_waiter(self, waiter: Waiter) -> cython.bint:
+    def _retry_waiter(self, waiter: Waiter, key: bytes) -> cython.bint:
         """Retry one waiter; return True if it was served, and unblock its session."""
         row: CommandRow = self.by_name[waiter.command_name]
         call: Call = self._prepare_waiter_call(waiter, row)
+        session: Session = call.session
         mark: cython.Py_ssize_t = call.reply.mark()
-        effects: cython.Py_ssize_t = self.effects.position()
-        since: cython.longlong = self.timing.lap_ns
-        served: bool
-        try:
-            if call.session.restricted_user is not None:
-                self.auth.check_waiter(waiter, call.session, row.command, call.now)
-            if self.write_gate.shut and row.command.write:
-                error: CommandError | None = self.write_gate.waiter_error()
-                if error is not None:
-                    raise error
-            served = waiter.serve(call)
-        except Exception as exception:
-            served = True
-            row.failed += 1
-            call.reply.rewind(mark)
-            self._reply_error(call.session, error_replies.command_error(exception, row.command))
-        if self.effects.position() != effects:
-            call.session.last_write_offset = self.effects.offset
+        served: cython.bint
+        if self.write_gate.paused_until and self.write_gate.holds(session, row):
+            self.held_ready[waiter.database, key] = None
+            return False
+        served = self.dispatcher.run_again(call, row, waiter)
         if served:
-            self.timing.record_unblocked(row, since)
-            if call.session.needs_follow_up and row.readonly and call.session.tracking is not None:
-                self.tracking.remember(call.session.tracking, waiter.keys)
-            self._wake(call.session, mark)
-            if self.rule_registry.streams:
-                for key in waiter.keys:
-                    self._mark_stream(call.database, row.command, [], key)
+            if session.needs_follow_up and row.readonly and session.tracking is not None:
+                self.tracking.remember(session.tracking, waiter.keys)
+            self._wake(session, mark)
         if self.pubsub.outbox:
-            self.pubsub.deliver(self.woken, call.session)
+            self.pubsub.deliver(self.woken, session)
         return served
 
     @cython.cfunc
     def _prepare_waiter_call(self, waiter: Waiter, row: CommandRow) -> Call:
-        """Return a call set up for the waiter's command. It has no arguments and may not block."""
+        """Return a call set up for the waiter's request."""
         call: Call = self.waiter_call
         assert isinstance(waiter.session, Session)
         session: Session = waiter.session
         call.now = self.keyspace.now
         call.session = session
         call.reply = session.reply
-        call.argv = []
+        call.argv = waiter.argv
         call.command = row.command
         call.database = self.keyspace.databases[waiter.database]
-        self.keyspace.counts_lookups = call.command.readonly
         return call
 
     @cython.cfunc
@@ -554,7 +473,7 @@ class Engine(RowRunner):
         if error is None:
             waiter.on_timeout(call)
         else:
-            self._reply_error(call.session, error)
+            self.dispatcher.reply_error(call.session, error)
         self._wake(call.session, mark)
 
     def has_sync_waiters(self) -> bool:
@@ -653,31 +572,33 @@ class Engine(RowRunner):
 
     @cython.cfunc
     def _pause_request(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.bint:
-        """Make the request wait if a pause applies to it; return whether it waits.
-
-        The requests of replicas do not wait: without their acknowledgements they would be dropped.
-        """
+        """Make the request wait if a pause applies to it; return whether it waits."""
         if self.write_gate.paused_until <= self.keyspace.now:
             self.resume_paused(self.keyspace.now)
             if not self.write_gate.paused_until:
                 return False
-        if session.is_replica:
+        if not self.write_gate.holds(session, row):
             return False
-        if self.write_gate.writes_only and not self.write_gate.is_write(session, row):
-            return False
-        waiter = Waiter(session, session.database, [], 0, never_serve, no_timeout_reply, row.command.name)
+        waiter = Waiter(
+            session, session.database, argv, [], 0, never_serve, no_timeout_reply, row.command.name
+        )
         session.waiting = waiter
         self.keyspace.blocking.wait(waiter)
-        self.write_gate.paused_requests[session] = argv
+        self.write_gate.paused_requests[session] = None
         return True
 
     def resume_paused(self, now_ms: int) -> None:
         """End the pauses that are over and execute the requests held, in order of arrival."""
         self.timing.begin()
         self.rules.suspend()
-        for session, argv in self.write_gate.take_paused(now_ms).items():
-            if session.waiting is not None and session.id in self.clients and not session.killed:
+        paused = self.write_gate.take_paused(now_ms)
+        self.keyspace.blocking.ready.update(self.held_ready)
+        self.held_ready = {}
+        self._serve_ready()  # these clients have waited longer
+        for session in paused:
+            waiter: Waiter | None = session.waiting
+            if waiter is not None and session.id in self.clients and not session.killed:
                 self._stop_waiting(session)
-                self.execute(session, argv, now_ms)
+                self.execute(session, waiter.argv, now_ms)
                 if session.waiting is None:
                     self.woken.append(session)

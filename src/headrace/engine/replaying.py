@@ -18,6 +18,7 @@ from headrace.commands.keys.dump import BadData
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.stats import CommandRow
+from headrace.engine import dispatch
 from headrace.engine.engine import Engine
 from headrace.engine.error_replies import wire_text
 from headrace.errors import CommandError, ForeignCommand, WrongArgumentCount, to_text
@@ -59,8 +60,8 @@ class Replayer:
         self.live = live
         self.session = Session(0)
         self.session.replayed = True
-        self.call = Call(engine, engine.keyspace, engine.server, engine.effects)
-        self.call.may_block = False
+        policy = dispatch.PRIMARY if live else dispatch.REPLAY
+        self.call = Call(engine, engine.keyspace, engine.server, engine.effects, policy)
         self.call.session = self.session
         self.call.reply = self.session.reply
 
@@ -89,19 +90,11 @@ class Replayer:
         if not (command.write or command.readonly or command.name == b"select"):
             raise InvalidLogCommand(argv, "it changes no data, so it cannot be in a log")
         call.argv = argv
-        call.command = command
         call.now = self.now_ms
-        call.database = self.keyspace.databases[self.session.database]
         self.keyspace.now = self.now_ms
-        self.keyspace.counts_lookups = row.readonly
-        if self.live:
-            call.recording = self.engine.effects.recording
-            row.calls += 1
-            self.engine.stats.commands += 1
         try:
-            row.run(call)
+            self.engine.dispatcher.run(call, row)
         except CommandError as error:
-            row.failed += 1 if self.live else 0
             if not self.live and command.name == b"restore" and isinstance(error, BadData):
                 raise ForeignLogCommand(argv, "the value has a type that headrace does not have") from error
             return wire_text(error)

@@ -1,6 +1,6 @@
 """Apply the rules of streams and groups: after commands, at their times, and in bounded steps.
 
-    a command changed a stream with rules   ─▶ on_command() ─▶ run_ready(), directly after the command
+    a command changed a stream with rules   ─▶ rule_marks.py ─▶ run_ready(), directly after the command
     the time of a rule has come             ─┐
     work is left of an earlier step         ─┴▶ tick(), once in a turn of the event loop
 
@@ -22,6 +22,7 @@ from headrace.commands.call import Call
 from headrace.commands.group import ordered_read
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
+from headrace.engine.dispatch import Dispatcher
 from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError, log_text, to_text
 from headrace.keyspace import watermark
@@ -49,7 +50,6 @@ I64_MAX = (1 << 63) - 1
 DEAD_FIELDS = tuple(
     b"dead:" + name for name in (b"stream", b"id", b"group", b"consumer", b"deliveries", b"error")
 )
-EXPEDITED = frozenset({b"TIME", b"IDLE", b"FORCE", b"RETRYCOUNT"})  # with them XCLAIM may make an entry due
 
 
 def earlier(a: int, b: int) -> int:
@@ -57,16 +57,16 @@ def earlier(a: int, b: int) -> int:
     return b if a < 0 or 0 <= b < a else a
 
 
-def has_noack(argv: list[bytes]) -> bool:
-    """Return whether the XREADGROUP acknowledges what it delivers; True if its arguments are not known."""
-    return not argv or any(word.upper() == b"NOACK" for word in argv[4:])
-
-
 class RuleRunner:
     """Applies the rules of one keyspace."""
 
     def __init__(
-        self, keyspace: Keyspace, write_gate: WriteGate, call: Call, rows: dict[bytes, CommandRow]
+        self,
+        keyspace: Keyspace,
+        write_gate: WriteGate,
+        dispatcher: Dispatcher,
+        call: Call,
+        rows: dict[bytes, CommandRow],
     ) -> None:
         """Create a runner.
 
@@ -78,8 +78,8 @@ class RuleRunner:
         self.registry = keyspace.rules
         self.write_gate = write_gate
         self.call = call
+        self._dispatcher = dispatcher
         self._rows = rows
-        self.call.may_block = False
         self.call.session = Session(0)
         self.call.session.runs_rules = True
         self.call.reply = self.call.session.reply
@@ -102,21 +102,6 @@ class RuleRunner:
     def suspend(self) -> None:
         """Note that the rules were not applied until now: the data was loaded, or came from a primary."""
         self._suspended = True
-
-    def on_command(self, name: bytes, stream: Stream, argv: list[bytes]) -> None:
-        """Record that a command has changed a stream with rules."""
-        ruled = self.registry.streams.get(stream)
-        if ruled is None:
-            return
-        self.registry.ready[ruled] = None
-        if name in (b"xack", b"xackdel"):
-            ruled.acked += argv[3:]
-        elif name.startswith(b"xgroup|") or (name == b"xreadgroup" and has_noack(argv)):
-            ruled.sweep_from = b"0-0"  # references of any entry may be gone
-        if name == b"xclaim" and not EXPEDITED.isdisjoint(word.upper() for word in argv[5:]):
-            group = stream.group(argv[2])
-            if group is not None and group.redeliveries is not None:
-                group.redeliveries.mark_stale()
 
     def run_ready(self, now: int) -> None:
         """Apply the rules of the streams that the last command changed."""
@@ -475,12 +460,10 @@ class RuleRunner:
         call = self.call
         row = self._rows[b"xgroup|delconsumer" if argv[0] == b"XGROUP" else argv[0].lower()]
         call.argv = argv
-        call.command = row.command
         call.now = self.keyspace.now
-        call.database = database
-        self.keyspace.counts_lookups = False
+        call.session.database = database.index
         try:
-            row.run(call)
+            self._dispatcher.run(call, row)
         finally:
             call.reply.rewind(0)
         if argv[0] == b"XADD" and (stream := database.stream(argv[1])) is not None and stream.has_rules:

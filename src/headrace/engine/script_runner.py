@@ -171,7 +171,7 @@ class ScriptRunner(ScriptsInterface):
         self._rows, self._by_name, self._row_runner, self._run_aside = rows, by_name, row_runner, run_aside
         self.session = Session(0)
         self.session.is_script = True
-        call.session, call.may_block = self.session, False
+        call.session = self.session
         self._use_writer(self.session.reply)
         self.scripts, self.registered = {}, []
         self.text_bytes = self.kept_bytes = self.mortal_scripts = self.evicted = 0
@@ -516,7 +516,6 @@ class ScriptRunner(ScriptsInterface):
         session.unauthenticated = caller.unauthenticated
         session.replayed = caller.replayed
         self.call_object.now = call.now
-        self.call_object.recording = call.recording
         running.out_of_memory = not self.write_gate.ignores_memory and memory.total > memory.limit
         self.running = running
         self._interrupt = None

@@ -111,7 +111,7 @@ class WriteGate:
     stale: cython.bint
     too_few_replicas: cython.bint
     ignores_memory: cython.bint  # a replica keeps what its primary keeps (replica-ignore-maxmemory)
-    paused_requests: dict[Session, list[bytes]]  # session -> argv, in order of arrival
+    paused_requests: dict[Session, None]  # whose requests are held, in order of arrival
     memory: MemoryAccount
     eviction: Eviction
 
@@ -211,8 +211,8 @@ class WriteGate:
             self.pauses[owner] = max(until + by_ms, 1), writes_only
         self._apply_pauses()
 
-    def take_paused(self, now: int) -> dict[Session, list[bytes]]:
-        """Forget the pauses that have ended, and return all requests held: those of others wait again."""
+    def take_paused(self, now: int) -> dict[Session, None]:
+        """Forget the pauses that have ended, and return all sessions held: those of others wait again."""
         found = self.paused_requests
         self.paused_requests = {}
         self.pauses = {owner: pause for owner, pause in self.pauses.items() if pause[0] > now}
@@ -242,6 +242,19 @@ class WriteGate:
         if self.loading and "loading" not in row.command.flags:
             return Loading()
         return None
+
+    @cython.ccall
+    def holds(self, session: Session, row: CommandRow) -> cython.bint:
+        """Return whether a pause holds the request now. Call it only in a pause.
+
+        The requests of replicas go on: without their acknowledgements they would be dropped. So do WAIT and
+        WAITAOF once they have begun to wait: they touch no data.
+        """
+        if session.is_replica:
+            return False
+        if session.waiting is not None and not row.readonly and not row.command.write:
+            return False
+        return not self.writes_only or self.is_write(session, row)
 
     @cython.ccall
     def waiter_error(self) -> CommandError | None:

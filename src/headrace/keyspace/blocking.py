@@ -37,6 +37,7 @@ class Waiter:
 
     session: object
     database: cython.Py_ssize_t
+    argv: list[bytes]  # the request
     keys: list[bytes]
     deadline: cython.longlong
     serve: Callable[..., bool]
@@ -52,6 +53,7 @@ class Waiter:
         self,
         session: object,
         database: cython.Py_ssize_t,
+        argv: list[bytes],
         keys: list[bytes],
         deadline: cython.longlong,
         serve: Callable[..., bool],
@@ -62,6 +64,7 @@ class Waiter:
     ) -> None:
         self.session = session
         self.database = database
+        self.argv = argv
         self.keys = keys
         self.deadline = deadline
         self.serve = serve

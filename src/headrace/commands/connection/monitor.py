@@ -13,7 +13,7 @@ class MonitorNotAllowed(CommandError):
 
 def run_monitor(call: Call) -> None:
     """MONITOR: show the client all requests, until RESET or until the connection ends."""
-    if not call.may_block:
+    if not call.policy.may_block:
         raise MonitorNotAllowed()
     call.engine.pubsub.monitor(call.session)
     call.engine.timing.refresh()

@@ -101,7 +101,7 @@ def run_publish(call: Call) -> None:
 def run_ssubscribe(call: Call) -> None:
     """SSUBSCRIBE: subscribe to shard channels."""
     pubsub: PubSub = call.engine.pubsub
-    if not call.may_block:
+    if not call.policy.may_block:
         raise SubscriptionInTransaction()
     for name in call.argv[1:]:
         pubsub.subscribe_shard(call.session, name)

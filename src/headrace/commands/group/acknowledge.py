@@ -53,7 +53,7 @@ def run_ack(call: Call) -> None:
             acknowledged += 1
     if acknowledged > 0:
         call.keyspace.changes += acknowledged  # as count_changes(), without a call if nothing is recorded
-        if call.recording:
+        if call.effects.recording:
             call.record_verbatim()
     call.reply.integer(acknowledged)
 

@@ -102,13 +102,13 @@ class ClaimOperation:
             found = members.create_consumer(self.call, self.key, self.group, name)
         found.seen_ms = self.call.now
         self.consumer = found
-        if self.call.recording:
+        if self.call.effects.recording:
             self.effects_start = self.call.effects.position()
 
     @cython.cfunc
     def end(self) -> cython.void:
         """Count and record the changes; wake readers with CLAIM, which may find older entries now."""
-        if self.call.recording:
+        if self.call.effects.recording:
             if self.consumer_created and self.claimed == 0:
                 members.record_consumer(self.call, self.key, self.group, self.consumer)
             self.call.effects.make_atomic(self.effects_start)
@@ -145,13 +145,13 @@ class ClaimOperation:
             reply.stream_id(entry.ms, entry.seq)
         else:
             entries.write_entry(reply, entry)
-        if self.call.recording:
+        if self.call.effects.recording:
             self.record(slot, word)
 
     @cython.cfunc
     def remove_deleted(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
         """Remove a pending entry that no longer exists in the stream."""
-        if self.call.recording:
+        if self.call.effects.recording:
             if word is None:
                 word = stream_id.text_of(self.group.pending.ms_of(slot), self.group.pending.seq_of(slot))
             if self.group.pending.owner_of(slot) is None:
@@ -197,7 +197,7 @@ def run_claim(call: Call) -> None:
     call.reply.close_array(mark, claim.claimed)
     if moved:
         claim.changes = max(claim.changes, 1)
-        if call.recording and not claim.last_id_recorded:
+        if call.effects.recording and not claim.last_id_recorded:
             members.record_last_id(call, claim.key, group)
     claim.end()
 

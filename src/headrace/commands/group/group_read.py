@@ -97,12 +97,12 @@ class XReadGroupRequest:
         budget: ReplyBudget = ReplyBudget(self.options, reply)
         answered: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
-        start: cython.Py_ssize_t = call.effects.position() if call.recording else 0
+        start: cython.Py_ssize_t = call.effects.position() if call.effects.recording else 0
         for i in range(len(self.keys)):
             if budget.stream_limit() == 0:
                 break
             answered += self._write_stream(call, i, budget)
-        if call.recording:
+        if call.effects.recording:
             call.effects.make_atomic(start)
         if answered == 0:
             reply.rewind(mark)
@@ -175,7 +175,7 @@ class XReadGroupRequest:
         consumer_created: cython.bint = consumer is None
         if consumer is None:
             consumer = members.create_consumer(call, key, group, name)
-            if self.options.noack and call.recording:
+            if self.options.noack and call.effects.recording:
                 members.record_consumer(call, key, group, consumer)
         consumer.seen_ms = call.now
         stream_reply: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
@@ -199,10 +199,10 @@ class XReadGroupRequest:
                 ordered_read.write(stream_reply, stream_reply.order)
             else:
                 stream_reply.write_new(self.options.noack)
-        stream_reply.claims.flush()
+        stream_reply.flush_claims()
         if stream_reply.delivered > 0:
             call.keyspace.changes += 1
-        elif consumer_created and not self.options.noack and call.recording:
+        elif consumer_created and not self.options.noack and call.effects.recording:
             members.record_consumer(call, key, group, consumer)
         if stream_reply.found == 0 and after is None:
             reply.rewind(mark)
@@ -243,7 +243,7 @@ def run(call: Call) -> None:
     if request.try_serve(call):
         return
     options: ReadOptions = request.options
-    if options.block == read_options.NO_BLOCK or not call.may_block:
+    if options.block == read_options.NO_BLOCK or not call.policy.may_block:
         call.reply.null_array()
         return
     wait_class = None if request.has_rules() else (options.group, options.claim)

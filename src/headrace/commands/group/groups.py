@@ -204,12 +204,12 @@ def run_delete_consumer(call: Call) -> None:
         call.reply.integer(0)
         return
     pending: cython.Py_ssize_t = consumer.pending_count
-    start: cython.Py_ssize_t = call.effects.position() if call.recording else 0
+    start: cython.Py_ssize_t = call.effects.position() if call.effects.recording else 0
     if pending > 0 and group.is_ordered() and not call.replayed():
         _hand_over(call, group, consumer)
     group.drop_consumer(consumer)
     group_changed(call, b"xgroup-delconsumer")
-    if call.recording:
+    if call.effects.recording:
         call.effects.make_atomic(start)
     call.reply.integer(pending)
 
@@ -233,10 +233,10 @@ def _hand_over(call: Call, group: Group, consumer: Consumer) -> cython.void:
         if stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
             words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
             pending.assign(slot, other, 0, pending.delivery_count_of(slot))
-        if call.recording and words and len(words) % HANDED_OVER_AT_ONCE == 0:
+        if call.effects.recording and words and len(words) % HANDED_OVER_AT_ONCE == 0:
             _record_hand_over(call, group, other, words)
             words = []
-    if call.recording and words:
+    if call.effects.recording and words:
         _record_hand_over(call, group, other, words)
     call.database.signal_ready(call.argv[2])
 

@@ -72,7 +72,7 @@ def saturating_increment(deliveries: cython.longlong) -> cython.longlong:
     return deliveries if deliveries == I64_MAX else deliveries + 1
 
 
-# Effects. Check call.recording first: they create objects.
+# Effects. Check call.effects.recording first: they create objects.
 
 
 @cython.ccall

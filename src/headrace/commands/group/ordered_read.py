@@ -131,7 +131,7 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
     for slot in reversed(slots[done:]):  # they move with the queue, and wait
         pending.assign(slot, reply.consumer, 0, pending.delivery_count_of(slot))
         reply.call.keyspace.changes += 1
-        if reply.call.recording:
+        if reply.call.effects.recording:
             reply.record(slot)
     order.give_back(queue, given_up, reply.call.now + RETRY_MS)
     return lost
@@ -201,8 +201,8 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
         call.keyspace.changes += 1
         order.has_news = True  # the holders may be blocked
         call.keyspace.rules.continue_later(stream)
-    if passed and call.recording:
-        reply.claims.flush()
+    if passed and call.effects.recording:
+        reply.flush_claims()
         members.record_last_id(call, reply.key, group)
 
 
@@ -229,6 +229,6 @@ def _deliver_new(reply: StreamReply, order: KeyOrder, entry: StreamIterator) -> 
             return False
         owner = pending.consumer_of_number(queue.holder)
         slot = pending.add(entry.ms, entry.seq, owner or reply.consumer, reply.call.now, 0)
-    if reply.call.recording:
+    if reply.call.effects.recording:
         reply.record(slot)
     return not group.waits(slot)

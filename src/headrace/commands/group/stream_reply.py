@@ -48,7 +48,7 @@ class StreamReply:
     limit: cython.longlong  # maximum number of entries
     pending_max: cython.longlong  # of the consumer, by the rule MAX-PENDING
     order: KeyOrder | None  # with the rule ORDERED-BY
-    claims: ClaimLog  # effects; empty unless they are recorded
+    claims: ClaimLog | None  # effects; None unless some are recorded
     claiming: cython.bint  # the request has the option CLAIM
     found: cython.longlong  # entries written
     delivered: cython.longlong  # entries that became the consumer's
@@ -65,10 +65,23 @@ class StreamReply:
         self.limit = budget.stream_limit()
         self.pending_max = I64_MAX
         self.order = None
-        self.claims = ClaimLog(call, key, group)
+        self.claims = None
         self.claiming = False
         self.found = 0
         self.delivered = 0
+
+    @cython.cfunc
+    def record_claim(self, slot: cython.Py_ssize_t, last: bytes) -> cython.void:
+        """Add the state of a pending entry to the effects: see ClaimLog.add()."""
+        if self.claims is None:
+            self.claims = ClaimLog(self.call, self.key, self.group)
+        self.claims.add(slot, last)
+
+    @cython.cfunc
+    def flush_claims(self) -> cython.void:
+        """Record the claims so far: what is recorded next must come later."""
+        if self.claims is not None:
+            self.claims.flush()
 
     @cython.cfunc
     def write_history(self, after: StreamId) -> cython.void:
@@ -95,8 +108,8 @@ class StreamReply:
                 pending.touch(
                     slot, self.call.now, members.saturating_increment(pending.delivery_count_of(slot))
                 )
-                if self.call.recording:
-                    self.claims.add(slot, b"")
+                if self.call.effects.recording:
+                    self.record_claim(slot, b"")
             else:
                 reply.array(2)
                 reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
@@ -115,7 +128,9 @@ class StreamReply:
         idle: cython.longlong
         lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
-        last: bytes = stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.recording else b""
+        last: bytes = (
+            stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.effects.recording else b""
+        )
         ordered: cython.bint = self.group.is_ordered()
         while rest > 0 and slot >= 0 and self.found < self.limit and not self.budget.is_full():
             idle = max(0, call.now - pending.delivery_time_of(slot))
@@ -135,8 +150,8 @@ class StreamReply:
                     members.saturating_increment(pending.delivery_count_of(slot)),
                 )
                 self.consumer.active_ms = call.now
-                if call.recording:
-                    self.claims.add(slot, last)
+                if call.effects.recording:
+                    self.record_claim(slot, last)
                 self.delivered += 1
             slot = following
             rest -= 1
@@ -202,7 +217,7 @@ class StreamReply:
             group.lost_pending += 1
             loss_log.report(call, self.key, self.stream, group)
             call.keyspace.changes += 1
-            if call.recording:
+            if call.effects.recording:
                 members.record_lost(call, self.key, group, self.consumer, stream_id.text_of(ms, seq))
             return REMOVED
         deliveries: cython.longlong = pending.delivery_count_of(slot)
@@ -213,7 +228,7 @@ class StreamReply:
         self.write_entry(entry, max(0, call.now - pending.delivery_time_of(slot)), deliveries)
         pending.assign(slot, self.consumer, call.now, members.saturating_increment(deliveries))
         self.consumer.active_ms = call.now
-        if call.recording:
+        if call.effects.recording:
             self.record(slot)
         self.delivered += 1
         return REDELIVERED
@@ -221,7 +236,7 @@ class StreamReply:
     @cython.cfunc
     def record(self, slot: cython.Py_ssize_t) -> cython.void:
         """Record the state of a pending entry."""
-        self.claims.add(slot, stream_id.text_of(self.group.last_ms, self.group.last_seq))
+        self.record_claim(slot, stream_id.text_of(self.group.last_ms, self.group.last_seq))
 
     @cython.cfunc
     def write_new(self, noack: cython.bint) -> cython.void:
@@ -239,7 +254,7 @@ class StreamReply:
             return  # the usual case of a client that polls
         if delivery.may_have_lost(stream, group):
             loss_log.report(call, self.key, stream, group)
-        last: bytes = stream_id.text_of(ms, seq) if call.recording else b""
+        last: bytes = stream_id.text_of(ms, seq) if call.effects.recording else b""
         if seq == U64_MAX:
             ms += 1
             seq = 0
@@ -253,13 +268,13 @@ class StreamReply:
         while self.found < most and not self.budget.is_full() and entry.next():
             self.write_entry(entry, 0, 0)
             slot = delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
-            if call.recording and not noack:
-                self.claims.add(slot, last)
+            if call.effects.recording and not noack:
+                self.record_claim(slot, last)
             if due is not None:
                 due.add(slot)
             self.delivered += 1
-        if call.recording and self.found > before:
-            self.claims.flush()
+        if call.effects.recording and self.found > before:
+            self.flush_claims()
             members.record_last_id(call, self.key, group)
 
     @cython.cfunc

@@ -136,7 +136,7 @@ def record(call: Call, moment: int, absolute: bool) -> None:
     """Record the RESTORE with its expiry as an absolute time."""
     if moment < 0 or absolute:
         call.record_verbatim()
-    elif call.recording:
+    elif call.effects.recording:
         call.record([*call.argv[:2], b"%d" % moment, *call.argv[3:], b"ABSTTL"])
 
 

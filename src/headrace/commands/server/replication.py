@@ -248,7 +248,7 @@ def run_wait(call: Call) -> None:
     deadline = parse_deadline(call.argv[2], call.now)
     call.session.awaited_offset = target_offset(call)
     serve = waiter_for(replicas)
-    if not call.may_block:
+    if not call.policy.may_block:
         write_acknowledged(call)
     elif not serve(call):
         replication.request_acknowledgements()

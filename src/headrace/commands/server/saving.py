@@ -104,7 +104,7 @@ def run_waitaof(call: Call) -> None:
         raise WaitAofOnReplica()
     call.session.awaited_offset = target_offset(call)
     serve = waiter_for(local, replicas)
-    if not call.may_block:
+    if not call.policy.may_block:
         check_log_exists(call, local)
         write_synced(call)
     elif not serve(call):

@@ -303,7 +303,7 @@ def run(call: Call) -> None:
     trimmed: cython.longlong = (
         0 if request.trim is None else request.trim.apply(stream, call.effects.translating)
     )
-    effect: list[bytes] | None = _effect(request, argv, stream) if call.recording else None
+    effect: list[bytes] | None = _effect(request, argv, stream) if call.effects.recording else None
     if effect is not None and request.trim is not None and request.trim.log is not None:
         older_forms.note_trim(call, effect, stream, request.trim.log)
     call.changed_and_ready(key, "t", b"xadd", effect)

@@ -207,7 +207,7 @@ def run_read(call: Call) -> None:
     request.resolve(call)
     if request.serve(call):
         return
-    if request.options.block == read_options.NO_BLOCK or not call.may_block:
+    if request.options.block == read_options.NO_BLOCK or not call.policy.may_block:
         call.reply.null_array()
     else:
         request.index_lowest_ids()

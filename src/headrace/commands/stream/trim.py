@@ -348,7 +348,7 @@ def trim_stream(call: Call) -> cython.longlong:
     removed: cython.longlong = trim.apply(stream, call.effects.translating)
     if removed > 0:
         effect: list[bytes] = call.argv.copy()
-        if call.recording:
+        if call.effects.recording:
             trim.make_exact(stream, effect)
             if trim.log is not None:
                 older_forms.note_trim(call, effect, stream, trim.log)

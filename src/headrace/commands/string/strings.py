@@ -49,7 +49,7 @@ def store(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> c
 @cython.cfunc
 def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -> cython.void:
     """As store, with an expiry; recorded."""
-    effect = [b"SET", key, value, b"PXAT", b"%d" % moment] if call.recording else None
+    effect = [b"SET", key, value, b"PXAT", b"%d" % moment] if call.effects.recording else None
     store(call, key, value, effect)
     call.database.set_expiry(key, moment)
     call.notify("g", b"expire", key)
@@ -60,14 +60,14 @@ def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
     """As store, but an expiry of the key stays; recorded."""
     database: Database = call.database
     if not database.contains(key):
-        store(call, key, value, [b"SET", key, value] if call.recording else None)
+        store(call, key, value, [b"SET", key, value] if call.effects.recording else None)
         return
     if len(call.keyspace.rules.streams):
         strict_rules.check_removal(call, database, key)
     if call.keyspace.settings.notify_keyspace_events:
         database.notify_put(key, value)
     database.replace(key, value)
-    effect = [b"SET", key, value, b"KEEPTTL"] if call.recording else None
+    effect = [b"SET", key, value, b"KEEPTTL"] if call.effects.recording else None
     call.changed_and_ready(key, "$", b"set", effect)
 
 
@@ -119,7 +119,7 @@ def set_with_options(call: Call) -> cython.void:
     elif options.keep:
         store_and_keep(call, key, value)
     else:
-        store(call, key, value, [b"SET", key, value] if call.recording else None)
+        store(call, key, value, [b"SET", key, value] if call.effects.recording else None)
     if not options.get:
         call.reply.ok()
 

@@ -1,0 +1,76 @@
+"""Which streams need their rules applied after a command: most commands change nothing for them."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.spec import Command
+from headrace.errors import CommandError
+from headrace.keyspace.keyspace import Database
+from headrace.keyspace.rules import RuledStream, RuleRegistry
+from headrace.streams.group import Group
+from headrace.streams.stream import Stream
+
+EXPEDITED = frozenset({b"TIME", b"IDLE", b"FORCE", b"RETRYCOUNT"})  # with them XCLAIM may make an entry due
+
+
+def acknowledges(argv: list[bytes]) -> bool:
+    """Return whether an XREADGROUP acknowledges what it delivers."""
+    return any(word.upper() == b"NOACK" for word in argv[4:])
+
+
+@cython.final
+@cython.cclass
+class RuleMarks:
+    """Marks the streams of a registry whose rules have work after a command."""
+
+    registry: RuleRegistry
+
+    def __init__(self, registry: RuleRegistry) -> None:
+        self.registry = registry
+
+    @cython.ccall
+    def after_command(self, database: Database, command: Command, argv: list[bytes]) -> cython.void:
+        """Have the rules of the streams applied that a command may have changed.
+
+        Args:
+            argv: the command as it ran: its keys may be others than those of the request.
+        """
+        key: bytes
+        if command.first_key:
+            key = argv[command.first_key]
+            self._mark_key(database, command, argv, key)
+            return
+        try:
+            for at in command.key_positions(argv):
+                self._mark_key(database, command, argv, argv[at])
+        except CommandError:
+            pass  # the command has failed for the same reason
+
+    @cython.cfunc
+    def _mark_key(self, database: Database, command: Command, argv: list[bytes], key: bytes) -> cython.void:
+        value: object = database.values.get(key)
+        ruled: RuledStream | None
+        quiet: cython.bint = False
+        if not isinstance(value, Stream):
+            return
+        ruled = self.registry.streams.get(value)
+        if ruled is None:
+            return
+        if command.name == b"xadd":
+            quiet = ruled.is_quiet()
+        elif command.name == b"xack" or command.name == b"xreadgroup":
+            quiet = not ruled.watches_acks and not database.has_waiters(key)
+        if not quiet:
+            self._mark(ruled, value, command.name, argv)
+
+    def _mark(self, ruled: RuledStream, stream: Stream, name: bytes, argv: list[bytes]) -> None:
+        self.registry.ready[ruled] = None
+        if name in (b"xack", b"xackdel"):
+            ruled.acked += argv[3:]
+        elif name.startswith(b"xgroup|") or (name == b"xreadgroup" and acknowledges(argv)):
+            ruled.sweep_from = b"0-0"  # references of any entry may be gone
+        if name == b"xclaim" and not EXPEDITED.isdisjoint(word.upper() for word in argv[5:]):
+            group: Group | None = stream.group(argv[2])
+            if group is not None and group.redeliveries is not None:
+                group.redeliveries.mark_stale()

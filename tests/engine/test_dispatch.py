@@ -1,0 +1,132 @@
+"""Commands that run again, or for the server itself: the checks of requests hold, requests stay as sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine_talk import Talk
+from headrace.commands.call import Policy
+from headrace.engine import dispatch, rule_marks
+
+
+@pytest.fixture
+def talk() -> Talk:
+    return Talk()
+
+
+def ids(reply: object) -> list[str]:
+    """Return the IDs of the entries of the first stream in a reply to a read."""
+    assert isinstance(reply, list)
+    return [entry[0] for entry in reply[0][1]]
+
+
+def wait_for_claim(talk: Talk) -> None:
+    """Let a client wait for an entry of another consumer, which it may claim after 100 ms."""
+    talk("XADD s 1-0 f v")
+    talk("XGROUP CREATE s g 0")
+    talk("XREADGROUP GROUP g ann STREAMS s >")
+    assert talk("XREADGROUP GROUP g bob BLOCK 0 CLAIM 100 STREAMS s >", client="b") == "(waits)"
+    talk.effects()
+
+
+@pytest.mark.parametrize("mode", ["WRITE", "ALL"])
+def test_a_waiting_writer_gets_nothing_in_a_pause_and_all_of_it_afterwards(talk: Talk, mode: str) -> None:
+    wait_for_claim(talk)
+    talk(f"CLIENT PAUSE 60000 {mode}", client="admin")
+    talk.tick(1200)
+    talk("PING", client="admin")
+    assert talk.heard("b") == "(waits)"
+    assert talk.effects() == []
+    talk("CLIENT UNPAUSE", client="admin")
+    talk.tick(1201)
+    assert ids(talk.heard("b")) == ["1-0"]
+    assert talk.effects()[0].startswith("XCLAIM s g bob 0 1-0 TIME 1201 ")
+
+
+def test_a_pause_that_ends_by_itself_serves_those_who_waited_before_those_it_held(talk: Talk) -> None:
+    wait_for_claim(talk)
+    talk("CLIENT PAUSE 500 WRITE", client="admin")
+    assert talk("XREADGROUP GROUP g cid CLAIM 100 STREAMS s >", client="c") == "(waits)"
+    talk.tick(1200)
+    assert talk.heard("b") == "(waits)"
+    talk.tick(1500)
+    assert ids(talk.heard("b")) == ["1-0"]
+    assert talk.heard("c") == "nil-array"
+
+
+def test_a_pause_of_writes_does_not_hold_waiting_readers(talk: Talk) -> None:
+    assert talk("XREAD BLOCK 0 STREAMS s $", client="b") == "(waits)"
+    talk("CLIENT PAUSE 60000 WRITE", client="admin")
+    talk.engine.keyspace.databases[0].signal_ready(b"s")
+    talk("PING", client="admin")
+    assert talk.heard("b") == "(waits)"  # nothing was added: it was tried and found nothing
+    assert talk.engine.held_ready == {}
+
+
+def test_a_waiting_writer_is_rejected_when_writes_are(talk: Talk) -> None:
+    wait_for_claim(talk)
+    talk.engine.write_gate.reject_writes(b"MISCONF the disk is full")
+    talk.tick(1200)
+    assert talk.heard("b") == "-MISCONF the disk is full"
+
+
+def test_a_waiting_client_that_lost_a_right_is_rejected(talk: Talk) -> None:
+    talk("ACL SETUSER limited on nopass ~* +@all")
+    talk("AUTH limited x", client="b")
+    wait_for_claim(talk)
+    talk("ACL SETUSER limited -xreadgroup")
+    talk.tick(1200)
+    assert talk.heard("b").startswith("-NOPERM")
+
+
+def test_served_readers_do_not_restart_the_sweep_of_acknowledged_entries(talk: Talk) -> None:
+    talk("XADD s 1-0 f v")
+    talk("XGROUP CREATE s g $")
+    talk("XCFGSET s DROP-ACKED 1")
+    stream = talk.engine.keyspace.databases[0].stream(b"s")
+    assert stream is not None
+    ruled = talk.engine.keyspace.rules.streams[stream]
+    talk.tick(1100)
+    assert ruled.sweep_from == b""
+    assert talk("XREADGROUP GROUP g ann BLOCK 0 STREAMS s >", client="b") == "(waits)"
+    swept = []
+    talk.engine.rules._drop_acked = lambda ruled: swept.append(ruled.sweep_from) or True  # type: ignore
+    talk("XADD s 2-0 f v")
+    assert ids(talk.heard("b")) == ["2-0"]
+    assert swept
+    assert set(swept) == {b""}
+
+
+def test_monitors_and_the_slow_log_show_what_was_sent(talk: Talk) -> None:
+    talk.engine.keyspace.settings.slowlog_log_slower_than = 0
+    talk.engine.timing.refresh()
+    talk("MONITOR", client="m")
+    talk("XADD orders DELAY 60000 * f v")
+    talk("XADD s 1-0 f v")
+    talk("XGROUP CREATE s g 0 ENTRIESREAD 99")
+    shown = talk.clients["m"].reply.take().decode()
+    assert '"XADD" "orders" "DELAY" "60000" "*" "f" "v"' in shown
+    assert '"ENTRIESREAD" "99"' in shown
+    assert "scheduled" not in shown
+    slow = [entry[3] for entry in talk("SLOWLOG GET 10")]
+    assert ["XADD", "orders", "DELAY", "60000", "*", "f", "v"] in slow
+
+
+def test_a_rejected_rule_is_not_counted_as_a_request(talk: Talk) -> None:
+    talk("XADD s 1-0 f v")
+    talk("XCFGSET s MAX-LEN 1 EXACT 1")
+    calls = talk.engine.by_name[b"xtrim"].calls
+    talk("XADD s 2-0 f v")
+    assert talk("XLEN s") == 1
+    assert talk.engine.by_name[b"xtrim"].calls == calls
+
+
+def test_only_the_option_noack_acknowledges() -> None:
+    assert rule_marks.acknowledges(b"XREADGROUP GROUP g c NOACK STREAMS s >".split())
+    assert not rule_marks.acknowledges(b"XREADGROUP GROUP NOACK NOACK STREAMS s >".split())
+
+
+def test_only_requests_may_block() -> None:
+    policies = [value for value in vars(dispatch).values() if isinstance(value, Policy)]
+    assert [policy.may_block for policy in policies].count(True) == 1
+    assert dispatch.REQUEST.may_block
