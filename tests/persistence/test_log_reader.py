@@ -234,8 +234,13 @@ def play(engine, data):
     return replay(Bytes(data), "log", Replayer(engine, 1_000_000).replay)
 
 
-def test_replayed_commands_have_no_other_effects(engine):
+def test_a_log_is_replayed_before_effects_are_recorded(engine):
     engine.record_effects(True)
+    with pytest.raises(AssertionError, match="recorded again"):
+        Replayer(engine, 1_000_000)
+
+
+def test_replayed_commands_have_no_other_effects(engine):
     data = (
         record("SELECT", 3) + record("xadd", "s", "1-1", "f", "v") + record("XGROUP", "CREATE", "s", "g", 0)
     )

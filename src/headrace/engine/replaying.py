@@ -1,7 +1,8 @@
 """Replay of commands that were executed once and are executed again: those of a log, or of a primary.
 
 There is no client: no reply is sent, nothing is paused or blocked. Only the command's function runs. The
-commands of a primary (`live`) are counted, and recorded for this server's own log; those of a log are not.
+commands of a primary (`live`) are counted, and recorded for this server's own log. A log is loaded before
+effects are recorded.
 The entry point for clients is engine.py.
 """
 
@@ -54,6 +55,7 @@ class Replayer:
     live: cython.bint  # the commands are those of a primary
 
     def __init__(self, engine: Engine, now_ms: cython.longlong, live: cython.bint = False) -> None:
+        assert live or not engine.effects.recording, "the effects of a log would be recorded again"
         self.engine = engine
         self.keyspace = engine.keyspace
         self.now_ms = now_ms
