@@ -228,12 +228,17 @@ class ServerHost(ServerInterface):
         self._refuse_while_loading()
         if self.durability.log is None or not self.durability.flush(now_ms):
             raise CommandError("ERR Error trying to load the AOF files, check server logs.")
-        self.loop.engine.keyspace.flush_all()
+        engine = self.loop.engine
+        engine.keyspace.flush_all()
+        recording = engine.effects.recording
+        engine.record_effects(False)  # they are in the log already
         try:
             self.startup.replay(now_ms)
         except (OSError, HeadraceError) as wrong:
             logging.getLogger("headrace").error("DEBUG LOADAOF: %s", wrong)
             raise CommandError("ERR Error trying to load the AOF files, check server logs.") from None
+        finally:
+            engine.record_effects(recording)
 
     def _refuse_while_loading(self) -> None:
         """Reject DEBUG during a load: memory holds a part of the data and must not be saved."""
