@@ -65,6 +65,6 @@ def assert_nothing_left(work: Callable[[], object], times: int, of: str = "") ->
         assert not left, f"left by {times} runs: {left.most_common(20)}"
         # Threads that no run began, such as those of a pool, come and go: a leak takes one for each run.
         wait_until(lambda: len(new_threads(threads_before)) < min(times, 3), "the end of threads")
-        # A pool may keep another connection, which a run happened to need, and a thread that ends closes its files a
-        # moment later; a leak takes one for each run.
+        # A pool may keep another connection, which a run happened to need, and a thread that ends closes its
+        # files a moment later; a leak takes one for each run.
         wait_until(lambda: descriptors() < open_before + times, "the end of open descriptors")

@@ -32,7 +32,7 @@ class ReconnectDelay:
 
     def __init__(self, seconds: float, report: Callable[[Exception], object] | None = None) -> None:
         self._seconds = seconds
-        self._report = report or self._log
+        self._report = report
         self.reset()
 
     def reset(self) -> None:
@@ -55,9 +55,12 @@ class ReconnectDelay:
             self._deadline = now + self._seconds
         elif not self.reported:  # the first retry usually succeeds and is not worth a log line
             self.reported = True
-            self._report(failure)
+            (self._report or self._log)(failure)
         if now >= self._deadline or isinstance(failure, AUTH_ERRORS):
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback has this frame: together they would be a reference cycle
         time.sleep(min(self._delay, self._deadline - now))
         self._delay = min(2 * self._delay, MAX_DELAY_S)
 
