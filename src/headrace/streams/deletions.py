@@ -5,6 +5,7 @@ It is collected only for replicas that do not know the policies: see commands/ol
 
 from __future__ import annotations
 
+from headrace.streams import references
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
@@ -28,13 +29,12 @@ class Deletions:
 
     def add_references(self, stream: Stream, ms: int, seq: int) -> None:
         """Note which groups have the entry pending; called before they are removed."""
-        for group in stream.groups():
-            if group.pending.find(ms, seq) >= 0:
-                self.references.setdefault(group.name, []).append(stream_id.text_of(ms, seq))
+        for group in references.holders(stream, ms, seq):
+            self.references.setdefault(group.name, []).append(stream_id.text_of(ms, seq))
 
     def acknowledgements(self, key: bytes) -> list[list[bytes]]:
         """Return the commands that remove the references."""
-        return [[b"XACK", key, name, *ids] for name, ids in self.references.items()]
+        return [[b"XACK", key, name, *ids] for name, ids in sorted(self.references.items())]
 
 
 def begin(stream: Stream) -> Deletions:

@@ -108,8 +108,11 @@ def move(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglo
         if stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
             group.lost_unread = stream.lost_unread(group)
         before = stream.count_up_to(group.last_ms, group.last_seq)
+    is_lower: cython.bint = stream_id.before(ms, seq, group.last_ms, group.last_seq)
     group.last_ms = ms
     group.last_seq = seq
+    if is_lower and stream.references is not None:
+        stream.references.note_lower_position(group)
     if group.passed < 0 or stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
         stream.start_counting(group)
     else:

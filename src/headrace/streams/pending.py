@@ -26,6 +26,7 @@ from headrace.streams.key_order import KeyOrder
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.pending_arena import PendingArena
 from headrace.streams.pending_index import PendingIndex
+from headrace.streams.reference_tree import ReferenceTree
 from headrace.structures import footprint
 from headrace.visibility import Public
 
@@ -54,11 +55,15 @@ class PendingEntries:
     last_unowned: cython.Py_ssize_t
     tail: cython.Py_ssize_t
     order: Public[KeyOrder | None]  # receives each change; None: the group has none
+    references: Public[ReferenceTree | None]  # has a key for each entry; None: the group has no number
+    number: Public[cython.Py_ssize_t]  # of the group in `references`
     insertion_hint: cython.Py_ssize_t  # the owned entry last linked out of order, or one beside it; -1: none
 
     def __init__(self) -> None:
         self.count = self.unowned = 0
         self.order = None
+        self.references = None
+        self.number = NONE
         self.arena = PendingArena()
         self.memory = self.arena.memory
         self.by_id = PendingIndex(self.arena)
@@ -89,6 +94,8 @@ class PendingEntries:
             if self.order is not None:
                 self.order.before_removal(slot)
             self._unlink(slot, True)
+            if self.references is not None:
+                self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
             self.by_id.remove(slot)
             self.arena.release(slot)
         consumer.owned = PendingIndex(self.arena)
@@ -128,6 +135,8 @@ class PendingEntries:
             self.arena.release(slot)
             raise
         self.count += 1
+        if self.references is not None:
+            self.references.add(ms, seq, self.number)
         if owner is not None:
             owner.owned.insert(slot, ms, seq)
             owner.pending_count += 1
@@ -143,6 +152,8 @@ class PendingEntries:
         if self.order is not None:
             self.order.before_removal(slot)
         self._unlink(slot, owner is not None)
+        if self.references is not None:
+            self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
         self.by_id.remove(slot)
         if owner is not None:
             owner.owned.remove(slot)

@@ -4,11 +4,8 @@ KEEPREF   delete, and keep the pending entries, which then refer to a deleted en
 DELREF    delete, and remove the entry from the pending entries of all groups
 ACKED     delete only entries without references: all groups have read them, none has them pending
 
-There is no index from entries to the groups that have them pending: every group is searched. That takes
-60 to 250 ns per group and entry (with a thousand or more pending in each), only for deletions by policy.
-An index would cost about 20 bytes per delivery, and each delivery and acknowledgement an update of a tree
-(estimated, not built). The lowest last ID of the groups is not cached either: it takes about 9 ns per group
-to find, and a trim finds it once.
+A stream with more than eight groups has an index from entries to groups (reference_index.py), so that this
+takes no longer with more groups.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from __future__ import annotations
 import cython
 
 from headrace.streams.group import Group
-from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -24,6 +20,8 @@ from headrace.structures.stream_id import StreamId
 KEEPREF = cython.declare(cython.int, 0)
 DELREF = cython.declare(cython.int, 1)
 ACKED = cython.declare(cython.int, 2)
+
+GROUPS_MAX = cython.declare(cython.Py_ssize_t, 1 << 32)
 
 
 @cython.ccall
@@ -44,15 +42,35 @@ def is_referenced(
 @cython.ccall
 def lowest_last_id(stream: Stream) -> StreamId | None:
     """Return the lowest last ID of all groups: entries after it are referenced. None without groups."""
-    groups: dict[bytes, Group] | None = stream.groups_by_name
     group: Group
-    lowest: Group | None = None
-    if groups is None:
-        return None
-    for group in groups.values():
-        if lowest is None or stream_id.before(group.last_ms, group.last_seq, lowest.last_ms, lowest.last_seq):
-            lowest = group
-    return None if lowest is None else StreamId(lowest.last_ms, lowest.last_seq)
+    lowest: StreamId | None = None if stream.references is None else stream.references.lowest_position()
+    for group in searched_groups(stream):
+        if lowest is None or stream_id.before(group.last_ms, group.last_seq, lowest.ms, lowest.seq):
+            lowest = StreamId(group.last_ms, group.last_seq)
+    return lowest
+
+
+@cython.ccall
+def searched_groups(stream: Stream) -> list[Group]:
+    """Return the groups that the index does not contain."""
+    if stream.references is not None:
+        return stream.references.searched
+    return [] if stream.groups_by_name is None else list(stream.groups_by_name.values())
+
+
+@cython.ccall
+def holders(
+    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t = GROUPS_MAX
+) -> list[Group]:
+    """Return the groups that have ms-seq pending, owned or unowned: all, or at least at_most of them."""
+    group: Group
+    found: list[Group] = []
+    for group in searched_groups(stream):
+        if group.pending.find(ms, seq) >= 0:
+            found.append(group)
+    if stream.references is not None and len(found) < at_most:
+        found += stream.references.holders(ms, seq, at_most)
+    return found
 
 
 @cython.ccall
@@ -61,33 +79,16 @@ def is_pending(
     stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, acking: Group | None = None
 ) -> cython.bint:
     """Return whether a group, other than `acking`, has ms-seq pending, owned or unowned."""
-    groups: dict[bytes, Group] | None = stream.groups_by_name
-    group: Group
-    slot: cython.Py_ssize_t = -1
-    if groups is None:
-        return False
-    for group in groups.values():
-        slot = -1 if group is acking else group.pending.find(ms, seq)
-        if slot >= 0:
-            break
-    return slot >= 0
+    found: list[Group] = holders(stream, ms, seq, 2)
+    return len(found) > 1 or (len(found) == 1 and found[0] is not acking)
 
 
 @cython.ccall
 def drop_references(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
     """Remove ms-seq from the pending entries of all groups; return from how many."""
-    groups: dict[bytes, Group] | None = stream.groups_by_name
-    dropped: cython.Py_ssize_t = 0
     group: Group
-    pending: PendingEntries
-    slot: cython.Py_ssize_t
-    if groups is None:
-        return 0
-    for group in groups.values():
-        pending = group.pending
-        slot = pending.find(ms, seq)
-        if slot >= 0:
-            pending.remove(slot)
-            group.lost_pending += 1
-            dropped += 1
-    return dropped
+    found: list[Group] = holders(stream, ms, seq)
+    for group in found:
+        group.pending.remove(group.pending.find(ms, seq))
+        group.lost_pending += 1
+    return len(found)

@@ -12,13 +12,15 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.streams import entry_counts, memory_account
+from headrace.streams import entry_counts, memory_account, references
 from headrace.streams import node as node_module
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.pending import PendingEntries
+from headrace.streams.reference_tree import ReferenceTree
 from headrace.streams.rules import StreamRules
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -36,28 +38,26 @@ def first_unacked(stream: Stream) -> StreamId | None:
 
     It is that of an entry that exists, or lower.
     """
-    groups: dict[bytes, Group] | None = stream.groups_by_name
+    lowest: StreamId | None = references.lowest_last_id(stream)
+    candidate: StreamId | None
     group: Group
-    slot: cython.Py_ssize_t
-    lowest: StreamId | None = None
-    candidate: StreamId
-    if groups is None:
+    if lowest is None:
         return None
-    for group in groups.values():
-        slot = _first_pending(stream, group)
-        candidate = _id_after(group.last_ms, group.last_seq)
-        if slot >= 0 and stream_id.before(
-            group.pending.ms_of(slot), group.pending.seq_of(slot), candidate.ms, candidate.seq
-        ):
-            candidate = StreamId(group.pending.ms_of(slot), group.pending.seq_of(slot))
-        if lowest is None or candidate.precedes(lowest):
+    lowest = _id_after(lowest.ms, lowest.seq)
+    for group in references.searched_groups(stream):
+        candidate = _first_pending(stream, group)
+        if candidate is not None and candidate.precedes(lowest):
+            lowest = candidate
+    if stream.references is not None:
+        candidate = _first_indexed(stream, stream.references.tree)
+        if candidate is not None and candidate.precedes(lowest):
             lowest = candidate
     return lowest
 
 
 @cython.cfunc
-def _first_pending(stream: Stream, group: Group) -> cython.Py_ssize_t:
-    """Return the slot of the group's first pending entry that is still in the stream; -1 if there is none.
+def _first_pending(stream: Stream, group: Group) -> StreamId | None:
+    """Return the group's first pending entry that is still in the stream; None if there is none.
 
     After some that were deleted from the middle of the stream, return the next one in any case.
     """
@@ -73,7 +73,18 @@ def _first_pending(stream: Stream, group: Group) -> cython.Py_ssize_t:
     ):
         skipped += 1
         slot = pending.after(slot)
-    return slot
+    return None if slot < 0 else StreamId(pending.ms_of(slot), pending.seq_of(slot))
+
+
+@cython.cfunc
+def _first_indexed(stream: Stream, tree: ReferenceTree) -> StreamId | None:
+    """Return what _first_pending does, of all groups in the index."""
+    skipped: cython.int = 0
+    found: StreamId | None = tree.first_from(stream.first_id())
+    while found is not None and skipped < ORPHANS_SKIPPED_MAX and not stream.contains(found.ms, found.seq):
+        skipped += 1
+        found = tree.first_from(_id_after(found.ms, found.seq))
+    return found
 
 
 @cython.ccall
@@ -129,13 +140,11 @@ def _is_before(node: Node, kept: StreamId) -> cython.bint:
 @cython.ccall
 def node_bytes(stream: Stream) -> cython.longlong:
     """Return the memory of the stream without its groups and idempotent requests."""
-    groups: dict[bytes, Group] | None = stream.groups_by_name
-    group: Group
+    groups: MemoryAccount | None = stream.group_memory
     idempotency: IdempotencyStore | None = stream.idempotency
     total: cython.longlong = stream.memory.total - memory_account.STREAM_BYTES
     if groups is not None:
-        for group in groups.values():
-            total -= group.memory.total
+        total -= groups.total
     if idempotency is not None:
         total -= idempotency.memory.total
     return total

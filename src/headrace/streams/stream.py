@@ -17,7 +17,7 @@ import cython
 from headrace import mem
 from headrace.errors import ElementsTooLarge
 from headrace.limits import ENTRY_BYTES_MAX
-from headrace.streams import memory_account, stream_image
+from headrace.streams import memory_account, reference_index, stream_image
 from headrace.streams import node as node_module
 from headrace.streams.compaction import Compaction
 from headrace.streams.group import Group
@@ -27,6 +27,7 @@ from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
+from headrace.streams.reference_index import ReferenceIndex
 from headrace.streams.rules import StreamRules
 from headrace.streams.stream_image import StreamImage
 from headrace.structures import stream_id
@@ -66,6 +67,8 @@ class Stream:
     compaction: Public[Compaction | None]  # rewrites sparse nodes; None: they are not rewritten
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
+    group_memory: MemoryAccount | None  # of all groups and their index; None until the first group
+    references: ReferenceIndex | None  # None: all groups are searched
     idempotency: IdempotencyStore | None  # None until the first idempotent request
     idmp_duration_s: Public[cython.longlong]
     idmp_maxsize: Public[cython.longlong]
@@ -83,6 +86,8 @@ class Stream:
         self.max_deleted_ms = self.max_deleted_seq = 0
         self.live_counts = self.compaction = self.groups_by_name = self.idempotency = None
         self.group_count = 0
+        self.references = None
+        self.group_memory = None
         self.idmp_duration_s = IDMP_DURATION_S
         self.idmp_maxsize = IDMP_MAXSIZE
         self.epoch = 0
@@ -345,10 +350,24 @@ class Stream:
         made: Group = Group(name, ms, seq, entries_read)
         if self.groups_by_name is None:
             self.groups_by_name = {}
+        if self.references is None and self.group_count >= reference_index.SEARCHED_MAX:
+            self.references = ReferenceIndex(list(self.groups_by_name.values()))
+            self.references.tree.memory.attach(self._group_account())
+        if self.references is not None:
+            self.references.add_group(made)
         self.groups_by_name[name] = made
-        made.memory.attach(self.memory)
+        made.memory.attach(self._group_account())
         self.group_count += 1
         return made
+
+    @cython.cfunc
+    def _group_account(self) -> MemoryAccount:
+        """Return the account of the memory of all groups."""
+        account: MemoryAccount | None = self.group_memory
+        if account is None:
+            account = self.group_memory = MemoryAccount()
+            account.attach(self.memory)
+        return account
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -358,6 +377,8 @@ class Stream:
         if dropped is None:
             return False
         dropped.memory.detach()
+        if self.references is not None:
+            self.references.drop_group(dropped)
         self.group_count -= 1
         return True
 
@@ -507,7 +528,7 @@ class Stream:
             other.groups_by_name = {name: group.copy() for name, group in self.groups_by_name.items()}
             other.group_count = self.group_count
             for group in other.groups_by_name.values():
-                group.memory.attach(other.memory)
+                group.memory.attach(other._group_account())
         if self.idempotency is not None:
             other.set_idempotency(self.idempotency.copy())
         other.idmp_duration_s = self.idmp_duration_s
@@ -556,6 +577,9 @@ class Stream:
             group.check()
             weight += group.memory.total
         assert self.group_count == len(self.groups())
+        if self.references is not None:
+            self.references.check(self.groups())
+            weight += self.references.tree.memory.total
         if self.idempotency is not None:
             weight += self.idempotency.memory.total
         assert weight == self.memory.total, f"weighs {weight}, not {self.memory.total}"

@@ -1,0 +1,153 @@
+"""Finds the groups that refer to an entry, in a stream with many groups, without asking every one.
+
+    groups      1 ... 8       searched: asked one by one, which costs less than an index
+                9 ...         numbered: a ReferenceTree has their pending entries, a heap their positions
+
+    numbered    0      1      2      3            a dropped group leaves None, until the tree has no key
+                group  None   group  group        with its number any more
+
+    heap        (1000-7, 3)  (1741-0, 0) ...      (last ID, number); IDs may be too low, because groups
+                                                  move on all the time: the top is corrected when it is needed
+
+A copy of a stream (COPY) begins without an index: until it is loaded again, all its groups are searched.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import cython
+
+from headrace.streams.group import Group
+from headrace.streams.pending import PendingEntries
+from headrace.streams.reference_tree import DroppedGroup, ReferenceTree
+from headrace.structures.stream_id import StreamId
+
+SEARCHED_MAX = cython.declare(cython.Py_ssize_t, 8)
+ITEM_BYTES = cython.declare(cython.Py_ssize_t, 160)  # of an item of the heap
+
+
+@cython.final
+@cython.no_gc  # groups refer to its tree only
+@cython.cclass
+class ReferenceIndex:
+    """The groups of a stream, and which of them have an entry pending. Made with the ninth group."""
+
+    tree: ReferenceTree
+    searched: list[Group]
+    numbered: list[Group | None]
+    heap: list[tuple[int, int, int]] | None  # None: not needed yet
+
+    def __init__(self, groups: list[Group]) -> None:
+        """Create an index without keys. groups: those to be searched."""
+        self.tree = ReferenceTree()
+        self.searched = groups
+        self.numbered = []
+        self.heap = None
+
+    @cython.ccall
+    def add_group(self, group: Group) -> cython.void:
+        """Give a new group, without pending entries, a number."""
+        number: cython.Py_ssize_t
+        if self.tree.free:
+            number = self.tree.free.pop()
+            self.numbered[number] = group
+        else:
+            number = len(self.numbered)
+            self.numbered.append(group)
+        group.pending.references = self.tree
+        group.pending.number = number
+        self.note_lower_position(group)
+
+    @cython.ccall
+    def drop_group(self, group: Group) -> cython.void:
+        """Forget a group."""
+        pending: PendingEntries = group.pending
+        if pending.references is None:
+            self.searched.remove(group)
+            return
+        self.numbered[pending.number] = None
+        pending.references = None
+        self.tree.drop(pending.by_id, pending.number, pending.memory.total)
+
+    @cython.ccall
+    def holders(self, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t) -> list[Group]:
+        """Return the numbered groups that have ms-seq pending: all, or at least at_most of them."""
+        group: Group | None
+        number: cython.Py_ssize_t
+        found: list[Group] = []
+        for number in self.tree.numbers(ms, seq, at_most + len(self.tree.dropped)):
+            group = self.numbered[number]
+            if group is not None:
+                found.append(group)
+        return found
+
+    @cython.ccall
+    def note_lower_position(self, group: Group) -> cython.void:
+        """Record that a group is new, or that its last ID is lower than before."""
+        if self.heap is not None and group.pending.references is not None:
+            if len(self.heap) > 2 * len(self.numbered):
+                self._account(-len(self.heap))
+                self.heap = None  # it has too many items of groups that are gone or that moved back
+            else:
+                heapq.heappush(self.heap, _item(group))
+                self._account(1)
+
+    @cython.ccall
+    def lowest_position(self) -> StreamId | None:
+        """Return the lowest last ID of the numbered groups; None if there is none."""
+        group: Group | None
+        ms: cython.ulonglong
+        seq: cython.ulonglong
+        number: cython.Py_ssize_t
+        if self.heap is None:
+            self.heap = [_item(one) for one in self.numbered if one is not None]
+            heapq.heapify(self.heap)
+            self._account(len(self.heap))
+        while self.heap:
+            ms, seq, number = self.heap[0]
+            group = self.numbered[number]
+            if group is None:
+                heapq.heappop(self.heap)
+                self._account(-1)
+            elif group.last_ms == ms and group.last_seq == seq:
+                return StreamId(ms, seq)
+            else:
+                heapq.heapreplace(self.heap, _item(group))
+        return None
+
+    @cython.cfunc
+    def _account(self, items: cython.Py_ssize_t) -> cython.void:
+        """Add the memory of so many items of the heap, which may be negative."""
+        self.tree.memory.add(items * ITEM_BYTES)
+
+    def check(self, groups: list[Group]) -> None:
+        """Assert every invariant. groups: all of the stream."""
+        group: Group
+        dropped: DroppedGroup
+        keys: cython.Py_ssize_t = 0
+        numbers: set[int] = set()
+        assert {one.name for one in groups if one.pending.references is None} == {
+            one.name for one in self.searched
+        }
+        for group in groups:
+            if group.pending.references is not None:
+                assert group.pending.references is self.tree
+                assert self.numbered[group.pending.number] is group
+                numbers.add(group.pending.number)
+                keys += group.pending.count
+                for slot in group.pending.by_id.slots():
+                    found = self.tree.numbers(
+                        group.pending.ms_of(slot), group.pending.seq_of(slot), len(self.numbered)
+                    )
+                    assert group.pending.number in found, "a pending entry has no key"
+        for dropped in self.tree.dropped:
+            numbers.add(dropped.number)
+            keys += dropped.by_id.count
+        assert keys == len(self.tree.tree), f"{len(self.tree.tree)} keys for {keys} pending entries"
+        assert sorted([*numbers, *self.tree.free]) == list(range(len(self.numbered)))
+
+
+@cython.cfunc
+def _item(group: Group) -> tuple[int, int, int]:
+    return (group.last_ms, group.last_seq, group.pending.number)
