@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -74,9 +75,16 @@ HIDDEN = {
         "Consumer.finish_worker",
         "Delivery.redeliver",
         "ManualClock.sleep",
+        "Replica.on_continue",
+        "Replica.on_snapshot_begins",
+        "Replica.on_snapshot_bytes",
+        "Replica.on_snapshot_complete",
+        "Replica.start",
         "Stop.remove_wakeup",
         "Stop.add_wakeup",
     ),
+    "Database.engine_session",
+    "Retention.words",
     *("ConsumerInfo.from_reply", "GroupInfo.from_reply", "StreamInfo.from_reply"),
 }
 
@@ -237,7 +245,7 @@ def paragraph(text: str) -> str:
     if lines and lines[0].startswith(">>> "):
         return f"```pycon\n{text}\n```"
     if not all(ROW.match(line) or line.startswith("  ") for line in lines) or lines[0].startswith(" "):
-        return text
+        return wrapped(text)
     rows: list[str] = []
     for line in lines:
         if found := ROW.match(line):
@@ -247,10 +255,18 @@ def paragraph(text: str) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {row} |" for row in rows)])
 
 
+def wrapped(text: str) -> str:
+    """Wrap prose; leave a drawing, a list or an indented example as it is."""
+    lines = text.splitlines()
+    if any(line[:1] in (" ", "-") for line in lines):
+        return text
+    return textwrap.fill(" ".join(lines), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
 def section(title: str, lines: list[str]) -> str:
     """Convert a section: to a table of its items, or `Returns:` to a sentence."""
     if title in ("Returns", "Yields"):
-        return f"**{title}:** " + " ".join(line.strip() for line in lines)
+        return wrapped(f"**{title}:** " + " ".join(line.strip() for line in lines))
     rows: list[str] = []
     for line in lines:
         if found := ITEM.match(line):
@@ -322,7 +338,7 @@ def function_section(node: Function, module: str) -> list[str]:
         kind = (
             ast.unparse(node.returns).removeprefix("Iterator[").removesuffix("]") if node.returns else "Any"
         )
-        return [f"### {node.name}", "", f"A fixture: `{kind}`. {docstring(node)}", ""]
+        return [f"### {node.name}", "", markdown(f"A fixture: `{kind}`. {docstring(node)}"), ""]
     prefix = "headrace." if module.startswith("headrace.api") else ""
     return code_section(f"### {prefix}{node.name}", signature(node, prefix), docstring(node))
 
