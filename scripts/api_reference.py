@@ -60,6 +60,29 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
         [("headrace.pipeline.duckdb_query", ["sql"])],
     ),
     (
+        "Jobs",
+        [
+            ("headrace.pipeline.load", ["load"]),
+            ("headrace.pipeline.time_columns", ["TimeColumn"]),
+            ("headrace.pipeline.loader", ["LoadJob", "LoadReport"]),
+            ("headrace.pipeline.archive", ["archive"]),
+            ("headrace.pipeline.trim", ["trim", "TrimResult"]),
+            ("headrace.pipeline.trim_horizon", ["RetentionPolicy"]),
+            ("headrace.pipeline.replay", ["replay", "ReplayReport"]),
+            ("headrace.pipeline.replay_source", ["ReplaySource"]),
+        ],
+    ),
+    (
+        "Spark",
+        [
+            ("headrace.spark", ["register"]),
+            ("headrace.spark.sink.sender", ["write_stream", "write_batches"]),
+            ("headrace.spark.sink.marker", ["Marker"]),
+            ("headrace.spark.source.lag", ["progress", "QueryProgress", "StreamProgress"]),
+            ("headrace.spark.errors", ["explain"]),
+        ],
+    ),
+    (
         "Tests",
         [
             ("headrace.testing", ["headrace_db", "headrace_clock", "headrace_client"]),
@@ -84,6 +107,19 @@ HIDDEN = {
         "Stop.add_wakeup",
     ),
     "Database.engine_session",
+    "Marker.error_value",
+    "Marker.key",
+    "Marker.query_key",
+    "Marker.value",
+    "Marker.written",
+    "ReplaySource.batches",
+    "ReplaySource.last_id",
+    "ReplaySource.location",
+    "TimeColumn.any_milliseconds",
+    "TimeColumn.milliseconds",
+    "TimeColumn.milliseconds_or_reasons",
+    "TimeColumn.out_of_range_reason",
+    "TimeColumn.unit_name",
     "Retention.words",
     *("ConsumerInfo.from_reply", "GroupInfo.from_reply", "StreamInfo.from_reply"),
 }
@@ -93,7 +129,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def source_of(module: str) -> Path:
     """Return the source file of a module."""
-    return SRC / Path(*module.split(".")).with_suffix(".py")
+    path = SRC / Path(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 class Sources:
@@ -106,8 +143,9 @@ class Sources:
         self.lines: dict[str, list[str]] = {}
         for path in [*sorted((SRC / "headrace" / "api").rglob("*.py")), SRC / "headrace" / "errors.py"]:
             self.read(".".join(path.relative_to(SRC).with_suffix("").parts))
-        for module in ("headrace.pipeline.duckdb_query", "headrace.testing"):
-            self.read(module)
+        for module in dict.fromkeys(module for _, modules in CHAPTERS for module, _ in modules):
+            if module not in self.lines:
+                self.read(module)
 
     def read(self, module: str) -> None:
         """Parse a module and add its classes and functions."""
@@ -180,6 +218,9 @@ def format_parameter(parameter: str) -> str:
     return f"{name}: {rest.replace('=', ' = ', 1)}" if colon else parameter
 
 
+OPEN_LAMBDA = re.compile(r"\blambda [^:]*$")  # its parameters are not complete
+
+
 def split_parameters(arguments: str) -> list[str]:
     """Split at the commas that are outside of brackets and quotes."""
     parts, depth, quote = [""], 0, ""
@@ -189,7 +230,7 @@ def split_parameters(arguments: str) -> list[str]:
         elif letter in "'\"":
             quote = letter
         depth += (letter in "([{") - (letter in ")]}") if not quote else 0
-        if letter == "," and not depth and not quote:
+        if letter == "," and not depth and not quote and not OPEN_LAMBDA.search(parts[-1]):
             parts.append("")
         else:
             parts[-1] += letter
@@ -339,7 +380,10 @@ def function_section(node: Function, module: str) -> list[str]:
             ast.unparse(node.returns).removeprefix("Iterator[").removesuffix("]") if node.returns else "Any"
         )
         return [f"### {node.name}", "", markdown(f"A fixture: `{kind}`. {docstring(node)}"), ""]
-    prefix = "headrace." if module.startswith("headrace.api") else ""
+    if module.startswith("headrace.pipeline.") and node.name != "sql":
+        signed = f"from {module} import {node.name}\n\n{signature(node)}"
+        return code_section(f"### {node.name}", signed, docstring(node))
+    prefix = "headrace.spark." if module.startswith("headrace.spark") else "headrace."
     return code_section(f"### {prefix}{node.name}", signature(node, prefix), docstring(node))
 
 

@@ -108,7 +108,7 @@ def test_what_is_refused(talk, words, refusal):
 
 def test_any_other_script_says_how_to_install_lua(talk, monkeypatch):
     monkeypatch.setitem(sys.modules, "lupa", None)
-    advice = "-ERR scripts need Lua: pip install 'headrace[lua]'"
+    advice = "-ERR scripts need the package lupa: pip install lupa"
     assert talk.words("EVAL", "return 1", "0") == advice
     assert talk.words("SCRIPT", "LOAD", "return 1") == advice
     assert talk.words("EVAL", RELEASE, "0", "t") == advice

@@ -28,7 +28,7 @@ from headrace.pipeline.suggestions import did_you_mean
 COMMANDS = {
     "ack": "Acknowledge entries for a consumer group.",
     "add": "Add entries to a stream.",
-    "archive": "Write streams to Parquet files, a directory per stream and day.",
+    "archive": "Copy streams to an archive: a Delta table, by stream and day.",
     "check": "Check a snapshot, a log or an archive for damage.",
     "demo": "Run a demo: a year of flights, a Spark query, an archive, a chart.",
     "groups": "List the consumer groups of a stream: consumers, lag, pending.",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 UNKNOWN_TABLE = re.compile(r"Table with name (.+?) does not exist")
 UNKNOWN_COLUMN = re.compile(r'Referenced column "(.+?)" (?:not found|was not found)')
-LACKS_DUCKDB = "queries need the package duckdb: pip install 'headrace[lake]', or use --engine spark"
+LACKS_DUCKDB = "queries need the package duckdb: pip install duckdb, or use --engine spark"
 OTHER_ENGINE = "--engine spark distinguishes upper and lower case"
 
 

@@ -43,9 +43,9 @@ def load(
     """Add rows to a stream, each exactly once.
 
     Args:
-        rows: Batches of rows, with a BadRow for each row that could not be read.
+        rows: Arrow record batches, with a BadRow for each row that could not be read.
         times: The column that gives the IDs; None to have the server generate them.
-        servers: The server.
+        servers: The server: `headrace.client.servers.servers_at(url)` in a `with` statement.
         stream: The stream's name.
         job: The identity of the load. By default it has no name and cannot be resumed.
         append: Whether rows with earlier times get IDs after the stream's last entry.

@@ -43,7 +43,7 @@ FIRST_CHECK_S = 0.01  # CPU time until the first check() of a run
 
 
 class LuaMissing(CommandError):
-    text = "ERR scripts need Lua: pip install 'headrace[lua]'"
+    text = "ERR scripts need the package lupa: pip install lupa"
 
 
 class ScriptFailed(Exception):
