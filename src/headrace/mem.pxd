@@ -258,6 +258,39 @@ cdef extern from *:
     int clz "__builtin_clzll"(unsigned long long v) noexcept nogil
 
 
+cdef extern from *:
+    """
+    #if defined(__x86_64__)
+    __attribute__((target("sse4.2")))
+    static unsigned headrace_crc32c(const unsigned char *p, Py_ssize_t n, unsigned crc) {
+        unsigned long long wide = crc, word;
+        for (; n >= 8; n -= 8, p += 8) {
+            memcpy(&word, p, 8);
+            wide = __builtin_ia32_crc32di(wide, word);
+        }
+        for (crc = (unsigned) wide; n > 0; n--)
+            crc = __builtin_ia32_crc32qi(crc, *p++);
+        return crc;
+    }
+    static inline int headrace_has_crc32c(void) { return __builtin_cpu_supports("sse4.2"); }
+    #else
+    static unsigned headrace_crc32c(const unsigned char *p, Py_ssize_t n, unsigned crc) { return 0; }
+    static inline int headrace_has_crc32c(void) { return 0; }
+    #endif
+    """
+    unsigned int headrace_crc32c(const unsigned char *p, Py_ssize_t n, unsigned int crc) noexcept nogil
+    bint headrace_has_crc32c() noexcept nogil
+
+
+cdef inline bint has_crc32c() noexcept nogil:
+    return headrace_has_crc32c()
+
+
+cdef inline unsigned int crc32c(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n,
+                                unsigned int crc) noexcept nogil:
+    return headrace_crc32c(buf + at, n, crc)
+
+
 cdef inline int ctz64(unsigned long long v) noexcept nogil:
     return ctz(v)
 

@@ -247,3 +247,13 @@ def f64le(buf: bytes | bytearray, at: int) -> float:
 def truncate(v: float) -> int:
     """Return v without its fraction; it must fit into an i64."""
     return int(v)
+
+
+def has_crc32c() -> bool:
+    """Return whether crc32c() works here: compiled, on a processor that has the instruction."""
+    return False
+
+
+def crc32c(buf: bytes | bytearray, at: int, n: int, crc: int) -> int:
+    """Continue the CRC-32C, without inversion at its begin and end, with the n bytes at `at`."""
+    raise NotImplementedError("crc32c() exists only compiled: ask has_crc32c() first")

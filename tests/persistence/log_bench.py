@@ -16,6 +16,7 @@ INCR_1 = NAMES.path("appendonly.aof.1.incr.aof")
 SECOND = 1000
 ADD = re.compile(rb"\*2\r\n\$3\r\nADD\r\n\$\d+\r\n(\d+)\r\n")
 WORD = re.compile(rb"\$(\d+)\r\n")
+CHECKSUM = re.compile(rb"#CRC:(start|[0-9a-f]{8})\r\n")
 Words = list[bytes]
 
 
@@ -35,7 +36,7 @@ def numbers_in(files: FaultyFiles) -> list[int]:
     found: list[int] = []
     for line in manifest.read_lines():
         data = pathlib.Path(files.files.path(NAMES.path(line.file))).read_bytes()
-        data = data.replace(SELECT, b"")
+        data = CHECKSUM.sub(b"", data.replace(SELECT, b""))
         at = 0
         while record := ADD.match(data, at):
             found.append(int(record[1]))
@@ -99,4 +100,9 @@ class Bench:
 
 
 def content(files: FaultyFiles, name: str) -> bytes:
+    """Return the bytes of a file, without the lines of checksums."""
+    return CHECKSUM.sub(b"", raw_content(files, name))
+
+
+def raw_content(files: FaultyFiles, name: str) -> bytes:
     return pathlib.Path(files.files.path(name)).read_bytes()

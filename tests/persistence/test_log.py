@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faults import FaultyFiles, Killed
-from log_bench import INCR_1, NAMES, SECOND, SELECT, Bench, add, content, encoded, numbers_in
+from log_bench import (
+    INCR_1,
+    NAMES,
+    SECOND,
+    SELECT,
+    Bench,
+    add,
+    content,
+    encoded,
+    numbers_in,
+    raw_content,
+)
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
@@ -32,7 +43,7 @@ def test_one_commit_is_one_write_and_under_always_one_sync(bench: Bench) -> None
     assert bench.log.commit([], 0)
     assert len(bench.files.log) == 2  # nothing new: nothing done
     assert numbers_in(bench.files) == list(range(100))
-    assert bench.log.written == bench.log.synced == len(content(bench.files, INCR_1)) == bench.log.size
+    assert bench.log.written == bench.log.synced == len(raw_content(bench.files, INCR_1)) == bench.log.size
 
 
 @pytest.mark.parametrize("policy", ["everysec", "no"])
@@ -137,7 +148,7 @@ def test_records_are_written_when_the_disk_has_space_again(
     bench.log.tick(0)
     assert bench.log.failure == "" and bench.log.unwritten_bytes == 0
     assert bench.log.commit([], 0) and numbers_in(bench.files) == list(range(13))
-    assert bench.commit() and bench.log.synced == bench.log.written == len(content(bench.files, INCR_1))
+    assert bench.commit() and bench.log.synced == bench.log.written == len(raw_content(bench.files, INCR_1))
 
 
 def test_a_short_write_is_continued(bench: Bench) -> None:

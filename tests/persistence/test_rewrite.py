@@ -47,7 +47,7 @@ def test_the_commands_of_one_moment_are_written_while_others_are_executed(seed):
         image = keyspace.freeze(now, step_bytes=1)
         pieces: list[bytes] = []
         turns = chance.choice([0, 1, 3, 30])
-        for _ in command_steps(image, lambda piece, to=pieces: to.append(bytes(piece))):
+        for _ in command_steps(image, lambda piece, to=pieces: to.append(bytes(piece)), checksums=False):
             history.run(turns)
             steps += 1
         keyspace.release(image)
@@ -148,7 +148,12 @@ def test_records_are_written_piece_by_piece():
         history.engine.execute(history.sessions[0], [b"SET", b"%d" % i, bytes(90)], history.now)
     pieces, progress = [], []
     size = write_commands(
-        history.engine.keyspace, lambda piece: pieces.append(bytes(piece)), history.now, True, progress.append
+        history.engine.keyspace,
+        lambda piece: pieces.append(bytes(piece)),
+        history.now,
+        timestamps=True,
+        checksums=False,
+        progress=progress.append,
     )
     whole = b"".join(pieces)
     assert size == len(whole) and max(map(len, pieces)) < 70_000

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli.main import main
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.config.config import Config
@@ -85,6 +86,27 @@ def test_damage_ends_the_start_with_its_place_and_nothing_is_overwritten(tmp_pat
         str(path) in text and f"at byte {len(record('SET', 'a', '1'))}" in text and "headrace check" in text
     )
     assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("rdb_base", ["yes", "no"])
+def test_a_changed_value_in_the_log_is_not_loaded(start, tmp_path: Path, capsys, rdb_base: str):
+    server = start("--appendonly", "yes", "--aof-use-rdb-preamble", rdb_base)
+    client = server.connect()
+    client.request("SET", "before", "balance-1")
+    if rdb_base == "no":
+        client.request("BGREWRITEAOF")
+        wait_until(lambda: b"aof_rewrites:1" in client.request("INFO", "persistence"), "the rewrite")
+    else:
+        client.request("SET", "after", "balance-2")
+    server.stop()
+    path = next(path for path in (tmp_path / "appendonlydir").iterdir() if b"balance-1" in path.read_bytes())
+    path.write_bytes(path.read_bytes().replace(b"balance-1", b"balance-9"))
+    text = refusal(tmp_path, "--appendonly", "yes")
+    assert str(path) in text and "do not have the checksum" in text and "aof-checksum no" in text
+    assert main(["check", str(tmp_path)]) == 1
+    assert path.name in capsys.readouterr().err
+    unchecked = start("--appendonly", "yes", "--aof-checksum", "no").connect()
+    assert unchecked.request("GET", "before") == b"balance-9"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def rdb_string(data):
 GROUP = ["XADD s 1-0 f 1", "XADD s 2-0 f 2", "XADD s 3-0 f 3", "XGROUP CREATE s g 0"]
 
 
-@pytest.mark.parametrize("cut", range(1, 83))
+@pytest.mark.parametrize("cut", range(1, 98))
 def test_a_log_may_end_inside_a_transaction(cut):
     """Redis 7.0 and 8.0 keep the torn MULTI, and lose what is acknowledged after it at the second restart."""
     life = lived("log", "SET a 0")
@@ -87,13 +87,15 @@ def test_a_log_may_end_inside_a_transaction(cut):
     before = left_by(life)[log]
     life.converse([[b"MULTI"], [b"SET", b"a", b"1"], [b"SET", b"b", b"1"], [b"EXEC"]])
     image = left_by(life)
-    assert len(image[log]) - len(before) == 83
+    assert len(image[log]) - len(before) == 98
     image[log] = image[log][:-cut]
     heir = Life(Setup(policy="always"), image, Random(2), BIRTH_MS + 1000)
-    assert heir.engine.keyspace.databases[0].values == {b"a": b"0"}
+    # The last 15 bytes are the checksum: a transaction that only lacks that is whole.
+    kept = {b"a": b"1", b"b": b"1"} if cut <= 15 else {b"a": b"0"}
+    assert heir.engine.keyspace.databases[0].values == kept
     said(heir, "SET c acknowledged")
     again = Life(Setup(policy="always"), left_by(heir), Random(3), BIRTH_MS + 2000)
-    assert again.engine.keyspace.databases[0].values == {b"a": b"0", b"c": b"acknowledged"}
+    assert again.engine.keyspace.databases[0].values == kept | {b"c": b"acknowledged"}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -62,6 +62,7 @@ def recover(
     fix_tail: bool = True,
     skip_foreign_types: bool = False,
     foreign_advice: str = FOREIGN_ADVICE,
+    verify_checksums: bool = True,
 ) -> Recovered:
     """Fill an empty keyspace from the disk, as the top of this file describes.
 
@@ -72,6 +73,7 @@ def recover(
         skip_foreign_types: leave out keys of types that Headrace does not hold; a note counts them. `execute`
             must skip commands for them, see SkippingReplayer.
         foreign_advice: what the error about such types says that is to be set.
+        verify_checksums: compare the records of a log with their checksums.
 
     Raises:
         Damaged: with the file, the offset and what to do.
@@ -79,6 +81,7 @@ def recover(
         HeadraceError: if a file cannot be read.
     """
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
+    recovery.verify_checksums = verify_checksums
     recovery.skip_foreign_types, recovery.foreign_advice = skip_foreign_types, foreign_advice
     ignored = ""
     with expiry_suspended(keyspace), errors_with_paths(files):
@@ -132,6 +135,7 @@ class Recovery:
         self.read: list[str] = []
         self.commands = 0
         self.notes: list[str] = []
+        self.verify_checksums = True
         self.skip_foreign_types = False
         self.foreign_advice = FOREIGN_ADVICE
         self.foreign: Counter[str] = Counter()  # what was skipped in snapshots, by its kind
@@ -176,7 +180,8 @@ class Recovery:
         self.loaded = None
         with contextlib.closing(self.files.source(name)) as source:
             self.execute(FIRST_DATABASE)
-            self.reader = LogReader(source, name, self.execute, self._progress_of(name, source.size))
+            progress = self._progress_of(name, source.size)
+            self.reader = LogReader(source, name, self.execute, progress, self.verify_checksums)
             try:
                 done = self.reader.run(lambda head: self._snapshot(name, head, keep_expired=True).end)
             except ForeignData as foreign:

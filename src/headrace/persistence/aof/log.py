@@ -88,6 +88,7 @@ class Log:
     names: Public[LogFileNames]
     policy: Public[str]
     timestamps: Public[cython.bint]
+    checksums: Public[cython.bint]  # each commit ends in a line with its checksum
     disable_gc: Public[cython.bint]  # keep history files, and their lines in the manifest
     sync_later: Public[Callable[[File], PendingSync] | None]
     sync_paused: Public[cython.bint]  # no-appendfsync-on-rewrite: nothing is synced while it is set
@@ -120,12 +121,14 @@ class Log:
         *,
         policy: str = "everysec",
         timestamps: bool = False,
+        checksums: bool = True,
         disable_gc: bool = False,
         sync_later: Callable[[File], PendingSync] | None = None,
     ) -> None:
         self.files = files
         self.names = names
         self.timestamps = timestamps
+        self.checksums = checksums
         self.disable_gc = disable_gc
         self.sync_later = sync_later
         self.failure = ""
@@ -377,9 +380,12 @@ class Log:
         recorder = self._recorder
         if recorder.used != self._recorded:
             recorder.cut(self._recorded)
+        start = recorder.begin_commit(self.checksums)
         if self.timestamps:
             recorder.stamp(now_ms)
         recorder.put_all(items)
+        if self.checksums:
+            recorder.put_checksum(start)
         written = self.written - self._recorded
         self.written, self._recorded, items[:] = written + recorder.used, recorder.used, ()
 

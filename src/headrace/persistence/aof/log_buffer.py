@@ -3,6 +3,11 @@ r"""Records of the log: requests, encoded as clients send them, one after the ot
     #TS:1795205495\r\n                                          aof-timestamp-enabled: the time in seconds
     *2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n                           whenever the database changes
     *5\r\n$4\r\nXADD\r\n$1\r\ns\r\n$3\r\n1-0\r\n$1\r\nf\r\n$1\r\nv\r\n
+    #CRC:1f0c4a7e\r\n                          aof-checksum: CRC-32C of the bytes since the last #CRC line,
+                                              in hexadecimal; one for each commit
+
+`#CRC:start` begins the bytes of the first checksum of a file, and those after a restart: what another program
+has appended meanwhile has no checksum.
 
 The buffer that collects them:
 
@@ -17,6 +22,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.persistence import crc32c
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import File
 from headrace.resp import writer
@@ -28,6 +34,10 @@ HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, and both 
 
 Item = tuple[int, list[bytes]]  # database, words of a request
 
+CHECKSUM = cython.declare(bytes, b"#CRC:")  # begins a line with a checksum
+CHECKSUM_START = b"#CRC:start\r\n"
+HEX_DIGITS = cython.declare(bytes, b"0123456789abcdef")
+CHECKSUM_BYTES = cython.declare(cython.Py_ssize_t, 15)  # of a line with a checksum
 CRLF = cython.declare(cython.uint, 0x0A0D)  # as a little-endian number
 BULK = cython.declare(cython.uchar, 36)  # $
 ARRAY = cython.declare(cython.uchar, 42)  # *
@@ -44,6 +54,7 @@ class LogBuffer:
     used: cython.Py_ssize_t
     database: cython.Py_ssize_t  # of the last record; -1: the next one needs a SELECT
     timestamp_s: cython.longlong  # of the last #TS line
+    checksummed: cython.bint  # all bytes of the file since the last #CRC line are of this buffer
 
     def __init__(self) -> None:
         self.buf = bytearray()
@@ -52,6 +63,7 @@ class LogBuffer:
         self.used = 0
         self.database = -1
         self.timestamp_s = -1
+        self.checksummed = False
 
     @cython.ccall
     def put(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
@@ -80,15 +92,40 @@ class LogBuffer:
             self._raw(b"#TS:%d\r\n" % timestamp_s)
 
     @cython.ccall
+    def begin_commit(self, checksum: cython.bint) -> cython.Py_ssize_t:
+        """Return the index at which the next commit begins, for put_checksum() if it will get a checksum."""
+        if checksum and not self.checksummed:
+            self._raw(CHECKSUM_START)
+        self.checksummed = checksum
+        return self.used
+
+    @cython.ccall
+    def put_checksum(self, start: cython.Py_ssize_t) -> cython.void:
+        """Append the line with the checksum of the commit that begins at index `start`."""
+        crc: cython.uint = crc32c.update(0, self.p, start, self.used - start)
+        digits: cython.p_const_uchar = HEX_DIGITS
+        if self.used + CHECKSUM_BYTES > self.cap:
+            self._grow(CHECKSUM_BYTES)
+        p: cython.p_uchar = self.p
+        at: cython.Py_ssize_t = self.used + len(CHECKSUM)
+        mem.copy(p, self.used, CHECKSUM, 0, len(CHECKSUM))
+        for shift in range(28, -1, -4):
+            p[at] = digits[crc >> shift & 15]
+            at += 1
+        mem.put_u16le(p, at, CRLF)
+        self.used += CHECKSUM_BYTES
+
+    @cython.ccall
     def comment(self, line: bytes) -> cython.void:
         """Append a line that begins with # and ends with \\r\\n; readers skip it."""
         self._raw(line)
 
     @cython.ccall
     def forget_database(self) -> cython.void:
-        """Write a SELECT, and the time if enabled, before the next record: it begins a file."""
+        """Write a SELECT, the time and the start of a checksum before the next record: it begins a file."""
         self.database = -1
         self.timestamp_s = -1
+        self.checksummed = False
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:

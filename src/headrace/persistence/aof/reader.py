@@ -2,15 +2,18 @@ r"""Read a log: pass each record to a function, and report damage by its byte of
 
     REDIS0010...........            a snapshot, if the file begins with one: see rdb/reader.py
     #TS:1795205495\r\n              a comment; lines that begin with # are skipped
+    #CRC:start\r\n                  the bytes from here on have checksums: see log_buffer.py
     *2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n                   a record
     *5\r\n$4\r\nXADD\r\n$1\r\ns\r\n$3\r\n1-1\r\n...     another
     *1\r\n$5\r\nMULTI\r\n           a transaction, executed when its EXEC has been read,
     ...                             or not at all
     *1\r\n$4\r\nEXEC\r\n
+    #CRC:1f0c4a7e\r\n               the checksum of the bytes since the last #CRC line
 
 After a power cut a log may end anywhere. That is not damage if the rest could be the beginning of a valid
 record: `cut` names what is incomplete, and the file may continue at `valid`. The grammar is checked strictly,
-every \r\n included, so that a wrong byte in the middle of a file is not mistaken for a missing tail.
+every \r\n included, so that a wrong byte in the middle of a file is not mistaken for a missing tail. A wrong
+length can look like one: so the rest is damage if a commit in it has its right checksum.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ import cython
 
 from headrace import mem
 from headrace.errors import CommandError, ForeignCommand
+from headrace.persistence import crc32c
+from headrace.persistence.aof.log_buffer import CHECKSUM, CHECKSUM_START
 from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.data_directory import Source
 from headrace.resp.read_buffer import ReadBuffer
@@ -41,6 +46,9 @@ NONE = cython.declare(cython.longlong, -1)
 
 SNAPSHOT_HEADS = (b"REDIS", b"VALKEY")
 ADVICE = "`headrace check FILE` shows what can be read; `--fix` truncates the file there and keeps a copy"
+
+UNCHECKED = "a start with aof-checksum no loads the records as they are; " + ADVICE
+INTACT_SEARCH_MAX = 64 << 20  # bytes after an incomplete record that are searched for a commit
 
 Execute = Callable[[list[bytes]], "bytes | None"]
 Snapshot = Callable[[Source], int]
@@ -125,9 +133,19 @@ class LogReader(ReadBuffer):
     failed: cython.longlong
     first_failed: cython.longlong
     first_error: bytes
+    verify: cython.bint  # checksums
+    covered: cython.bint  # the bytes since `verified` have a checksum, or will have one
+    verified: cython.longlong  # the offset after the last #CRC line
+    crc: cython.uint  # of the bytes from there up to `summed`
+    summed: cython.longlong
 
     def __init__(
-        self, source: Source, name: str, execute: Execute, progress: Callable[[int], None] | None = None
+        self,
+        source: Source,
+        name: str,
+        execute: Execute,
+        progress: Callable[[int], None] | None = None,
+        verify: bool = True,
     ) -> None:
         super().__init__()
         self.source = RewindableSource(source)
@@ -150,6 +168,11 @@ class LogReader(ReadBuffer):
         self.failed = 0
         self.first_failed = NONE
         self.first_error = b""
+        self.verify = verify
+        self.covered = False
+        self.verified = 0
+        self.crc = 0
+        self.summed = 0
 
     def run(self, snapshot: Snapshot | None = None) -> Replayed:
         """Read the file to its end. snapshot loads a snapshot at its beginning, and returns its end."""
@@ -161,6 +184,8 @@ class LogReader(ReadBuffer):
                 self._accept(words)
                 words = self._next_record()
         self.size = max(self.size, self.fed)
+        if self.covered and self.valid < self.size:
+            self._expect_torn_end()
         return self.result()
 
     def result(self) -> Replayed:
@@ -196,6 +221,7 @@ class LogReader(ReadBuffer):
         piece: bytes = self.source.read(CHUNK)
         if len(piece) == 0:
             return False
+        self._sum()  # before the buffer drops what is parsed
         self.feed(piece)
         self.fed += len(piece)
         if self.progress is not None:
@@ -239,6 +265,8 @@ class LogReader(ReadBuffer):
                 if end < 0:
                     return False
                 self.comment = mem.to_bytes(p, self.at, end + 1 - self.at)
+                if self.verify and self.comment.startswith(CHECKSUM):
+                    self._verify(self.comment)
                 self.at = end + 1
                 self.comment_end = self._offset()
                 if self.multi_at == NONE:
@@ -360,6 +388,46 @@ class LogReader(ReadBuffer):
                 self.first_error = error
             self.failed += 1
 
+    # Checksums.
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _sum(self) -> cython.void:
+        """Continue the CRC up to `at`."""
+        n: cython.Py_ssize_t
+        if self.covered:
+            n = self._offset() - self.summed
+            self.crc = crc32c.update(self.crc, self.p, self.at - n, n)
+            self.summed += n
+
+    @cython.cfunc
+    def _verify(self, line: bytes) -> cython.void:
+        """Compare a #CRC line, which begins at `at`, with the bytes since the last one."""
+        self._sum()
+        if line != CHECKSUM_START and not (self.covered and line == checksum_line(self.crc)):
+            self.valid = min(self.valid, self.verified)
+            what = f"the records up to byte {self.begin} do not have the checksum that follows them"
+            raise Damaged(self.verified, what, self.name, UNCHECKED)
+        self.covered = True
+        self.crc = 0
+        self.summed = self.verified = self.begin + len(line)
+
+    def _expect_torn_end(self) -> None:
+        """Raise Damaged if a commit with its right checksum follows the incomplete record."""
+        rest: bytes = mem.to_bytes(self.p, self.at, self.filled - self.at)
+        rest += self.source.read(INTACT_SEARCH_MAX)
+        at: cython.Py_ssize_t = rest.find(CHECKSUM)
+        following: cython.Py_ssize_t
+        while at >= 0:
+            at = rest.find(b"\n", at) + 1
+            following = rest.find(CHECKSUM, at)
+            if at == 0 or following < 0:
+                return
+            if rest.startswith(checksum_line(crc32c.crc32c(rest[at:following])), following):
+                what = f"{self._describe_next_bytes()} is not the beginning of a record: whole commits follow"
+                raise Damaged(self.valid, what, self.name, ADVICE)
+            at = following
+
     @cython.cfunc
     def _damaged(self, what: str) -> Damaged:
         """Return the exception for the byte at `at`."""
@@ -376,3 +444,8 @@ class LogReader(ReadBuffer):
             last = self.at + zeros == self.filled and self.fed >= self.size
             return f"{zeros} zero bytes" + (", up to the end of the file" if last else "")
         return repr(mem.to_bytes(p, self.at, min(self.filled - self.at, 16)))[1:]
+
+
+def checksum_line(crc: int) -> bytes:
+    """Return the line that follows the bytes of a commit."""
+    return CHECKSUM + b"%08x\r\n" % crc

@@ -62,6 +62,7 @@ def write_commands(
     write: Callable[[memoryview], object],
     now_ms: int,
     timestamps: bool = False,
+    checksums: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> int:
     """Write the whole keyspace as records of a log; return the number of bytes.
@@ -69,11 +70,12 @@ def write_commands(
     Args:
         write: gets about 64 KiB at a time and must write all of it; it may raise.
         timestamps: begin with a line with the time.
+        checksums: end each piece with its checksum.
         progress: called about every MiB with the bytes written so far.
     """
     total: cython.Py_ssize_t = 0
     reported: cython.Py_ssize_t = 0
-    for total in command_steps(keyspace.view(now_ms), write, timestamps):
+    for total in command_steps(keyspace.view(now_ms), write, timestamps, checksums):
         if progress is not None and total - reported >= PROGRESS_BYTES:
             reported = total
             progress(total)
@@ -81,7 +83,10 @@ def write_commands(
 
 
 def command_steps(
-    image: KeyspaceImage, write: Callable[[memoryview], object], timestamps: bool = False
+    image: KeyspaceImage,
+    write: Callable[[memoryview], object],
+    timestamps: bool = False,
+    checksums: bool = True,
 ) -> Iterator[int]:
     """Do the same as write_commands() in steps of image.step_bytes; yield the number of bytes so far.
 
@@ -91,6 +96,7 @@ def command_steps(
     out: LogBuffer = LogBuffer()
     total: cython.Py_ssize_t = 0
     piece: cython.Py_ssize_t = min(PIECE_BYTES, image.step_bytes)
+    start: cython.Py_ssize_t = out.begin_commit(checksums)
     database: DatabaseImage
     if timestamps:
         out.stamp(image.now_ms)
@@ -103,17 +109,24 @@ def command_steps(
             for words in key_commands(key, value, database.expiry_of(key), image):
                 out.put(database.index, words)
                 if out.size() >= piece:
-                    total += _flush(out, write)
+                    total += _flush(out, write, start)
+                    start = out.begin_commit(checksums)
                     if valid:
                         yield total
             if out.size() >= piece:
-                total += _flush(out, write)
+                total += _flush(out, write, start)
+                start = out.begin_commit(checksums)
                 yield total
-    yield total + _flush(out, write)
+    yield total + _flush(out, write, start)
 
 
 @cython.cfunc
-def _flush(out: LogBuffer, write: Callable[[memoryview], object]) -> cython.Py_ssize_t:
+def _flush(
+    out: LogBuffer, write: Callable[[memoryview], object], start: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Write what is collected, which begins at index `start`, with its checksum; return the bytes written."""
+    if out.checksummed and out.size() > start:
+        out.put_checksum(start)
     n: cython.Py_ssize_t = out.size()
     with out.view() as piece:
         write(piece)

@@ -62,6 +62,12 @@ _GENERAL = [
         mutable=False,
     ),
     Directive("acllog-max-len", Number(0, I63_MAX), "128", "How many denials ACL LOG keeps."),
+    Directive(
+        "aof-checksum",
+        Flag(),
+        "yes",
+        "End each write to the log with a checksum; refuse to start if one is wrong. no: neither.",
+    ),
     Directive("aof-disable-auto-gc", Flag(), "no", "Keep the files of the log that a rewrite has replaced."),
     Directive(
         "aof-load-truncated",

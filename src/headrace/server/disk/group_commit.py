@@ -142,6 +142,7 @@ class Durability:
 
     def _configure(self, log: DurableLog) -> None:
         log.set_appendfsync(self.config.text("appendfsync"))
+        log.checksums = self.config.flag("aof-checksum")
         log.timestamps = self.config.flag("aof-timestamp-enabled")
         log.disable_gc = self.config.flag("aof-disable-auto-gc")
 

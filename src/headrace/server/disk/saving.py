@@ -305,9 +305,9 @@ class SaveManager:
         return steps_for
 
     def _command_writer(self) -> Callable[[EncoderThread], Steps]:
-        timestamps = self.config.flag("aof-timestamp-enabled")
+        timestamps, checksums = self.config.flag("aof-timestamp-enabled"), self.config.flag("aof-checksum")
         return lambda thread: (
-            lambda image: command_steps(image, lambda piece: thread.put(bytes(piece)), timestamps)
+            lambda image: command_steps(image, lambda piece: thread.put(bytes(piece)), timestamps, checksums)
         )
 
     def _end_job(self, now: int) -> None:
@@ -399,6 +399,7 @@ class SaveManager:
                 self._sink(file, aof_base=True),
                 now_ms=now,
                 timestamps=self.config.flag("aof-timestamp-enabled"),
+                checksums=self.config.flag("aof-checksum"),
             )
 
     def _write_rdb(self, file: File, now: int, aof_base: bool) -> None:

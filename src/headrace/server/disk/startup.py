@@ -107,6 +107,7 @@ class Startup:
             now_ms=now,
             progress=self._progress,
             skip_foreign_types=skips,
+            verify_checksums=self.config.flag("aof-checksum"),
         )
         found.notes.extend(skipped_notes(skipped))
         return found
@@ -128,6 +129,7 @@ class Startup:
             now_ms=now,
             fix_tail=False,
             skip_foreign_types=skips,
+            verify_checksums=self.config.flag("aof-checksum"),
         )
 
     def _progress(self, file: str, done: int, total: int) -> None:
