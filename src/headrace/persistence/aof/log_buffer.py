@@ -34,7 +34,7 @@ HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, and both 
 
 Item = tuple[int, list[bytes]]  # database, words of a request
 
-CHECKSUM = cython.declare(bytes, b"#CRC:")  # begins a line with a checksum
+CHECKSUM = b"#CRC:"  # begins a line with a checksum
 CHECKSUM_START = b"#CRC:start\r\n"
 HEX_DIGITS = cython.declare(bytes, b"0123456789abcdef")
 CHECKSUM_BYTES = cython.declare(cython.Py_ssize_t, 15)  # of a line with a checksum
@@ -103,12 +103,14 @@ class LogBuffer:
     def put_checksum(self, start: cython.Py_ssize_t) -> cython.void:
         """Append the line with the checksum of the commit that begins at index `start`."""
         crc: cython.uint = crc32c.update(0, self.p, start, self.used - start)
+        prefix: bytes = CHECKSUM
         digits: cython.p_const_uchar = HEX_DIGITS
         if self.used + CHECKSUM_BYTES > self.cap:
             self._grow(CHECKSUM_BYTES)
         p: cython.p_uchar = self.p
-        at: cython.Py_ssize_t = self.used + len(CHECKSUM)
-        mem.copy(p, self.used, CHECKSUM, 0, len(CHECKSUM))
+        at: cython.Py_ssize_t = self.used + len(prefix)
+        mem.copy(p, self.used, prefix, 0, len(prefix))
+        shift: cython.int
         for shift in range(28, -1, -4):
             p[at] = digits[crc >> shift & 15]
             at += 1
