@@ -121,6 +121,9 @@ bench: install                  ## measure beside redis-server; BENCH="--only XA
 bench-instructions: install     ## count instructions by valgrind, compared with the stored counts
 	$(PY) -m benchmarks.instructions $(BENCH)
 
+bench-turns: install            ## measure the longest turns of the event loop that hostile requests cause
+	$(PY) -m benchmarks.turns $(BENCH)
+
 bench-spark: install            ## measure the Spark source and sink only
 	$(PY) -m benchmarks.spark
 
@@ -134,4 +137,4 @@ dist: install                   ## build dist/: the source distribution, and a w
 clean:                          ## remove build output and caches
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install demo test test-all compiled-rest quick sanitize test-asan fuzz random fuzz-bytes fuzz-corpus simulate stress soak soak-short lint bench bench-instructions bench-spark dist clean
+.PHONY: help install demo test test-all compiled-rest quick sanitize test-asan fuzz random fuzz-bytes fuzz-corpus simulate stress soak soak-short lint bench bench-instructions bench-turns bench-spark dist clean

@@ -1,0 +1,233 @@
+"""Measure the longest turn that hostile but legal requests cause: CPU time of the engine's thread.
+
+    python -m benchmarks.turns [--only NAME,...] [--scale 1.0]
+
+The event loop runs one request at a time, so one that works for long delays all clients. Each row fills an
+engine with large data, then sends requests and lets timers run; effects are recorded as for a log. The
+longest call counts. The goal is GOAL_MS for each row. --scale multiplies the sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace.engine.engine import Engine
+
+GOAL_MS = 2.0
+START_MS = 1_700_000_000_000
+BATCH = 5_000  # entries or IDs in one request while data are prepared
+
+
+class TimedEngine:
+    """An engine with one client, a clock that the rows set, and the longest call since reset()."""
+
+    def __init__(self, scale: float) -> None:
+        self.engine = Engine()
+        self.engine.record_effects(True)
+        self.session = self.engine.session()
+        self.now_ms = START_MS
+        self.longest_ns = 0
+        self.scale = scale
+
+    def size(self, n: int) -> int:
+        return max(int(n * self.scale), 1)
+
+    def __call__(self, *words: str | bytes | int, other_client: bool = False) -> bytes:
+        """Run a request and the timers that are due; return the reply's bytes."""
+        session = self.engine.session() if other_client else self.session
+        argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        started = time.thread_time_ns()
+        self.engine.execute(session, argv, self.now_ms)
+        self.engine.tick(self.now_ms)
+        self.longest_ns = max(self.longest_ns, time.thread_time_ns() - started)
+        self.engine.effects.take()
+        self.engine.take_woken()
+        reply: bytes = session.reply.take()
+        assert not reply.startswith(b"-"), f"{argv[:5]}: {reply[:200]!r}"
+        return reply
+
+    def fill(self, key: str, entries: int, first: int = 1) -> None:
+        """Add entries with the IDs first-0 and so on."""
+        for number in range(first, first + entries):
+            self.engine.execute(
+                self.session, [b"XADD", key.encode(), b"%d-0" % number, b"f", b"v"], self.now_ms
+            )
+        self.session.reply.take()
+        self.engine.effects.take()
+
+    def deliver(self, key: str, group: str, entries: int) -> None:
+        """Deliver that many entries to a new group's consumer `ann`."""
+        self("XGROUP", "CREATE", key, group, "0")
+        for _ in range(0, entries, BATCH):
+            self("XREADGROUP", "GROUP", group, "ann", "COUNT", min(BATCH, entries), "STREAMS", key, ">")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Requests whose longest turn is measured."""
+
+    name: str
+    prepare: Callable[[TimedEngine], None]
+    attack: Callable[[TimedEngine], None]
+
+
+def _trimmed_pending(run: TimedEngine) -> None:
+    n = run.size(200_000)
+    run.fill("s", n)
+    run.deliver("s", "g", n)
+    run("XTRIM", "s", "MAXLEN", "0")
+    run.now_ms += 100_000
+
+
+def _pending(run: TimedEngine) -> None:
+    n = run.size(300_000)
+    run.fill("s", n)
+    run.deliver("s", "g", n)
+
+
+def _many_groups(run: TimedEngine) -> None:
+    run.fill("s", 1_000)
+    for number in range(run.size(2_000)):
+        run.deliver("s", f"g{number}", 20)
+
+
+def _backoff(run: TimedEngine) -> None:
+    _pending_with_rules(run, "BACKOFF", "1000,60000")
+    run("XREADGROUP", "GROUP", "g", "bob", "BLOCK", "0", "STREAMS", "s", ">", other_client=True)
+
+
+def _pending_with_rules(run: TimedEngine, *rules: str) -> None:
+    n = run.size(80_000)
+    run.fill("s", n)
+    run("XGROUP", "CREATE", "s", "g", "0")
+    run("XGROUP", "CFGSET", "s", "g", "LEASE", "600000", *rules)
+    for _ in range(0, n, BATCH):
+        run("XREADGROUP", "GROUP", "g", "ann", "COUNT", BATCH, "STREAMS", "s", ">")
+
+
+def _one_key_of_two(run: TimedEngine) -> None:
+    n = run.size(80_000)
+    run.fill("s", n)
+    run.deliver("s", "g", n)
+    for first in range(1, n // 2, 1000):
+        run("XCLAIM", "s", "g", "bob", "0", *(f"{number}-0" for number in range(first, first + 1000)))
+    run("XGROUP", "CFGSET", "s", "g", "LEASE", "600000", "ORDERED-BY", "f")
+
+
+def _ruled_streams(run: TimedEngine) -> None:
+    for number in range(run.size(3_000)):
+        run("XADD", f"s{number}", "1-0", "f", "v")
+        run("XGROUP", "CREATE", f"s{number}", "g", "0")
+        run("XGROUP", "CFGSET", f"s{number}", "g", "LEASE", "60000", "MAX-DELIVERIES", "5")
+
+
+def _keep_unacked(run: TimedEngine) -> None:
+    run.fill("s", 1_000)
+    for number in range(run.size(1_000)):
+        run("XGROUP", "CREATE", "s", f"g{number}", "0")
+    run("XCFGSET", "s", "MAX-LEN", "2000", "KEEP-UNACKED", "1")
+
+
+def _strings(run: TimedEngine) -> None:
+    for number in range(run.size(1_000_000)):
+        run.engine.execute(run.session, [b"SET", b"key:%d" % number, b"v"], run.now_ms)
+    run.session.reply.take()
+    run.engine.effects.take()
+
+
+def _consumers(run: TimedEngine) -> None:
+    run.fill("s", 10)
+    run("XGROUP", "CREATE", "s", "g", "0")
+    for number in range(run.size(100_000)):
+        run("XGROUP", "CREATECONSUMER", "s", "g", f"c{number}")
+    run.engine.keyspace.freeze(run.now_ms)
+
+
+def _claims(run: TimedEngine) -> None:
+    for number in range(1, 100):
+        run(
+            "XCLAIM", "s", "g", "carl", "0", f"{number * 7}-0", "TIME", run.now_ms - number, "RETRYCOUNT", "2"
+        )
+
+
+def _grow(run: TimedEngine) -> None:
+    for number in range(run.size(800_000)):
+        run("SET", f"key:{number}", "v")
+
+
+def _nothing(run: TimedEngine) -> None:
+    """Prepare nothing."""
+
+
+def _requests(*lines: str) -> Callable[[TimedEngine], None]:
+    def attack(run: TimedEngine) -> None:
+        for line in lines:
+            run(*line.split())
+
+    return attack
+
+
+ROWS = [
+    Row(
+        "XREADGROUP CLAIM, all pending entries trimmed",
+        _trimmed_pending,
+        _requests("XREADGROUP GROUP g bob COUNT 10 CLAIM 1000 STREAMS s >"),
+    ),
+    Row("XPENDING IDLE, none idle", _pending, _requests("XPENDING s g IDLE 9999999 - + 10")),
+    Row("XAUTOCLAIM, none idle", _pending, _requests("XAUTOCLAIM s g bob 9999999 0 COUNT 1000")),
+    Row("XCLAIM TIME beside a waiting reader, BACKOFF", _backoff, _claims),
+    Row(
+        "XACK, ORDERED-BY, one value of two consumers",
+        _one_key_of_two,
+        _requests("XACK s g 1-0", "XACK s g 2-0"),
+    ),
+    Row(
+        "XGROUP CFGSET, thousands of streams with rules",
+        _ruled_streams,
+        _requests("XGROUP CFGSET s1 g MAX-DELIVERIES 4"),
+    ),
+    Row("XTRIM DELREF of 100 entries, 2,000 groups", _many_groups, _requests("XTRIM s MAXLEN 900 DELREF")),
+    Row("XADD at the limit, KEEP-UNACKED, 1,000 groups", _keep_unacked, _requests("XADD s 2000-0 f v")),
+    Row("XADD after the start of BGSAVE, 100,000 consumers", _consumers, _requests("XADD s 2000-0 f v")),
+    Row("SET of new keys, up to 800,000", _nothing, _grow),
+    Row("FLUSHALL ASYNC of a million strings", _strings, _requests("FLUSHALL ASYNC")),
+    Row("DEL of a stream of 300,000 pending entries", _pending, _requests("DEL s")),
+]
+
+
+def measure(rows: list[Row], scale: float) -> Iterator[tuple[str, float]]:
+    """Yield the name of each row and its longest turn in milliseconds."""
+    for row in rows:
+        run = TimedEngine(scale)
+        row.prepare(run)
+        gc.collect()
+        gc.freeze()
+        run.longest_ns = 0
+        row.attack(run)
+        yield row.name, run.longest_ns / 1e6
+        del run
+        gc.unfreeze()
+        gc.collect()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.turns", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--only", default="", help="rows whose names begin so, separated by commas")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the sizes")
+    given = parser.parse_args()
+    wanted = tuple(given.only.split(",")) if given.only else ("",)
+    table = Table("longest turn, CPU time of the engine's thread", "ms", "")
+    for name, ms in measure([row for row in ROWS if row.name.startswith(wanted)], given.scale):
+        table.add_row(name, f"{ms:.2f}", "" if ms <= GOAL_MS else f"above {GOAL_MS:g}")
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()
