@@ -67,6 +67,7 @@ class RuledStream:
     retry_ms: Public[cython.longlong]  # dead letters could not be added: no others are tried before
     dead_letters: Public[cython.longlong]
     rejected: Public[cython.longlong]  # XADDs rejected at a limit
+    dead_letter_keys: list[tuple[int, bytes]]  # database and key of the dead-letter streams of its groups
 
     def __init__(self, stream: Stream, database: cython.Py_ssize_t) -> None:
         self.stream = stream
@@ -83,6 +84,7 @@ class RuledStream:
         self.watches_acks = True
         self.retry_ms = 0
         self.removed = self.dead_letters = self.rejected = 0
+        self.dead_letter_keys = []
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -113,7 +115,7 @@ class RuleRegistry:
     timed: dict[int, RuledStream]
     number: cython.longlong
     unused: list[KeyOrder]  # their memory is freed in steps
-    _dead_letters: set[tuple[int, bytes]] | None  # database and key; None: to be collected from the rules
+    _dead_letters: dict[tuple[int, bytes], int]  # by database and key: how many streams have groups with it
 
     def __init__(self) -> None:
         self.streams = {}
@@ -123,7 +125,7 @@ class RuleRegistry:
         self.timed = {}
         self.number = 0
         self.unused = []
-        self._dead_letters = None
+        self._dead_letters = {}
 
     @cython.ccall
     def on_stored(self, database: cython.Py_ssize_t, key: bytes, stream: Stream) -> cython.void:
@@ -133,11 +135,11 @@ class RuleRegistry:
         if target is None and not stream.has_rules:
             return
         ruled = RuledStream(stream, database)
-        self._dead_letters = None
         if target is not None:
             ruled.target = target
             ruled.schedule = Schedule(stream)
         self.streams[stream] = ruled
+        self._update_dead_letters(ruled)
         ruled.consumers_due_ms = 0
         ruled.sweep_from = b"0-0"
         self.backlog[ruled] = None
@@ -147,7 +149,7 @@ class RuleRegistry:
         """Forget a stream that was removed from its key."""
         ruled: RuledStream | None = self.streams.pop(stream, None)
         if ruled is not None:
-            self._dead_letters = None
+            self._forget_dead_letters(ruled)
             self.timed.pop(ruled.timer_number, None)
             ruled.due_ms = ruled.timer_ms = NEVER
             self.ready.pop(ruled, None)
@@ -158,17 +160,23 @@ class RuleRegistry:
         """Apply the rules of a stream that were just set."""
         ruled: RuledStream | None = self.streams.get(stream)
         stream.has_rules = True
-        self._dead_letters = None
         if ruled is None:
             self.on_stored(database, key, stream)
             ruled = self.streams[stream]
             ruled.ttls_from_ms = 0
         else:
+            self._update_dead_letters(ruled)
             ruled.consumers_due_ms = 0
             ruled.sweep_from = b"0-0"
             ruled.quiet_length = 0
             ruled.watches_acks = True
             self.backlog[ruled] = None
+
+    def on_group_removed(self, stream: Stream) -> None:
+        """Forget the rules of a group that was deleted."""
+        ruled: RuledStream | None = self.streams.get(stream)
+        if ruled is not None:
+            self._update_dead_letters(ruled)
 
     @cython.ccall
     def mark(self, stream: Stream) -> cython.void:
@@ -226,32 +234,39 @@ class RuleRegistry:
     def swap(self, first: int, second: int) -> None:
         """Exchange the streams of two databases."""
         ruled: RuledStream
-        self._dead_letters = None
         for ruled in self.streams.values():
-            if ruled.database == first:
-                ruled.database = second
-            elif ruled.database == second:
-                ruled.database = first
+            if ruled.database in (first, second):
+                ruled.database = second if ruled.database == first else first
+                self._update_dead_letters(ruled)
 
     def is_for_dead_letters(self, database: int, key: bytes) -> bool:
         """Return whether the rules of a group move entries to the stream at this key."""
-        if self._dead_letters is None:
-            self._dead_letters = self._collect_dead_letters()
         return (database, key) in self._dead_letters
 
-    def _collect_dead_letters(self) -> set[tuple[int, bytes]]:
-        ruled: RuledStream
+    @cython.cfunc
+    def _update_dead_letters(self, ruled: RuledStream) -> cython.void:
+        """Count the dead-letter streams of a stream whose rules, key or database have changed."""
         group: Group
-        found = set()
-        for ruled in self.streams.values():
-            for group in ruled.stream.groups():
-                if group.rules is not None and group.rules.max_deliveries:
-                    found.add((ruled.database, dead_letter_stream(ruled.key, group.rules)))
-        return found
+        found: dict[tuple[int, bytes], None] = {}
+        for group in ruled.stream.groups():
+            if group.rules is not None and group.rules.max_deliveries:
+                found[ruled.database, dead_letter_stream(ruled.key, group.rules)] = None
+        self._forget_dead_letters(ruled)
+        ruled.dead_letter_keys = list(found)
+        for target in ruled.dead_letter_keys:
+            self._dead_letters[target] = self._dead_letters.get(target, 0) + 1
+
+    @cython.cfunc
+    def _forget_dead_letters(self, ruled: RuledStream) -> cython.void:
+        for target in ruled.dead_letter_keys:
+            self._dead_letters[target] -= 1
+            if self._dead_letters[target] == 0:
+                del self._dead_letters[target]
+        ruled.dead_letter_keys = []
 
     def clear(self) -> None:
         """Forget all streams."""
-        self._dead_letters = None
+        self._dead_letters.clear()
         self.streams.clear()
         self.ready.clear()
         self.backlog.clear()

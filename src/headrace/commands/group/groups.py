@@ -177,9 +177,11 @@ def run_set_id(call: Call) -> None:
 
 def run_destroy(call: Call) -> None:
     """XGROUP DESTROY: remove a group; clients that wait for it get an error."""
-    if not stream_at(call).drop_group(call.argv[3]):
+    stream = stream_at(call)
+    if not stream.drop_group(call.argv[3]):
         call.reply.integer(0)
         return
+    call.keyspace.rules.on_group_removed(stream)
     group_changed(call, b"xgroup-destroy")
     call.database.signal_ready(call.argv[2])
     call.reply.integer(1)
