@@ -66,7 +66,7 @@ _GENERAL = [
         "aof-checksum",
         Flag(),
         "yes",
-        "End each write to the log with a checksum; refuse to start if one is wrong. no: neither.",
+        "Write checksums into the log and compare them at the start; no: neither.",
     ),
     Directive("aof-disable-auto-gc", Flag(), "no", "Keep the files of the log that a rewrite has replaced."),
     Directive(
