@@ -160,6 +160,37 @@ def test_a_claim_with_an_earlier_time_makes_an_entry_due(leased: Any) -> None:
     assert read(leased, "bob") == ["2-0"]
 
 
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "XCLAIM s g bob 0 9-0",
+        "XCLAIM s g bob 0 9-0 JUSTID",
+        "XAUTOCLAIM s g bob 0 9-0 COUNT 1",
+        "XREADGROUP GROUP g bob COUNT 1 CLAIM 0 STREAMS s >",
+    ],
+)
+def test_an_entry_that_was_never_owned_becomes_due_after_a_claim(leased: Any, claim: str) -> None:
+    leased("XGROUP CFGSET s g BACKOFF 5")
+    read(leased, "ann")
+    leased.tick(leased.now + 1)  # the due times of 1-0 to 3-0 are known from here on
+    leased("XADD s 9-0 f v")
+    leased("XGROUP SETID s g 9-0")
+    leased("XNACK s g SILENT IDS 1 9-0 FORCE")
+    leased(claim)
+    leased.tick(leased.now + 10_000)
+    assert "9-0" in read(leased, "cid")
+
+
+def test_many_claims_deliver_each_due_entry_once(leased: Any) -> None:
+    leased("XGROUP CFGSET s g BACKOFF 5")
+    read(leased, "ann")
+    leased.tick(leased.now + 1)
+    for earlier in (5, 9, 3, 9, 9):
+        leased(f"XCLAIM s g bob 0 1-0 TIME {leased.now - earlier} RETRYCOUNT 1")
+    leased.tick(leased.now + 10_000)
+    assert read(leased, "cid").count("1-0") == 1
+
+
 def test_a_released_entry_does_not_wait_for_its_delay(leased: Any) -> None:
     leased("XGROUP CFGSET s g BACKOFF 1000 MAX-DELIVERIES 9")
     read(leased, "ann")
@@ -266,6 +297,25 @@ def test_dead_letter_streams_have_no_dead_letters(leased: Any) -> None:
     leased("XGROUP CFGSET t h LEASE 5")
     error = "-ERR DEAD-LETTER must be a stream without dead letters of its own"
     assert leased("XGROUP CFGSET t h MAX-DELIVERIES 2 DEAD-LETTER s") == error
+
+
+def test_a_stream_is_no_dead_letter_stream_any_more_when_its_last_group_is_gone(leased: Any) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 3 DEAD-LETTER dead")
+    leased("XGROUP CREATE t g 0 MKSTREAM")
+    leased("XGROUP CFGSET t g LEASE 5 MAX-DELIVERIES 3 DEAD-LETTER dead")
+    leased("XGROUP CREATE dead h 0 MKSTREAM")
+    line = "XGROUP CFGSET dead h LEASE 5 MAX-DELIVERIES 2"
+    error = "-ERR MAX-DELIVERIES must not be set on a stream of dead letters"
+    assert leased(line) == error
+    leased("XGROUP DESTROY s g")
+    assert leased(line) == error
+    leased("RENAME t u")
+    assert leased(line) == error
+    leased("SWAPDB 0 1")
+    leased("SELECT 1")
+    assert leased(line) == error
+    leased("DEL u")
+    assert leased(line) == "OK"
 
 
 def test_a_user_cannot_send_dead_letters_where_it_may_not_write(leased: Any) -> None:

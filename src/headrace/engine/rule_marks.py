@@ -8,10 +8,7 @@ from headrace.commands.spec import Command
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Database
 from headrace.keyspace.rules import RuledStream, RuleRegistry
-from headrace.streams.group import Group
 from headrace.streams.stream import Stream
-
-EXPEDITED = frozenset({b"TIME", b"IDLE", b"FORCE", b"RETRYCOUNT"})  # with them XCLAIM may make an entry due
 
 
 def acknowledges(argv: list[bytes]) -> bool:
@@ -62,15 +59,11 @@ class RuleMarks:
         elif command.name == b"xack" or command.name == b"xreadgroup":
             quiet = not ruled.watches_acks and not database.has_waiters(key)
         if not quiet:
-            self._mark(ruled, value, command.name, argv)
+            self._mark(ruled, command.name, argv)
 
-    def _mark(self, ruled: RuledStream, stream: Stream, name: bytes, argv: list[bytes]) -> None:
+    def _mark(self, ruled: RuledStream, name: bytes, argv: list[bytes]) -> None:
         self.registry.ready[ruled] = None
         if name in (b"xack", b"xackdel"):
             ruled.acked += argv[3:]
         elif name.startswith(b"xgroup|") or (name == b"xreadgroup" and acknowledges(argv)):
             ruled.sweep_from = b"0-0"  # references of any entry may be gone
-        if name == b"xclaim" and not EXPEDITED.isdisjoint(word.upper() for word in argv[5:]):
-            group: Group | None = stream.group(argv[2])
-            if group is not None and group.redeliveries is not None:
-                group.redeliveries.mark_stale()

@@ -411,8 +411,6 @@ class RuleRunner:
         claim = [b"XCLAIM", ruled.key, group.name, consumer.name, b"0", *words, b"TIME", b"0", b"JUSTID"]
         self._run(database, claim)
         consumer.seen_ms = seen_ms
-        if group.redeliveries is not None:
-            group.redeliveries.mark_stale()
         database.signal_ready(ruled.key)
 
     # Scheduled entries.

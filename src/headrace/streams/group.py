@@ -126,6 +126,23 @@ class Group:
         return self.is_ordered() and pending.delivery_count_of(slot) == 0
 
     @cython.ccall
+    def assign(
+        self,
+        slot: cython.Py_ssize_t,
+        consumer: Consumer,
+        time_ms: cython.longlong,
+        deliveries: cython.longlong,
+    ) -> cython.void:
+        """Make the consumer the owner of a pending entry; see PendingEntries.assign()."""
+        due: DueEntries | None = self.redeliveries
+        shown: cython.longlong = 0
+        if due is not None and due.has_backoff:
+            shown = due.before_claim(slot)
+        self.pending.assign(slot, consumer, time_ms, deliveries)
+        if due is not None and due.has_backoff:
+            due.after_claim(slot, shown)
+
+    @cython.ccall
     def consumer(self, name: bytes) -> Consumer | None:
         """Return the consumer of this name; None if there is none."""
         return self.consumers_by_name.get(name)

@@ -5,9 +5,9 @@
 
 An entry that XNACK has released, or whose delivery time is 0, is due at once. Another one is due when its
 lease has ended, with BACKOFF so much later. Without BACKOFF the delivery order is the order of due times.
-With it, a heap has an item for each owned entry. Items are corrected when they reach the top, because most
-changes make an entry due later. What can make one due earlier (XCLAIM with TIME and the like) calls
-mark_stale(): the heap is built again.
+With it, a heap has an item for each owned entry, whose time is at most its due time. An item is corrected
+when it reaches the top, because most changes make an entry due later. What makes one due earlier (XCLAIM with
+TIME and the like), or gives an unowned entry an owner, adds another item: see before_claim().
 
 All of it follows from the pending entries and the rules. So nothing of it is stored.
 """
@@ -23,6 +23,7 @@ from headrace.streams.pending import PendingEntries
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
 NEVER = cython.declare(cython.longlong, -1)
+NOT_SHOWN = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)  # later than any due time
 
 
 @cython.final
@@ -59,10 +60,16 @@ class DueEntries:
             heappush(self.heap, (self.due_of(slot), self.pending.ms_of(slot), self.pending.seq_of(slot)))
 
     @cython.ccall
-    def mark_stale(self) -> cython.void:
-        """Discard the heap, which is then built again: an entry may be due earlier than it was."""
-        self.stale = True
-        self.heap = []
+    @cython.exceptval(check=False)
+    def before_claim(self, slot: cython.Py_ssize_t) -> cython.longlong:
+        """Return the latest time at which the heap shows the entry, for after_claim()."""
+        return NOT_SHOWN if self.pending.owner_of(slot) is None else self.due_of(slot)
+
+    @cython.ccall
+    def after_claim(self, slot: cython.Py_ssize_t, shown: cython.longlong) -> cython.void:
+        """Record that the entry has an owner, and may be due earlier than the heap shows it."""
+        if self.due_of(slot) < shown:
+            self.add(slot)
 
     @cython.ccall
     def next_due(self) -> cython.longlong:
@@ -139,5 +146,7 @@ class DueWalk:
         earliest: cython.longlong = self.due.next_owned()
         if earliest < 0 or earliest > self.now:
             return NONE
-        _, ms, seq = heappop(self.due.heap)
-        return pending.find(ms, seq)
+        item = heappop(self.due.heap)
+        while self.due.heap and self.due.heap[0] == item:
+            heappop(self.due.heap)  # after_claim() may have added it twice
+        return pending.find(item[1], item[2])

@@ -21,6 +21,9 @@ from headrace.streams.pending import PendingEntries
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
+IdleEntry = tuple[int, int, int]  # ID as (ms, seq), slot
+IDLE_MAX = cython.declare(cython.Py_ssize_t, 1000)  # idle entries that are sorted instead of a search by ID
+
 
 def run(call: Call) -> None:
     """XPENDING: reply with a summary or a list of the pending entries."""
@@ -92,6 +95,11 @@ def write_list(call: Call) -> cython.void:
             slot = group.pending.of_consumer_from(consumer, first.ms, first.seq)
     else:
         slot = group.pending.from_id(first.ms, first.seq)
+    if min_idle > 0 and group.pending.count > IDLE_MAX:
+        idle = idle_entries(group.pending, call.now - min_idle)
+        if idle is not None:
+            write_idle(call, group.pending, idle, consumer, at + 3 < len(argv), first, last, count)
+            return
     write_from(call, group.pending, slot, consumer, last, min_idle, count)
 
 
@@ -117,14 +125,65 @@ def write_from(
         owner = pending.owner_of(slot)
         idle = max(0, call.now - pending.delivery_time_of(slot))
         if owner is None or idle >= min_idle:
-            reply.array(4)
-            reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
-            reply.bulk(b"" if owner is None else owner.name)
-            reply.integer(-1 if owner is None else idle)
-            reply.integer(pending.delivery_count_of(slot))
+            write_entry(call, pending, slot)
             found += 1
         slot = pending.after(slot) if consumer is None else pending.of_consumer_after(consumer, slot)
     reply.close_array(mark, found)
+
+
+@cython.cfunc
+def idle_entries(pending: PendingEntries, until_ms: cython.longlong) -> list[IdleEntry] | None:
+    """Return the entries that are unowned or were delivered by then, in ID order; None if there are many.
+
+    They are the first in delivery order: a search by ID would examine all others.
+    """
+    found: list[IdleEntry] = []
+    slot: cython.Py_ssize_t = pending.oldest()
+    while slot >= 0 and (pending.delivery_time_of(slot) <= until_ms or pending.owner_of(slot) is None):
+        if len(found) == IDLE_MAX:
+            return None
+        found.append((pending.ms_of(slot), pending.seq_of(slot), slot))
+        slot = pending.newer(slot)
+    found.sort()
+    return found
+
+
+@cython.cfunc
+def write_idle(
+    call: Call,
+    pending: PendingEntries,
+    idle: list[IdleEntry],
+    consumer: Consumer | None,
+    of_consumer: cython.bint,
+    first: StreamId,
+    last: StreamId,
+    count: cython.longlong,
+) -> cython.void:
+    """Write at most `count` of the idle entries in the range, in ID order; of_consumer: only its own."""
+    mark: cython.Py_ssize_t = call.reply.open_array()
+    found: cython.longlong = 0
+    slot: cython.Py_ssize_t
+    for ms, seq, slot in idle:
+        if found >= count:
+            break
+        if of_consumer and (consumer is None or pending.owner_of(slot) is not consumer):
+            continue
+        if (first.ms, first.seq) <= (ms, seq) <= (last.ms, last.seq):
+            write_entry(call, pending, slot)
+            found += 1
+    call.reply.close_array(mark, found)
+
+
+@cython.cfunc
+def write_entry(call: Call, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.void:
+    """Write ID, consumer, idle time and delivery count of one entry; an unowned one has no idle time."""
+    reply: ReplyWriter = call.reply
+    owner: Consumer | None = pending.owner_of(slot)
+    reply.array(4)
+    reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+    reply.bulk(b"" if owner is None else owner.name)
+    reply.integer(-1 if owner is None else max(0, call.now - pending.delivery_time_of(slot)))
+    reply.integer(pending.delivery_count_of(slot))
 
 
 COMMANDS = [
