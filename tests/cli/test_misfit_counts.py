@@ -56,3 +56,28 @@ def test_inferred_columns_parse_times_and_skipped_fields_are_named(
     assert "No column: the field '\\xfe' is not printable text\n" in output
     assert "No column: the field 'Id' is the name of a column of the archive\n" in output
     assert "5 of 5 entries have fields that their columns cannot hold exactly" in output
+
+
+def test_dates_with_slashes_are_dates_and_are_replayed_as_they_were(
+    tmp_path: Path, server_url: str, client: redis.Redis
+) -> None:
+    days = ["2012/01/01", "2012/12/31", "2012/02/31", "2012-01-01", "0001/01/01", "NA"]
+    for n, day in enumerate([*["2012/03/04"] * 5, *days]):
+        client.xadd("s", {"n": n, "day": day}, id=f"{n + 1}-0")
+    sample = "n BIGINT, day DATE COMMENT 'yyyy/mm/dd'"
+    query = "SELECT typeof(day) AS kind, CAST(day AS VARCHAR) AS day FROM s ORDER BY n"
+    output, errors = headrace("query", query, "--url", server_url, "--fields", sample, "--json")
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert {row["kind"] for row in rows} == {"DATE"}
+    assert [row["day"] for row in rows[5:]] == ["2012-01-01", "2012-12-31", None, None, "0001-01-01", None]
+    assert "s.day 3" in errors
+    directory = str(tmp_path / "archive")
+    headrace("archive", "--stream", "s", "--to", directory, "--url", server_url, "--fields", sample)
+    words = ["--archive", directory, "--archive-only", "--url", server_url]
+    headrace("replay", "--stream", "s", "--into", "again", *words)
+    assert client.xrange("again") == client.xrange("s")
+    client.delete("s")
+    client.xadd("s", {"n": 1, "day": "2012/03/04"}, id="100-0")
+    inferred = "SELECT typeof(day) AS kind FROM s"
+    output, _ = headrace("query", inferred, "--url", server_url, "--json")
+    assert json.loads(output) == {"kind": "DATE"}

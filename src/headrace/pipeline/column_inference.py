@@ -5,6 +5,7 @@
     an integer, not 007 or +1        BIGINT, or STRING if one does not fit
     a number, nan, inf               DOUBLE
     2013-01-31                       DATE
+    2013/01/31                       DATE; the column's comment states this format
     2013-01-31T12:00:00Z             TIMESTAMP; the column's comment states the format of its times
     anything else                    STRING
     empty, NA, N/A, null, NULL       the type of the other values, in which they are null; alone STRING
@@ -27,7 +28,7 @@ from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
 from headrace.pipeline.field_order import merge_orders
 from headrace.spark.decode.schema import RESERVED_COLUMNS
-from headrace.spark.decode.time_formats import infer_style, is_iso
+from headrace.spark.decode.time_formats import SLASHED_DATE, infer_style, is_iso
 
 SAMPLE_ENTRIES = 1000  # of each stream
 INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
@@ -36,6 +37,8 @@ NOT_FINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 MISSING_WORDS = {b"", b"NA", b"N/A", b"null", b"NULL"}
 MISSING = "MISSING"  # the type of a field that only had such words so far
 DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
+WITH_SLASHES = re.compile(rb"[0-9]{4}/(0[1-9]|1[0-2])/(0[1-9]|[12][0-9]|3[01])")
+DATE_WITH_SLASHES = f"DATE COMMENT '{SLASHED_DATE}'"
 BIGINT_LIMIT = 1 << 63
 
 # Columns of the archive, and names that the Spark source reserves, in lower case: Spark ignores case.
@@ -184,6 +187,8 @@ def value_type(value: bytes) -> str:
         return "DOUBLE"
     if DATE.fullmatch(value):
         return "DATE"
+    if WITH_SLASHES.fullmatch(value):
+        return DATE_WITH_SLASHES
     return "TIMESTAMP" if is_iso(value) else "STRING"
 
 

@@ -28,8 +28,8 @@ from pyspark.sql.types import StructField, StructType
 from headrace.spark.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
 from headrace.spark.archive.partition_reader import FileRowGroups, filter_id_range, rows_per_batch
 from headrace.spark.archive.table import may_contain
-from headrace.spark.decode.time_formats import column_time_format
-from headrace.spark.sink.value_texts import time_texts
+from headrace.spark.decode.time_formats import SLASHED_DATE, column_time_format
+from headrace.spark.sink.value_texts import encodable, time_texts
 from headrace.spark.source.offsets import EntryId
 from headrace.spark.source.range_reader import BATCH_ROWS
 
@@ -146,9 +146,10 @@ def read_row_groups(cluster: list[RowGroupRange], fields: dict[str, StructField]
 
 
 def restore_types(batch: pa.RecordBatch, fields: dict[str, StructField]) -> pa.RecordBatch:
-    """Return the columns with the types with which they were read from the server, times as text.
+    """Return the columns with the types with which they were read from the server.
 
-    Parquet stores some types differently: times, also within structs, without their zone.
+    Times and dates with slashes become text. Parquet stores some types differently: times, also within
+    structs, without their zone.
     """
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -159,6 +160,8 @@ def restore_types(batch: pa.RecordBatch, fields: dict[str, StructField]) -> pa.R
         if pa.types.is_timestamp(column.type):
             form = "epoch_ms" if field is None else column_time_format(field, "epoch_ms")
             column = time_texts(column, form)
+        elif field is not None and column_time_format(field, "") == SLASHED_DATE:
+            column = encodable(column, SLASHED_DATE)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 

@@ -36,7 +36,7 @@ from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import InferredWith
-from headrace.pipeline.column_inference import field_types
+from headrace.pipeline.column_inference import DATE_WITH_SLASHES, field_types
 from headrace.pipeline.field_sample import sample_fields
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_errors import query_error_message
@@ -58,15 +58,18 @@ from headrace.spark.archive.files import EXACT_COLUMN, Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import ENTRY_COLUMNS
 from headrace.spark.decode.schema import RESERVED_COLUMNS
+from headrace.spark.decode.time_formats import SLASHED_DATE
 
 TYPES: dict[str, DataType] = {
     "BOOLEAN": BooleanType(),
     "BIGINT": LongType(),
     "DOUBLE": DoubleType(),
     "DATE": DateType(),
+    DATE_WITH_SLASHES: DateType(),
     "TIMESTAMP": TimestampType(),
     "STRING": StringType(),
 }
+COMMENTS = {DATE_WITH_SLASHES: {"comment": SLASHED_DATE}}
 METADATA = StructType(list(ENTRY_COLUMNS))
 FIELDS_MAP = StructField("fields", MapType(StringType(), StringType()))
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
@@ -267,7 +270,7 @@ def inferred_columns(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
     types = {field_name(name): kind for name, kind in field_types(sample).items()}
     return StructType(
         [
-            StructField(name, TYPES[kind])
+            StructField(name, TYPES[kind], metadata=COMMENTS.get(kind))
             for name, kind in types.items()
             if name and name.lower() not in RESERVED_NAMES
         ]

@@ -33,7 +33,7 @@ from headrace.arrow.columns import Column
 from headrace.errors import UsageError
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
-from headrace.spark.decode.time_formats import column_time_format
+from headrace.spark.decode.time_formats import SLASHED_DATE, column_time_format
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
 from headrace.spark.sink.encoder import ArrowCells
 
@@ -269,7 +269,8 @@ def _field_spec(name: str, kind: DataType, nullable: bool, timestamp_format: str
     if type_name in ("timestamp", "timestamp_ntz"):
         return ColumnSpec("converted", name, settings | {"width": 8, "convert": _iso_timestamp})
     if type_name == "date":
-        return ColumnSpec("converted", name, settings | {"width": 4, "convert": _iso_date})
+        read_date = _slashed_date if timestamp_format == SLASHED_DATE else _iso_date
+        return ColumnSpec("converted", name, settings | {"width": 4, "convert": read_date})
     if type_name.startswith("decimal("):
         return ColumnSpec("converted", name, settings | {"width": 16, "convert": _decimal(kind)})
     if type_name.startswith(("array<", "map<", "struct<")):
@@ -299,6 +300,13 @@ def _iso_date(text: bytes) -> bytes:
     """Convert YYYY-MM-DD to days since 1970."""
     day = datetime.date.fromisoformat(text.decode("ascii"))
     return (day - EPOCH.date()).days.to_bytes(4, "little", signed=True)
+
+
+def _slashed_date(text: bytes) -> bytes:
+    """Convert YYYY/MM/DD to days since 1970."""
+    if len(text) != 10 or text[4:8:3] != b"//":
+        raise ValueError("no date with slashes")
+    return _iso_date(text.replace(b"/", b"-"))
 
 
 @dataclass(frozen=True)

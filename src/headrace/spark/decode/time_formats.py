@@ -6,7 +6,8 @@
                           time, the digits of the fraction (0, 3 or 6), the zone (nothing, Z or +01:00)
     auto                  reads epoch_ms and iso8601; writes epoch_ms
 
-A comment in the schema sets the format of one column: `at TIMESTAMP COMMENT 'iso8601:T3Z'`.
+A comment in the schema sets the format of one column: `at TIMESTAMP COMMENT 'iso8601:T3Z'`. That of a DATE
+is ISO 8601, or with the comment 'yyyy/mm/dd' 2026/03/01.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 TIME_FORMATS = ("epoch_ms", "epoch_s", "iso8601", "auto")
+SLASHED_DATE = "yyyy/mm/dd"
 EXACT_MS = "exact_ms"  # the sink's default: writes epoch_ms, and fails at a time that has microseconds
 STYLE_FORM = re.compile(r"iso8601:(?P<between>[T ])(?P<digits>[036])(?P<zone>Z|[+-]\d\d:\d\d)?")
 ISO_STYLED = re.compile(
@@ -76,4 +78,6 @@ def is_iso(text: bytes) -> bool:
 def column_time_format(field: StructField, default: str) -> str:
     """Return the format in a column's comment, or else the default."""
     comment = (field.metadata or {}).get("comment", "")
+    if field.dataType.typeName() == "date":
+        return SLASHED_DATE if comment == SLASHED_DATE else default
     return comment if comment in TIME_FORMATS or STYLE_FORM.fullmatch(comment) else default

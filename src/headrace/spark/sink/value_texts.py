@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.spark.decode.nested_json import OPAQUE_TYPES, float_text, nested_texts
-from headrace.spark.decode.time_formats import EXACT_MS, IsoStyle, parse_style
+from headrace.spark.decode.time_formats import EXACT_MS, SLASHED_DATE, IsoStyle, parse_style
 
 # Units per second: of Arrow types, and of written times.
 UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -54,7 +54,8 @@ def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
 
     Args:
         column: A column of any type.
-        timestamp_format: How timestamps are written, a value of the option timestampFormat or EXACT_MS.
+        timestamp_format: How timestamps are written, a value of the option timestampFormat or EXACT_MS; or
+            SLASHED_DATE, for a column of dates.
 
     Raises:
         UsageError: if a value has no text; the message describes the value. Its row is found by
@@ -83,6 +84,8 @@ def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     if types.is_floating(kind):
         # The shortest decimal of the narrow number, then formatted like all doubles.
         return column.cast(pa.string()).cast(pa.float64())
+    if types.is_date(kind) and timestamp_format == SLASHED_DATE:
+        return pc.replace_substring(_date_texts(column), "-", "/")
     for is_kind, texts in FORMATTERS:
         if is_kind(kind):
             return texts(column)
