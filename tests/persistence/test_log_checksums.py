@@ -7,6 +7,7 @@ import pytest
 import redis
 from faults import FaultyFiles
 from log_bench import INCR_1, NAMES, Bench, add, encoded, raw_content
+from memory_source import MemorySource
 
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
@@ -16,24 +17,9 @@ from headrace.persistence.damage import Damaged
 from redis_server import redis_server
 
 
-class Bytes:
-    """A Source in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.size, self.at = data, len(data), 0
-
-    def read(self, n: int) -> bytes:
-        piece = self.data[self.at : self.at + n]
-        self.at += len(piece)
-        return piece
-
-    def close(self) -> None:
-        pass
-
-
 def read(data: bytes, verify: bool = True) -> tuple[Replayed, list[bytes]]:
     words: list[bytes] = []
-    reader = LogReader(Bytes(data), "log", lambda record: words.append(record[1]), verify=verify)
+    reader = LogReader(MemorySource(data), "log", lambda record: words.append(record[1]), verify=verify)
     return reader.run(), words
 
 
@@ -122,9 +108,13 @@ def test_checksums_can_be_turned_off_and_on(files: FaultyFiles) -> None:
     assert read(data)[0].commands == 5  # with its SELECT
 
 
-def test_a_checksum_without_a_start_is_damage() -> None:
-    with pytest.raises(Damaged, match="do not have the checksum"):
-        read(encoded(1) + line(encoded(1)))
+def test_a_checksum_without_a_start_is_damage_that_begins_there() -> None:
+    for start in (b"", b"#CRC:stard\r\n"):
+        data = encoded(1) + start + encoded(2)
+        reader = LogReader(MemorySource(data + line(encoded(2))), "log", lambda record: None)
+        with pytest.raises(Damaged, match="whose beginning is unknown") as caught:
+            reader.run()
+        assert caught.value.offset == reader.result().valid == len(encoded(1) if start else data)
 
 
 def test_redis_loads_and_checks_a_log_with_checksums(tmp_path: pathlib.Path) -> None:

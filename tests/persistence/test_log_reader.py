@@ -1,27 +1,13 @@
 """Reading a log: the commands it executes, where a file may end, and the errors for damage."""
 
 import pytest
+from memory_source import MemorySource
 
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.persistence.aof.reader import CHUNK, LogReader, RewindableSource
 from headrace.persistence.damage import Damaged
 from speaking import encoded as record
-
-
-class Bytes:
-    """A Source of bytes in memory, in pieces no longer than `most`."""
-
-    def __init__(self, data, most=1 << 30):
-        self.data, self.at, self.size, self.most = data, 0, len(data), most
-
-    def read(self, n):
-        piece = self.data[self.at : self.at + min(n, self.most)]
-        self.at += len(piece)
-        return piece
-
-    def close(self):
-        self.at = self.size
 
 
 def replay(source, name, execute, snapshot=None, progress=None):
@@ -31,7 +17,7 @@ def replay(source, name, execute, snapshot=None, progress=None):
 def read(data, most=1 << 30):
     """The commands that came out, and the outcome."""
     got = []
-    return got, replay(Bytes(data, most), "log", lambda words: got.append(words))
+    return got, replay(MemorySource(data, most), "log", lambda words: got.append(words))
 
 
 def damage(data):
@@ -137,7 +123,7 @@ def test_records_longer_than_a_piece_come_whole():
 
 def test_a_length_beyond_the_file_is_a_cut_and_reads_no_further():
     good = record("SET", "k", "v")
-    source = Bytes(good + b"*2\r\n$3\r\nSET\r\n$999999999999\r\n" + b"x" * 10 * CHUNK)
+    source = MemorySource(good + b"*2\r\n$3\r\nSET\r\n$999999999999\r\n" + b"x" * 10 * CHUNK)
     done = replay(source, "log", lambda words: None)
     assert (done.cut, done.valid, done.size) == ("record", len(good), source.size)
     assert source.at <= 2 * CHUNK
@@ -182,7 +168,7 @@ def test_bytes_that_are_not_a_record_are_damage_at_their_offset(bad, at, what):
 
 def test_the_result_after_damage_describes_the_good_part():
     head = GOOD + record("MULTI") + GOOD
-    log = LogReader(Bytes(head + b"junk"), "log", lambda words: None)
+    log = LogReader(MemorySource(head + b"junk"), "log", lambda words: None)
     with pytest.raises(Damaged):
         log.run()
     assert (log.result().valid, log.result().records) == (len(GOOD), 3)
@@ -191,7 +177,7 @@ def test_the_result_after_damage_describes_the_good_part():
 def test_progress_is_the_bytes_read():
     data = GOOD * (3 * CHUNK // len(GOOD))
     told = []
-    replay(Bytes(data), "log", lambda words: None, progress=told.append)
+    replay(MemorySource(data), "log", lambda words: None, progress=told.append)
     assert told == sorted(told) and told[-1] == len(data) and len(told) == -(-len(data) // CHUNK)
 
 
@@ -204,15 +190,15 @@ def test_a_snapshot_at_the_head_is_loaded_and_records_follow_where_it_ends():
             assert source.read(CHUNK).startswith(magic)  # takes more than it needs
             return len(magic)
 
-        done = replay(Bytes(data), "log", got.append, snapshot=load)
+        done = replay(MemorySource(data), "log", got.append, snapshot=load)
         assert got == [[b"SET", b"k", b"v"]]
         assert (done.valid, done.size, done.cut) == (len(data), len(data), "")
         with pytest.raises(Damaged, match="a snapshot where"):
-            replay(Bytes(data), "log", got.append)
+            replay(MemorySource(data), "log", got.append)
 
 
 def test_a_rewound_source_returns_the_same_bytes_again():
-    source = RewindableSource(Bytes(bytes(range(100)), 30))
+    source = RewindableSource(MemorySource(bytes(range(100)), 30))
     assert source.read(20) == bytes(range(20))
     source.rewind_to(5)
     assert source.read(10) == bytes(range(5, 15))
@@ -231,7 +217,7 @@ def engine():
 
 
 def play(engine, data):
-    return replay(Bytes(data), "log", Replayer(engine, 1_000_000).replay)
+    return replay(MemorySource(data), "log", Replayer(engine, 1_000_000).replay)
 
 
 def test_a_log_is_replayed_before_effects_are_recorded(engine):

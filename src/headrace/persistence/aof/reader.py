@@ -404,8 +404,12 @@ class LogReader(ReadBuffer):
     def _verify(self, line: bytes) -> cython.void:
         """Compare a #CRC line, which begins at `at`, with the bytes since the last one."""
         self._sum()
-        if line != CHECKSUM_START and not (self.covered and line == checksum_line(self.crc)):
-            self.valid = min(self.valid, self.verified)
+        if line != CHECKSUM_START and not self.covered:  # a wrong byte in the start: the rest has no checksum
+            raise Damaged(
+                self.begin, "a checksum of records whose beginning is unknown", self.name, UNCHECKED
+            )
+        if line != CHECKSUM_START and line != checksum_line(self.crc):
+            self.valid = self.verified
             what = f"the records up to byte {self.begin} do not have the checksum that follows them"
             raise Damaged(self.verified, what, self.name, UNCHECKED)
         self.covered = True
