@@ -380,12 +380,11 @@ class Log:
         recorder = self._recorder
         if recorder.used != self._recorded:
             recorder.cut(self._recorded)
-        start = recorder.begin_commit(self.checksums)
+        recorder.begin_commit(self.checksums)
         if self.timestamps:
             recorder.stamp(now_ms)
         recorder.put_all(items)
-        if self.checksums:
-            recorder.put_checksum(start)
+        recorder.end_commit()
         written = self.written - self._recorded
         self.written, self._recorded, items[:] = written + recorder.used, recorder.used, ()
 

@@ -55,6 +55,7 @@ class LogBuffer:
     database: cython.Py_ssize_t  # of the last record; -1: the next one needs a SELECT
     timestamp_s: cython.longlong  # of the last #TS line
     checksummed: cython.bint  # all bytes of the file since the last #CRC line are of this buffer
+    commit_start: cython.Py_ssize_t  # index at which the commit begins that is being collected
 
     def __init__(self) -> None:
         self.buf = bytearray()
@@ -64,6 +65,7 @@ class LogBuffer:
         self.database = -1
         self.timestamp_s = -1
         self.checksummed = False
+        self.commit_start = 0
 
     @cython.ccall
     def put(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
@@ -92,16 +94,19 @@ class LogBuffer:
             self._raw(b"#TS:%d\r\n" % timestamp_s)
 
     @cython.ccall
-    def begin_commit(self, checksum: cython.bint) -> cython.Py_ssize_t:
-        """Return the index at which the next commit begins, for put_checksum() if it will get a checksum."""
+    def begin_commit(self, checksum: cython.bint) -> cython.void:
+        """Begin a commit, which end_commit() ends, with a checksum or without."""
         if checksum and not self.checksummed:
             self._raw(CHECKSUM_START)
         self.checksummed = checksum
-        return self.used
+        self.commit_start = self.used
 
     @cython.ccall
-    def put_checksum(self, start: cython.Py_ssize_t) -> cython.void:
-        """Append the line with the checksum of the commit that begins at index `start`."""
+    def end_commit(self) -> cython.void:
+        """Append the line with the checksum of the commit, unless it has none or is empty."""
+        start: cython.Py_ssize_t = self.commit_start
+        if not self.checksummed or self.used == start:
+            return
         crc: cython.uint = crc32c.update(0, self.p, start, self.used - start)
         prefix: bytes = CHECKSUM
         digits: cython.p_const_uchar = HEX_DIGITS

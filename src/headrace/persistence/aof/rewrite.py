@@ -96,8 +96,8 @@ def command_steps(
     out: LogBuffer = LogBuffer()
     total: cython.Py_ssize_t = 0
     piece: cython.Py_ssize_t = min(PIECE_BYTES, image.step_bytes)
-    start: cython.Py_ssize_t = out.begin_commit(checksums)
     database: DatabaseImage
+    out.begin_commit(checksums)
     if timestamps:
         out.stamp(image.now_ms)
     for text in image.libraries:
@@ -109,28 +109,24 @@ def command_steps(
             for words in key_commands(key, value, database.expiry_of(key), image):
                 out.put(database.index, words)
                 if out.size() >= piece:
-                    total += _flush(out, write, start)
-                    start = out.begin_commit(checksums)
+                    total += _flush(out, write)
                     if valid:
                         yield total
             if out.size() >= piece:
-                total += _flush(out, write, start)
-                start = out.begin_commit(checksums)
+                total += _flush(out, write)
                 yield total
-    yield total + _flush(out, write, start)
+    yield total + _flush(out, write)
 
 
 @cython.cfunc
-def _flush(
-    out: LogBuffer, write: Callable[[memoryview], object], start: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Write what is collected, which begins at index `start`, with its checksum; return the bytes written."""
-    if out.checksummed and out.size() > start:
-        out.put_checksum(start)
+def _flush(out: LogBuffer, write: Callable[[memoryview], object]) -> cython.Py_ssize_t:
+    """Write the commit, and begin the next one; return the bytes written."""
+    out.end_commit()
     n: cython.Py_ssize_t = out.size()
     with out.view() as piece:
         write(piece)
     out.clear()
+    out.begin_commit(out.checksummed)
     return n
 
 
