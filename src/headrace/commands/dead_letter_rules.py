@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.commands.call import Call
 from headrace.keyspace.keyspace import Database
-from headrace.keyspace.rules import dead_letter_stream
+from headrace.keyspace.rules import dead_letter_stream, dead_letter_streams
 from headrace.streams.rules import GroupRules, InvalidRule
 from headrace.streams.stream import Stream
 
@@ -44,7 +44,7 @@ def check_stream(call: Call, database: Database, key: bytes, value: object, move
     """
     if not isinstance(value, Stream) or not value.has_rules or call.replayed():
         return
-    targets = _targets(key, value)
+    targets = dead_letter_streams(key, value)
     if not targets:
         return
     if moved is None and any(
@@ -57,22 +57,14 @@ def check_stream(call: Call, database: Database, key: bytes, value: object, move
     if registry.is_for_dead_letters(database.index, key) and any(
         ruled.stream is not moved
         and ruled.database == database.index
-        and key in _targets(ruled.key, ruled.stream)
+        and key in dead_letter_streams(ruled.key, ruled.stream)
         for ruled in registry.streams.values()
     ):
         raise DeadLettersOfDeadLetters()
 
 
-def _targets(key: bytes, stream: Stream) -> dict[bytes, None]:
-    """Return the dead-letter streams of the groups of a stream at the key."""
-    rules = [group.rules for group in stream.groups()]
-    return dict.fromkeys(
-        dead_letter_stream(key, one) for one in rules if one is not None and one.max_deliveries
-    )
-
-
 def _check_target(call: Call, database: Database, target: bytes) -> None:
     call.engine.auth.check_key(call.session, b"xadd", target, call.now)
     stream = database.stream(target)  # raises WrongType
-    if stream is not None and _targets(target, stream):
+    if stream is not None and dead_letter_streams(target, stream):
         raise InvalidRule("DEAD-LETTER must be a stream without dead letters of its own")

@@ -17,7 +17,6 @@ import cython
 
 from headrace import companion_keys, mem
 from headrace.streams import retention
-from headrace.streams.group import Group
 from headrace.streams.key_order import KeyOrder
 from headrace.streams.rules import GroupRules
 from headrace.streams.schedule import Schedule
@@ -37,6 +36,14 @@ def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
     """
     named = rules.dead_letter
     return named if named and named != key else companion_keys.dead_letter_name(key)
+
+
+def dead_letter_streams(key: bytes, stream: Stream) -> dict[bytes, None]:
+    """Return the streams for dead letters of all groups of a stream at the key."""
+    rules = [group.rules for group in stream.groups()]
+    return dict.fromkeys(
+        dead_letter_stream(key, one) for one in rules if one is not None and one.max_deliveries
+    )
 
 
 @cython.final
@@ -246,13 +253,9 @@ class RuleRegistry:
     @cython.cfunc
     def _update_dead_letters(self, ruled: RuledStream) -> cython.void:
         """Count the dead-letter streams of a stream whose rules, key or database have changed."""
-        group: Group
-        found: dict[tuple[int, bytes], None] = {}
-        for group in ruled.stream.groups():
-            if group.rules is not None and group.rules.max_deliveries:
-                found[ruled.database, dead_letter_stream(ruled.key, group.rules)] = None
         self._forget_dead_letters(ruled)
-        ruled.dead_letter_keys = list(found)
+        streams = dead_letter_streams(ruled.key, ruled.stream)
+        ruled.dead_letter_keys = [(ruled.database, key) for key in streams]
         for target in ruled.dead_letter_keys:
             self._dead_letters[target] = self._dead_letters.get(target, 0) + 1
 
