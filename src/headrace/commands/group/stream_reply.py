@@ -119,17 +119,10 @@ class StreamReply:
 
     @cython.cfunc
     def write_claimed(self, min_idle: cython.longlong) -> cython.void:
-        """Write and claim entries that were pending for long, oldest first; deleted ones stay pending.
-
-        Those below the first entry of the stream, trimmed as a rule, are not looked up.
-        """
+        """Write and claim entries that were pending for long, oldest first; deleted ones stay pending."""
         if self.stream.length == 0:
             return
         call: Call = self.call
-        first_ms: cython.ulonglong = self.stream.first_ms
-        first_seq: cython.ulonglong = self.stream.first_seq
-        ms: cython.ulonglong
-        seq: cython.ulonglong
         pending: PendingEntries = self.group.pending
         slot: cython.Py_ssize_t = pending.oldest()
         following: cython.Py_ssize_t
@@ -149,9 +142,7 @@ class StreamReply:
             if ordered and self.group.waits(slot):
                 slot = following
                 continue
-            ms = pending.ms_of(slot)
-            seq = pending.seq_of(slot)
-            entry = None if stream_id.before(ms, seq, first_ms, first_seq) else lookup.find(ms, seq)
+            entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
                 self.write_entry(entry, idle, pending.delivery_count_of(slot))
                 self.group.assign(

@@ -34,6 +34,9 @@ class EntryLookup:
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> StreamIterator | None:
         """Return an iterator at the entry ms-seq, valid until the next call; None if there is none."""
+        stream: Stream = self.stream
+        if stream_id.before(ms, seq, stream.first_ms, stream.first_seq):
+            return None  # trimmed, as many pending entries may be: a search would cost ten times as much
         entry: StreamIterator | None = self._entry
         steps: cython.int = 0
         if entry is not None:
