@@ -95,10 +95,10 @@ def write_list(call: Call) -> cython.void:
             slot = group.pending.of_consumer_from(consumer, first.ms, first.seq)
     else:
         slot = group.pending.from_id(first.ms, first.seq)
-    if min_idle > 0 and group.pending.count > IDLE_MAX:
+    if slot >= 0 and min_idle > 0 and group.pending.count > IDLE_MAX:
         idle = idle_entries(group.pending, call.now - min_idle)
         if idle is not None:
-            write_idle(call, group.pending, idle, consumer, at + 3 < len(argv), first, last, count)
+            write_idle(call, group.pending, idle, consumer, first, last, count)
             return
     write_from(call, group.pending, slot, consumer, last, min_idle, count)
 
@@ -154,19 +154,18 @@ def write_idle(
     pending: PendingEntries,
     idle: list[IdleEntry],
     consumer: Consumer | None,
-    of_consumer: cython.bint,
     first: StreamId,
     last: StreamId,
     count: cython.longlong,
 ) -> cython.void:
-    """Write at most `count` of the idle entries in the range, in ID order; of_consumer: only its own."""
+    """Write at most `count` of the idle entries in the range, of the consumer, or of all if it is None."""
     mark: cython.Py_ssize_t = call.reply.open_array()
     found: cython.longlong = 0
     slot: cython.Py_ssize_t
     for ms, seq, slot in idle:
         if found >= count:
             break
-        if of_consumer and (consumer is None or pending.owner_of(slot) is not consumer):
+        if consumer is not None and pending.owner_of(slot) is not consumer:
             continue
         if (first.ms, first.seq) <= (ms, seq) <= (last.ms, last.seq):
             write_entry(call, pending, slot)
