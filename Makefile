@@ -115,6 +115,7 @@ BENCH ?=
 
 bench: install                  ## measure beside redis-server; BENCH="--only XADD --rounds 9", BENCH=--quick
 	$(PY) -m benchmarks $(BENCH)
+	$(if $(BENCH),,$(PY) -m benchmarks.turns)
 	$(if $(BENCH),,$(PY) -m benchmarks.library)
 	$(if $(BENCH),,$(PY) -m benchmarks.spark)
 

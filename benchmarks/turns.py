@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -26,7 +26,7 @@ BATCH = 5_000  # entries or IDs in one request while data are prepared
 
 
 class TimedEngine:
-    """An engine with one client, a clock that the rows set, and the longest call since reset()."""
+    """An engine with one client, a clock that the rows set, and the longest call so far."""
 
     def __init__(self, scale: float) -> None:
         self.engine = Engine()
@@ -37,6 +37,7 @@ class TimedEngine:
         self.scale = scale
 
     def size(self, n: int) -> int:
+        """Return a size of --scale 1 as it is to be measured."""
         return max(int(n * self.scale), 1)
 
     def __call__(self, *words: str | bytes | int, other_client: bool = False) -> bytes:
@@ -53,20 +54,24 @@ class TimedEngine:
         assert not reply.startswith(b"-"), f"{argv[:5]}: {reply[:200]!r}"
         return reply
 
-    def fill(self, key: str, entries: int, first: int = 1) -> None:
-        """Add entries with the IDs first-0 and so on."""
-        for number in range(first, first + entries):
-            self.engine.execute(
-                self.session, [b"XADD", key.encode(), b"%d-0" % number, b"f", b"v"], self.now_ms
-            )
+    def load(self, requests: Iterable[list[bytes]]) -> None:
+        """Execute requests that are not measured, and drop their replies and effects."""
+        for argv in requests:
+            self.engine.execute(self.session, argv, self.now_ms)
         self.session.reply.take()
         self.engine.effects.take()
 
-    def deliver(self, key: str, group: str, entries: int) -> None:
-        """Deliver that many entries to a new group's consumer `ann`."""
-        self("XGROUP", "CREATE", key, group, "0")
+    def fill(self, entries: int) -> None:
+        """Add entries with the IDs 1-0 and so on to the stream `s`."""
+        self.load([b"XADD", b"s", b"%d-0" % number, b"f", b"v"] for number in range(1, entries + 1))
+
+    def deliver(self, group: str, entries: int, *rules: str) -> None:
+        """Deliver that many entries of `s` to the consumer `ann` of a new group with these rules."""
+        self("XGROUP", "CREATE", "s", group, "0")
+        if rules:
+            self("XGROUP", "CFGSET", "s", group, *rules)
         for _ in range(0, entries, BATCH):
-            self("XREADGROUP", "GROUP", group, "ann", "COUNT", min(BATCH, entries), "STREAMS", key, ">")
+            self("XREADGROUP", "GROUP", group, "ann", "COUNT", min(BATCH, entries), "STREAMS", "s", ">")
 
 
 @dataclass(frozen=True)
@@ -78,44 +83,32 @@ class Row:
     attack: Callable[[TimedEngine], None]
 
 
+def _pending(run: TimedEngine, entries: int = 300_000, *rules: str) -> None:
+    n = run.size(entries)
+    run.fill(n)
+    run.deliver("g", n, *rules)
+
+
 def _trimmed_pending(run: TimedEngine) -> None:
-    n = run.size(200_000)
-    run.fill("s", n)
-    run.deliver("s", "g", n)
+    _pending(run, 200_000)
     run("XTRIM", "s", "MAXLEN", "0")
     run.now_ms += 100_000
 
 
-def _pending(run: TimedEngine) -> None:
-    n = run.size(300_000)
-    run.fill("s", n)
-    run.deliver("s", "g", n)
-
-
 def _many_groups(run: TimedEngine) -> None:
-    run.fill("s", 1_000)
+    run.fill(1_000)
     for number in range(run.size(2_000)):
-        run.deliver("s", f"g{number}", 20)
+        run.deliver(f"g{number}", 20)
 
 
 def _backoff(run: TimedEngine) -> None:
-    _pending_with_rules(run, "BACKOFF", "1000,60000")
+    _pending(run, 80_000, "LEASE", "600000", "BACKOFF", "1000,60000")
     run("XREADGROUP", "GROUP", "g", "bob", "BLOCK", "0", "STREAMS", "s", ">", other_client=True)
-
-
-def _pending_with_rules(run: TimedEngine, *rules: str) -> None:
-    n = run.size(80_000)
-    run.fill("s", n)
-    run("XGROUP", "CREATE", "s", "g", "0")
-    run("XGROUP", "CFGSET", "s", "g", "LEASE", "600000", *rules)
-    for _ in range(0, n, BATCH):
-        run("XREADGROUP", "GROUP", "g", "ann", "COUNT", BATCH, "STREAMS", "s", ">")
 
 
 def _one_key_of_two(run: TimedEngine) -> None:
     n = run.size(80_000)
-    run.fill("s", n)
-    run.deliver("s", "g", n)
+    _pending(run, 80_000)
     for first in range(1, n // 2, 1000):
         run("XCLAIM", "s", "g", "bob", "0", *(f"{number}-0" for number in range(first, first + 1000)))
     run("XGROUP", "CFGSET", "s", "g", "LEASE", "600000", "ORDERED-BY", "f")
@@ -129,21 +122,18 @@ def _ruled_streams(run: TimedEngine) -> None:
 
 
 def _keep_unacked(run: TimedEngine) -> None:
-    run.fill("s", 1_000)
+    run.fill(1_000)
     for number in range(run.size(1_000)):
-        run("XGROUP", "CREATE", "s", f"g{number}", "0")
-    run("XCFGSET", "s", "MAX-LEN", "2000", "KEEP-UNACKED", "1")
+        run("XGROUP", "CREATE", "s", f"g{number}", "$")
+    run("XCFGSET", "s", "MAX-LEN", "1000", "EXACT", "1", "KEEP-UNACKED", "1")
 
 
 def _strings(run: TimedEngine) -> None:
-    for number in range(run.size(1_000_000)):
-        run.engine.execute(run.session, [b"SET", b"key:%d" % number, b"v"], run.now_ms)
-    run.session.reply.take()
-    run.engine.effects.take()
+    run.load([b"SET", b"key:%d" % number, b"v"] for number in range(run.size(1_000_000)))
 
 
 def _consumers(run: TimedEngine) -> None:
-    run.fill("s", 10)
+    run.fill(10)
     run("XGROUP", "CREATE", "s", "g", "0")
     for number in range(run.size(100_000)):
         run("XGROUP", "CREATECONSUMER", "s", "g", f"c{number}")
@@ -160,10 +150,6 @@ def _claims(run: TimedEngine) -> None:
 def _grow(run: TimedEngine) -> None:
     for number in range(run.size(800_000)):
         run("SET", f"key:{number}", "v")
-
-
-def _nothing(run: TimedEngine) -> None:
-    """Prepare nothing."""
 
 
 def _requests(*lines: str) -> Callable[[TimedEngine], None]:
@@ -196,7 +182,7 @@ ROWS = [
     Row("XTRIM DELREF of 100 entries, 2,000 groups", _many_groups, _requests("XTRIM s MAXLEN 900 DELREF")),
     Row("XADD at the limit, KEEP-UNACKED, 1,000 groups", _keep_unacked, _requests("XADD s 2000-0 f v")),
     Row("XADD after the start of BGSAVE, 100,000 consumers", _consumers, _requests("XADD s 2000-0 f v")),
-    Row("SET of new keys, up to 800,000", _nothing, _grow),
+    Row("SET of new keys, up to 800,000", lambda run: None, _grow),
     Row("FLUSHALL ASYNC of a million strings", _strings, _requests("FLUSHALL ASYNC")),
     Row("DEL of a stream of 300,000 pending entries", _pending, _requests("DEL s")),
 ]
