@@ -89,9 +89,9 @@ def _pending(run: TimedEngine, entries: int = 300_000, *rules: str) -> None:
     run.deliver("g", n, *rules)
 
 
-def _trimmed_pending(run: TimedEngine) -> None:
+def _trimmed_pending(run: TimedEngine, left: int) -> None:
     _pending(run, 200_000)
-    run("XTRIM", "s", "MAXLEN", "0")
+    run("XTRIM", "s", "MAXLEN", left)
     run.now_ms += 100_000
 
 
@@ -160,12 +160,10 @@ def _requests(*lines: str) -> Callable[[TimedEngine], None]:
     return attack
 
 
+_claim_idle = _requests("XREADGROUP GROUP g bob COUNT 10 CLAIM 1000 STREAMS s >")
 ROWS = [
-    Row(
-        "XREADGROUP CLAIM, all pending entries trimmed",
-        _trimmed_pending,
-        _requests("XREADGROUP GROUP g bob COUNT 10 CLAIM 1000 STREAMS s >"),
-    ),
+    Row("XREADGROUP CLAIM, all entries trimmed", lambda run: _trimmed_pending(run, 0), _claim_idle),
+    Row("XREADGROUP CLAIM, all but ten entries trimmed", lambda run: _trimmed_pending(run, 10), _claim_idle),
     Row("XPENDING IDLE, none idle", _pending, _requests("XPENDING s g IDLE 9999999 - + 10")),
     Row("XAUTOCLAIM, none idle", _pending, _requests("XAUTOCLAIM s g bob 9999999 0 COUNT 1000")),
     Row("XCLAIM TIME beside a waiting reader, BACKOFF", _backoff, _claims),
