@@ -518,6 +518,8 @@ class Engine(RowRunner):
             return
         if self.keyspace.settings.stream_compact_tombstones:
             self.keyspace.compaction.step(now_ms)
+        if self.keyspace.lazy_free.waiting:
+            self.keyspace.lazy_free.step(now_ms)
         for waiter in self.keyspace.blocking.pop_expired(now_ms):
             self._time_out(waiter, None)
         self.keyspace.blocking.fire(now_ms)
@@ -540,6 +542,8 @@ class Engine(RowRunner):
         earliest: cython.longlong = self.keyspace.blocking.next_deadline()
         if self.keyspace.settings.stream_compact_tombstones:
             earliest = earlier_time(earliest, self.keyspace.compaction.next_step_ms())
+        if self.keyspace.lazy_free.waiting:
+            earliest = earlier_time(earliest, self.keyspace.lazy_free.next_step_ms())
         if self.write_gate.paused_until:
             return earlier_time(earliest, self.write_gate.paused_until)  # a pause keeps expired keys
         if self.rule_registry.streams:

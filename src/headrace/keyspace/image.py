@@ -41,7 +41,7 @@ class DatabaseImage:
     key_count: cython.Py_ssize_t  # of keys that have not expired
     expiring_count: cython.Py_ssize_t  # of those that will expire
     _keys: KeyWalk
-    _values: dict[bytes, object]
+    values: dict[bytes, object]  # of the database, at present or before a flush
     _times: dict[bytes, int]
     _kept_values: dict[bytes, object]
     _kept_times: dict[bytes, int]
@@ -63,7 +63,7 @@ class DatabaseImage:
         self.key_count = len(values) - expired_count
         self.expiring_count = len(times) - expired_count
         self._keys = KeyWalk(values)
-        self._values = values
+        self.values = values
         self._times = times
         self._kept_values = {}
         self._kept_times = {}
@@ -123,7 +123,7 @@ class DatabaseImage:
         value: object = self._kept_values.pop(key, MISSING) if self._kept_values else MISSING
         self._end_walk()
         if value is MISSING:
-            value = self._values[key]
+            value = self.values[key]
         if isinstance(value, Stream):
             stream = value
             if self.epoch == 0:
@@ -159,7 +159,7 @@ class DatabaseImage:
         self._walked = []
         self._kept_values = {}
         self._kept_times = {}
-        self._values = {}
+        self.values = {}
         self._times = {}
         self._keys.close()
 

@@ -28,6 +28,7 @@ from headrace.keyspace.blocking import Blocking
 from headrace.keyspace.events import Events
 from headrace.keyspace.expiry import Expiry
 from headrace.keyspace.image import DatabaseImage, KeyspaceImage
+from headrace.keyspace.lazy_free import LazyFree
 from headrace.keyspace.log_budget import LogBudget
 from headrace.keyspace.rules import RuleRegistry
 from headrace.keyspace.scan import ScanOrder
@@ -93,6 +94,7 @@ class Keyspace:
     misses: Public[cython.longlong]
     expired: Public[cython.longlong]  # keys that expired
     memory: MemoryAccount  # memory account of all keys and values
+    lazy_free: LazyFree  # removed values that take long to free
     evictable: OrderedDict[Stream, bytes]  # streams with several nodes, and their keys
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
     on_flushed: Public[Callable[[], object] | None]  # called when all keys of a database were removed
@@ -110,8 +112,8 @@ class Keyspace:
         self.rules = RuleRegistry()
         self.libraries = {}
         self.memory = MemoryAccount()
+        self.lazy_free = LazyFree(self.memory)
         self.evictable = OrderedDict()
-        self.memory.evictable = weakref.ref(self.evictable)
         self.now = 0
         self.counts_lookups = False
         self.keep_expired = False
@@ -148,6 +150,7 @@ class Keyspace:
         b.invalidate_existing()
         a.values, b.values = b.values, a.values
         a.expiry_times, b.expiry_times = b.expiry_times, a.expiry_times
+        a.memory, b.memory = b.memory, a.memory
         a.scan_order, b.scan_order = b.scan_order, a.scan_order
         a.image, b.image = b.image, a.image
         a.invalidate_existing()
@@ -194,14 +197,31 @@ class Keyspace:
         self.libraries = dict(other.libraries)
         for database in self.databases:
             database.replace_data(other.databases[database.index])
-        self.memory.total = other.memory.total
-        self.evictable = other.evictable
-        self.memory.evictable = other.memory.evictable
+        self._set_evictable(other.evictable)
         self.idempotency_sweeper = other.idempotency_sweeper
         self.compaction = other.compaction
         self.has_ttls = other.has_ttls
         other.close()
         self._notify_flushed()
+
+    @cython.cfunc
+    def _set_evictable(self, streams: OrderedDict[Stream, bytes]) -> cython.void:
+        database: Database
+        self.evictable = streams
+        for database in self.databases:
+            database.memory.evictable = weakref.ref(streams)
+
+    @cython.ccall
+    def forget_evictable(self, memory: MemoryAccount) -> cython.void:
+        """Forget the streams of the database that has this account."""
+        stream: Stream
+        if not self.evictable:
+            return
+        left: OrderedDict[Stream, bytes] = OrderedDict()
+        for stream, key in self.evictable.items():
+            if stream.memory.parent is not memory:
+                left[stream] = key
+        self._set_evictable(left)
 
     def close(self) -> None:
         """Free all data; the keyspace must not be used any more.
@@ -281,7 +301,9 @@ class Keyspace:
         self.idempotency_sweeper.paused = False
         for database in self.databases:
             database.image = database.expiry_times.image = None
-        for one in image.databases:
+        for database, one in zip(self.databases, image.databases, strict=True):
+            if one.values is not database.values:  # all keys were removed meanwhile
+                self.lazy_free.add_keys(one.values)
             one.close()
 
     @cython.ccall
@@ -335,12 +357,14 @@ class Database:
     watched_keys: WatchedKeys
     scan_order: ScanOrder | None  # the keys in order of arrival; created by the first SCAN
     image: DatabaseImage | None  # for the snapshot that is being written
+    memory: MemoryAccount  # memory account of its keys and values
 
     def __init__(self, keyspace: Keyspace, index: cython.Py_ssize_t) -> None:
         self.keyspace = keyspace
         self.index = index
         self.values = {}
-        self.expiry_times = Expiry(keyspace.memory)
+        self._open_account()
+        self.expiry_times = Expiry(self.memory)
         self.watched_keys = WatchedKeys()
         self.scan_order = None
         self.image = None
@@ -482,7 +506,7 @@ class Database:
     @cython.ccall
     def account_growth(self, before: cython.Py_ssize_t, after: cython.Py_ssize_t) -> cython.void:
         """Account for a string changed in place from `before` to `after` bytes."""
-        self.keyspace.memory.add(string_bytes(after) - string_bytes(before))
+        self.memory.add(string_bytes(after) - string_bytes(before))
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
@@ -499,11 +523,12 @@ class Database:
         """Remove all keys; return how many there were."""
         removed: cython.Py_ssize_t = len(self.values)
         self.invalidate_existing()
-        for key, value in self.values.items():
-            self._release_memory(key, value)
+        self.keyspace.rules.on_flushed(self.index)
+        self.keyspace.forget_evictable(self.memory)
+        self._drop_values()
         self.values = {}
-        self.image = None  # its values are not reachable any more, so they stay as they are
-        self.expiry_times.clear()
+        self._open_account()
+        self.expiry_times = Expiry(self.memory)
         if self.scan_order is not None:
             self.scan_order.empty()
         self.keyspace.changes += removed
@@ -517,14 +542,14 @@ class Database:
         stream: Stream
         self.invalidate_existing()
         self.keyspace.changes += len(self.values) + len(other.values)
+        self._drop_values()
         self.values = other.values
-        self.image = None  # its values are not reachable any more, so they stay as they are
         self.expiry_times = other.expiry_times
-        self.expiry_times.memory = self.keyspace.memory
+        self.memory = other.memory
+        self.memory.attach(self.keyspace.memory)
         for value in self.values.values():
             if isinstance(value, Stream):
                 stream = value
-                stream.memory.parent = self.keyspace.memory
                 stream.epoch = self.keyspace.epoch
                 key = stream.memory.key
                 if key is not None:
@@ -534,6 +559,21 @@ class Database:
         self.invalidate_existing()
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
+
+    @cython.cfunc
+    def _drop_values(self) -> cython.void:
+        """Give up all values, whose memory is not accounted any more; the caller replaces the dictionary."""
+        self.memory.detach()
+        if self.image is None:
+            self.keyspace.lazy_free.add_keys(self.values)
+            self.keyspace.lazy_free.add_keys(self.expiry_times.times)
+        self.image = None  # its values are not reachable any more, so they stay as they are
+
+    @cython.cfunc
+    def _open_account(self) -> cython.void:
+        self.memory = MemoryAccount()
+        self.memory.evictable = weakref.ref(self.keyspace.evictable)
+        self.memory.attach(self.keyspace.memory)
 
     # Snapshots.
 
@@ -549,7 +589,7 @@ class Database:
     def _set(self, key: bytes, value: object) -> cython.void:
         """Set the key's value, whether or not it had one."""
         stream: Stream
-        memory: MemoryAccount = self.keyspace.memory
+        memory: MemoryAccount = self.memory
         before: object = self.values.get(key)
         if before is not None:
             if self.image is not None:
@@ -558,7 +598,7 @@ class Database:
         elif self.image is not None:
             self.image.before_new_keys()
         self.values[key] = value
-        memory.total += KEY_OVERHEAD_BYTES + string_bytes(len(key))
+        memory.add(KEY_OVERHEAD_BYTES + string_bytes(len(key)))
         if isinstance(value, Stream):
             stream = value
             stream.memory.key = key
@@ -570,7 +610,7 @@ class Database:
             if stream.has_rules or key.endswith(companion_keys.SCHEDULED):
                 self.keyspace.rules.on_stored(self.index, key, stream)
         else:
-            memory.total += string_bytes(len(value))  # type: ignore[arg-type]
+            memory.add(string_bytes(len(value)))  # type: ignore[arg-type]
 
     @cython.cfunc
     def _delete(self, key: bytes) -> cython.void:
@@ -585,16 +625,18 @@ class Database:
     @cython.cfunc
     def _release_memory(self, key: bytes, value: object) -> cython.void:
         stream: Stream
-        memory: MemoryAccount = self.keyspace.memory
-        memory.total -= KEY_OVERHEAD_BYTES + string_bytes(len(key))
+        memory: MemoryAccount = self.memory
+        memory.add(-KEY_OVERHEAD_BYTES - string_bytes(len(key)))
         if isinstance(value, Stream):
             stream = value
             stream.memory.detach()
             self.keyspace.evictable.pop(stream, None)
             if len(self.keyspace.rules.streams):
                 self.keyspace.rules.on_removed(stream)
+            if self.image is None:  # else it may be in a snapshot
+                self.keyspace.lazy_free.add_stream(stream)
         else:
-            memory.total -= string_bytes(len(value))  # type: ignore[arg-type]
+            memory.add(-string_bytes(len(value)))  # type: ignore[arg-type]
 
     # Expiry.
 

@@ -163,6 +163,14 @@ class RuleRegistry:
             self.backlog.pop(ruled, None)
 
     @cython.ccall
+    def on_flushed(self, database: cython.Py_ssize_t) -> cython.void:
+        """Forget all streams of a database."""
+        ruled: RuledStream
+        for ruled in list(self.streams.values()):
+            if ruled.database == database:
+                self.on_removed(ruled.stream)
+
+    @cython.ccall
     def on_rules_changed(self, database: cython.Py_ssize_t, key: bytes, stream: Stream) -> cython.void:
         """Apply the rules of a stream that were just set."""
         ruled: RuledStream | None = self.streams.get(stream)

@@ -1,6 +1,6 @@
 """Memory accounting: the bytes of memory of the data, known at any time without visiting the data.
 
-    keyspace  <-  stream  <-  group, idempotent requests
+    keyspace  <-  database  <-  stream  <-  group, idempotent requests
 
 A structure that grows or shrinks by a block adds this to its own account and to all parents. Blocks are
 rare: a node, the doubling of a listpack, a chunk of pending entries. So about one in a hundred added entries
@@ -41,7 +41,7 @@ class MemoryAccount:
     limit: Public[cython.Py_ssize_t]  # not enforced here: see keyspace/eviction.py
     parent: MemoryAccount | None
     key: Public[bytes | None]  # of a stream: its key
-    evictable: Public[Any]  # of a keyspace: a weak reference to its `evictable`; None: of others
+    evictable: Public[Any]  # of a database: a weak reference to Keyspace.evictable; None: of others
 
     def __init__(self, n: cython.Py_ssize_t = 0) -> None:
         self.total = n
@@ -57,6 +57,17 @@ class MemoryAccount:
         while memory is not None:
             memory.total += n
             memory = memory.parent
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def is_part_of(self, other: MemoryAccount) -> cython.bint:
+        """Return whether its bytes are included in the other account."""
+        memory: MemoryAccount | None = self
+        while memory is not None:
+            if memory is other:
+                return True
+            memory = memory.parent
+        return False
 
     @cython.ccall
     def attach(self, parent: MemoryAccount) -> cython.void:

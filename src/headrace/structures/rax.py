@@ -179,6 +179,15 @@ class Rax:
             node.child = NO_VALUE
 
     @cython.ccall
+    def take_root(self) -> RaxNode:
+        """Empty the map; return what was its root, for freeing its nodes step by step."""
+        root: RaxNode = self.root
+        self.root = _new_run(b"", NO_VALUE, NO_VALUE)
+        self.keys = 0
+        self.nodes = 1
+        return root
+
+    @cython.ccall
     def find(self, key: bytes) -> object:
         """Return the value of key; None if the key is absent."""
         value: object = self._lookup(key)

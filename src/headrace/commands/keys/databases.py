@@ -101,7 +101,7 @@ def run_dbsize(call: Call) -> None:
 
 @cython.cfunc
 def check_flush(argv: list[bytes]) -> cython.void:
-    """Check the options. ASYNC and SYNC have no effect: memory is freed at once."""
+    """Check the options. ASYNC and SYNC have no effect: see keyspace/lazy_free.py."""
     if len(argv) > 2:
         raise InvalidSyntax()
     if len(argv) == 2 and not (

@@ -24,8 +24,6 @@ ABSENT = (
     "mem_cluster_links",
     "mem_overhead_db_hashtable_rehashing",
     "active_defrag_running",
-    "lazyfree_pending_objects",
-    "lazyfreed_objects",
 )
 
 
@@ -76,6 +74,8 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
         ("mem_not_counted_for_evict", 0),
         ("mem_allocator", "libc"),
         *((name, 0) for name in ABSENT),
+        ("lazyfree_pending_objects", engine.keyspace.lazy_free.pending()),
+        ("lazyfreed_objects", engine.keyspace.lazy_free.freed),
     ]
 
 

@@ -1,0 +1,152 @@
+"""Frees large values in steps: a million keys, or a stream of a gigabyte, take long to free at once.
+
+    FLUSHALL, DEL ... ──▶ waiting: [ keys of a database, stream, ... ] ──step, once a millisecond──▶ freed
+                                                     │   ▲
+                                                     ▼   │ a container is replaced by what it contains
+                                          tree of nodes, groups, blocks of pending entries
+
+What waits here is in no database and in no memory account any more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.memory_account import MemoryAccount
+from headrace.streams.pending import PendingEntries
+from headrace.streams.pending_index import PendingIndex
+from headrace.streams.stream import Stream
+from headrace.structures.rax import RaxNode
+from headrace.visibility import Public
+
+STEP_INTERVAL_MS = cython.declare(cython.longlong, 1)
+STEP_OBJECTS = cython.declare(cython.longlong, 2048)  # freed in one step, in about 0.2 ms
+STEPS_MAX = cython.declare(cython.longlong, 4)  # at once, if the last one was long ago
+BLOCK_COST = cython.declare(cython.longlong, 8)  # of a node or a block of pending entries, in objects
+STREAM_BYTES_MIN = cython.declare(cython.Py_ssize_t, 1 << 18)  # smaller streams are freed at once
+KEYS_MIN = cython.declare(cython.Py_ssize_t, 1000)  # so are dictionaries of fewer keys
+
+
+@cython.final
+@cython.cclass
+class LazyFree:
+    """What waits to be freed. Nothing else refers to it."""
+
+    memory: MemoryAccount  # of the keyspace
+    waiting: list[Any]  # containers, the last one is emptied first
+    due_ms: cython.longlong
+    freed: Public[cython.longlong]  # values of keys
+
+    def __init__(self, memory: MemoryAccount) -> None:
+        self.memory = memory
+        self.waiting = []
+        self.due_ms = 0
+        self.freed = 0
+
+    @cython.ccall
+    def add_keys(self, keys: dict[Any, Any]) -> cython.void:
+        """Free a dictionary by keys or of keys, if it is large."""
+        if len(keys) >= KEYS_MIN:
+            self.waiting.append(keys)
+
+    @cython.ccall
+    def add_stream(self, stream: Stream) -> cython.void:
+        """Free a stream that was removed from its key, if it is large and is not stored again (RENAME)."""
+        if stream.memory.total >= STREAM_BYTES_MIN:
+            self.waiting.append(stream)
+
+    def pending(self) -> int:
+        """Return about how many values wait."""
+        count = 0
+        for container in self.waiting:
+            count += len(container) if isinstance(container, dict) else 1
+        return count
+
+    @cython.ccall
+    def next_step_ms(self) -> cython.longlong:
+        """Return when step() has work, in Unix milliseconds; -1 for never."""
+        return self.due_ms if self.waiting else -1
+
+    @cython.ccall
+    def step(self, now_ms: cython.longlong) -> cython.void:
+        """Free some objects, at most once per interval."""
+        passed: cython.longlong = now_ms - self.due_ms + STEP_INTERVAL_MS
+        if not self.waiting or 0 <= passed < STEP_INTERVAL_MS:
+            return
+        if not 1 <= passed <= STEPS_MAX:
+            passed = 1 if passed < 1 else STEPS_MAX
+        self.due_ms = now_ms + STEP_INTERVAL_MS
+        left: cython.longlong = STEP_OBJECTS * passed
+        while left > 0 and self.waiting:
+            container: object = self.waiting[-1]
+            if isinstance(container, dict) and container:
+                left -= self._open(container.popitem()[1])
+            elif isinstance(container, list) and container:
+                left -= self._open(container.pop())
+            else:
+                self.waiting.pop()
+                left -= 1 if isinstance(container, (dict, list)) else self._open(container)
+
+    @cython.cfunc
+    def _open(self, value: object) -> cython.longlong:
+        """Queue the containers of a value that nothing refers to any more; return what freeing it costs."""
+        if isinstance(value, Stream):
+            self._open_stream(value)
+        elif isinstance(value, (bytes, bytearray)):
+            self.freed += 1
+        elif isinstance(value, RaxNode):
+            node: RaxNode = value
+            if node.children is not None:
+                self.waiting.append(node.children)
+            else:
+                self.waiting.append([node.child])
+        elif isinstance(value, Group):
+            self._open_group(value)
+        elif isinstance(value, Consumer):
+            consumer: Consumer = value
+            self._add_blocks(consumer.owned)
+        elif isinstance(value, (dict, list)):
+            if value:
+                self.waiting.append(value)
+        elif value is not None and not isinstance(value, int):
+            return BLOCK_COST
+        return 1
+
+    @cython.cfunc
+    def _open_stream(self, stream: Stream) -> cython.void:
+        """Queue the containers of a stream that is not stored any more and in no snapshot."""
+        self.freed += 1
+        if stream.memory.is_part_of(self.memory) or stream.image is not None:
+            return
+        if stream.memory.total < STREAM_BYTES_MIN:
+            return
+        self.waiting.append([stream.nodes.take_root()])
+        stream.head = stream.tail = None
+        if stream.groups_by_name is not None:
+            self.waiting.append(stream.groups_by_name)
+        if stream.references is not None:
+            self.waiting.append([stream.references.tree.tree.take_root()])
+        if stream.idempotency is not None:
+            self.waiting.append(stream.idempotency.by_producer)
+
+    @cython.cfunc
+    def _open_group(self, group: Group) -> cython.void:
+        pending: PendingEntries = group.pending
+        self._add_blocks(pending.by_id)
+        if pending.arena.chunks is not None:
+            self.waiting.append(pending.arena.chunks)
+        if pending.order is not None:
+            self.waiting.append(pending.order.by_slot)
+            self.waiting.append(pending.order.shards)
+        if group.redeliveries is not None:
+            self.waiting.append(group.redeliveries.heap)
+        self.waiting.append(group.consumers_by_name)
+
+    @cython.cfunc
+    def _add_blocks(self, index: PendingIndex) -> cython.void:
+        if index.blocks is not None:
+            self.waiting.append(index.blocks)
