@@ -47,6 +47,10 @@ class ProtocolError(HeadraceError):
     """The input is not the Redis protocol."""
 
 
+class UnexpectedReply(HeadraceError):
+    """A reply that no Redis server sends: another program listens there."""
+
+
 class UsageError(HeadraceError):
     """An argument or option is invalid; the text names the valid ones."""
 

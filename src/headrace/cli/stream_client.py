@@ -17,6 +17,7 @@ from redis.exceptions import ResponseError
 from headrace.cli.streams import no_stream
 from headrace.client.connection import RawConnection, Words
 from headrace.client.connection_errors import UNAVAILABLE_ERRORS, ServerUnavailable, reply_text
+from headrace.client.reply_shapes import check_reply
 from headrace.client.retry import ReconnectDelay
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
@@ -70,6 +71,7 @@ class StreamClient:
         while True:
             try:
                 for number, reply in zip(left, self._exchange([commands[n] for n in left]), strict=True):
+                    check_reply(self.servers.url, commands[number], reply)
                     replies[number] = reply
                 left = [number for number in left if isinstance(replies[number], UNAVAILABLE_ERRORS)]
                 if not left:

@@ -14,6 +14,7 @@ from rich.live import Live
 from headrace.cli.option_types import check_finite
 from headrace.cli.streams import url_option
 from headrace.client.connection_errors import explain_connection_errors
+from headrace.client.reply_shapes import check_reply
 from headrace.client.servers import Servers
 from headrace.client.url import parse_server_url, without_password
 from headrace.console.server_stats import Request, SendPipeline, collect_stats
@@ -109,6 +110,8 @@ def request_sender(url: str) -> Iterator[SendPipeline]:
                         *(word.encode() if isinstance(word, str) else word for word in words)
                     )
                 replies: list[object] = pipe.execute(raise_on_error=False)
-                return replies
+            for words, reply in zip(requests, replies, strict=True):
+                check_reply(url, words, reply)
+            return replies
 
         yield send

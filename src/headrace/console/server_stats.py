@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.console.operation_stats import OperationStats
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UnexpectedReply
 
 Request = Sequence[bytes | str | int]
 SendPipeline = Callable[[list[Request]], list[object]]  # the replies in order, errors as exceptions
@@ -249,9 +249,10 @@ def consumer_stats(members: list[object]) -> Iterator[ConsumerStats]:
 
 
 def named(flat: object) -> dict[str, object]:
-    """Return a flat list of names and values as a dictionary."""
-    assert isinstance(flat, list)
-    return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    """Return a flat list of names and values as a dictionary. Raises UnexpectedReply if it is none."""
+    if not isinstance(flat, list) or len(flat) % 2 or not all(isinstance(name, bytes) for name in flat[::2]):
+        raise UnexpectedReply(f"{flat!r} is not a list of names and values: is it a Redis server?")
+    return {name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def _int(about: dict[str, object], name: str) -> int:

@@ -1,0 +1,168 @@
+"""What replies look like: a program that listens on the port and is no Redis server is found out here.
+
+    redis-py's clients     guard() checks a reply before redis-py converts it
+    raw connections        check_reply()
+
+Only types are checked, and only of commands whose replies the program takes apart. Later versions may add
+fields to a reply: only the needed ones must be there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.client.url import without_password
+from headrace.errors import UnexpectedReply
+
+Shape = Callable[[object], bool]
+
+ID = re.compile(rb"[0-9]{1,20}(-[0-9]{1,20})?")
+SHOWN_MAX = 60  # characters of a reply in an error
+
+
+def is_integer(reply: object) -> bool:
+    """An integer; redis-py's RESP3 parser returns booleans, which are integers in Python."""
+    return isinstance(reply, int) and not isinstance(reply, bool)
+
+
+def is_bytes(reply: object) -> bool:
+    """A string."""
+    return isinstance(reply, bytes)
+
+
+def is_id(reply: object) -> bool:
+    """An entry ID."""
+    return isinstance(reply, bytes) and ID.fullmatch(reply) is not None
+
+
+def is_status(reply: object) -> bool:
+    """A status, such as OK: a printable word."""
+    return isinstance(reply, bytes) and reply.isascii()
+
+
+def maybe(shape: Shape) -> Shape:
+    """Null, or the other shape."""
+    return lambda reply: reply is None or shape(reply)
+
+
+def list_of(shape: Shape) -> Shape:
+    """A list of any length."""
+    return lambda reply: isinstance(reply, list) and all(map(shape, reply))
+
+
+def row(*shapes: Shape) -> Shape:
+    """A list that begins with these."""
+
+    def check(reply: object) -> bool:
+        return (
+            isinstance(reply, list)
+            and len(reply) >= len(shapes)
+            and all(shape(each) for shape, each in zip(shapes, reply, strict=False))
+        )
+
+    return check
+
+
+def pairs(required: Mapping[bytes, Shape]) -> Shape:
+    """A flat list of names and values, among them the required ones."""
+
+    def check(reply: object) -> bool:
+        if not isinstance(reply, list) or len(reply) % 2 or not all(map(is_status, reply[::2])):
+            return False
+        found = dict(zip(reply[::2], reply[1::2], strict=True))
+        return all(name in found and shape(found[name]) for name, shape in required.items())
+
+    return check
+
+
+def is_entry(reply: object) -> bool:
+    """An ID, and a flat list of names and values, which is null if the entry was deleted."""
+    return row(is_id, maybe(list_of(is_bytes)))(reply) and len(reply[1] or ()) % 2 == 0  # type: ignore[index]
+
+
+def is_pending(reply: object) -> bool:
+    """The summary of XPENDING, or a row for each entry."""
+    return row(is_integer, maybe(is_id), maybe(is_id))(reply) or list_of(
+        row(is_id, is_bytes, is_integer, is_integer)
+    )(reply)
+
+
+IS_STREAM_INFO = pairs(
+    {
+        b"length": is_integer,
+        b"groups": is_integer,
+        b"last-generated-id": is_id,
+        b"first-entry": maybe(is_entry),
+        b"last-entry": maybe(is_entry),
+    }
+)
+IS_GROUP = pairs(
+    {b"name": is_bytes, b"consumers": is_integer, b"pending": is_integer, b"last-delivered-id": is_id}
+)
+IS_CONSUMER = pairs({b"name": is_bytes, b"pending": is_integer, b"idle": is_integer})
+
+SHAPES: dict[str, Shape] = {
+    "COMMAND INFO": list_of(maybe(list_of(lambda reply: True))),
+    "DUMP": maybe(is_bytes),
+    "GET": maybe(is_bytes),
+    "INFO": is_bytes,
+    "MEMORY USAGE": maybe(is_integer),
+    "SCAN": row(lambda reply: is_bytes(reply) and str(reply, "latin-1").isdigit(), list_of(is_bytes)),  # type: ignore[call-overload]
+    "TIME": row(is_bytes, is_bytes),
+    "TYPE": is_status,
+    "XACK": is_integer,
+    "XADD": maybe(is_id),
+    "XCOUNT": is_integer,
+    "XINFO CONSUMERS": list_of(IS_CONSUMER),
+    "XINFO GROUPS": list_of(IS_GROUP),
+    "XINFO STREAM": IS_STREAM_INFO,
+    "XLEN": is_integer,
+    "XPENDING": is_pending,
+    "XRANGE": list_of(is_entry),
+    "XREAD": maybe(list_of(row(is_bytes, list_of(is_entry)))),
+    "XREVRANGE": list_of(is_entry),
+    "XTRIM": is_integer,
+}
+
+
+def command_name(words: Any) -> str:
+    """Return the command of a request as SHAPES has it; with its subcommand, if replies depend on it."""
+    first, *rest = (str(word, "latin-1") if isinstance(word, bytes) else str(word) for word in words[:2])
+    name = first.upper()
+    return f"{name} {rest[0].upper()}" if rest and name in ("XINFO", "MEMORY", "COMMAND") else name
+
+
+def check_reply(url: str, words: Any, reply: object) -> None:
+    """Raise UnexpectedReply if a reply to a request is not one of Redis; errors are not checked."""
+    name = command_name(words)
+    shape = SHAPES.get(name)
+    if shape is not None and not isinstance(reply, Exception) and not shape(reply):
+        raise unexpected_reply(url, name, reply)
+
+
+def unexpected_reply(url: str, name: str, reply: object) -> UnexpectedReply:
+    """Return the error for a reply to a command that cannot be understood."""
+    text = repr(reply)
+    if len(text) > SHOWN_MAX:
+        text = text[:SHOWN_MAX] + "..."
+    where = without_password(url)
+    return UnexpectedReply(f"{where}: its reply to {name} is not one of Redis: {text}; is it a Redis server?")
+
+
+def guard(client: Any, url: str) -> Any:
+    """Have a client of redis-py check replies before it converts them; return the client."""
+    callbacks: dict[str, Callable[..., Any]] = client.response_callbacks
+    for name, shape in SHAPES.items():
+        callbacks[name] = _guarded(url, name, shape, callbacks.get(name))
+    return client
+
+
+def _guarded(url: str, name: str, shape: Shape, convert: Callable[..., Any] | None) -> Callable[..., Any]:
+    def check(reply: object, **options: Any) -> Any:
+        if not isinstance(reply, Exception) and not shape(reply):
+            raise unexpected_reply(url, name, reply)
+        return reply if convert is None else convert(reply, **options)
+
+    return check
