@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import encode_name, replica_wait
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import redis.asyncio
 
     from headrace.api.local.replica import Replica
+    from headrace.api.remote_backend import RemoteBackend
 
 T = TypeVar("T")
 FieldValue = bytes | str | int | float
@@ -118,9 +119,9 @@ class Database:
 
         This scans all keys in many small steps. In a cluster it scans every node.
         """
-        if self.backend.is_remote:
-            with self._own_client() as far:
-                found = set(far.scan_iter(match, count=SCAN_COUNT, _type="stream"))
+        remote = cast("RemoteBackend", self.backend)
+        if self.backend.is_remote and remote.is_cluster:
+            found = remote.scan_nodes(match, SCAN_COUNT)
         else:
             found, cursor = set(), b"0"
             options = (b"MATCH", encode_name(match), b"COUNT", b"%d" % SCAN_COUNT, b"TYPE", b"stream")
@@ -130,16 +131,6 @@ class Database:
                 if cursor == b"0":
                     break
         return [Stream(self.backend, name) for name in sorted(map(encode_name, found))]
-
-    @contextmanager
-    def _own_client(self) -> Iterator[Any]:
-        """Yield a redis-py client of the server; close it unless the user passed it to connect()."""
-        client = self.client()
-        try:
-            yield client
-        finally:
-            if client is not getattr(self.backend, "server", None):
-                client.close()
 
     def execute(self, *words: FieldValue) -> Any:
         """Execute any command and return its reply: `db.execute("XLEN", "orders")`.

@@ -31,9 +31,10 @@ from headrace.client.connection_errors import (
     is_role_change,
 )
 from headrace.client.replicas import ReadReplica
+from headrace.client.reply_shapes import check_reply
 from headrace.client.retry import ReconnectDelay
 from headrace.client.server_errors import command_error
-from headrace.client.topology import topology_of
+from headrace.client.topology import Cluster, topology_of
 from headrace.client.url import parse_server_url, without_password
 from headrace.errors import (
     AccessDenied,
@@ -42,12 +43,16 @@ from headrace.errors import (
     DatabaseClosed,
     HeadraceError,
     NotReplicated,
+    UnexpectedReply,
     UsageError,
 )
 
 POLL_S = 0.1  # between checks of a Stop
 WAIT_CHANNEL = b"headrace:wait"
 BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
+
+# What redis-py raises while it connects to a program that is no Redis server.
+MALFORMED = (redis.InvalidResponse, TypeError, ValueError, LookupError, AttributeError)
 
 READ_COMMANDS = frozenset(
     b"XRANGE XREVRANGE XLEN XREAD XINFO XPENDING PING TIME EXISTS TYPE TTL PTTL GET MGET SCAN INFO".split()
@@ -118,6 +123,21 @@ class RemoteBackend:
 
     def __repr__(self) -> str:
         return f"RemoteBackend({self.topology!r})"
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether streams may belong to several servers."""
+        return isinstance(self.topology, Cluster)
+
+    def scan_nodes(self, match: str | bytes, count: int) -> set[bytes]:
+        """Return the streams on all nodes of a cluster whose names match a glob pattern."""
+        try:
+            client = self.topology.client()
+            return set(client.scan_iter(match, count=count, _type="stream"))
+        except ResponseError as rejected:
+            raise as_command_error(rejected) from None
+        except (redis.RedisError, *CONNECTION_ERRORS) as lost:
+            raise self._lost([(b"SCAN",)], lost, False) from lost
 
     def request(self, *words: bytes) -> Any:
         """Execute one command and return its reply."""
@@ -347,13 +367,20 @@ class RemoteBackend:
             raise _NoReply(cause, sent=False) from cause
         except ResponseError as refused:  # while connecting: the database number does not exist, for example
             raise as_command_error(refused) from None
+        except MALFORMED as wrong:
+            raise UnexpectedReply(f"{self.topology!r} does not speak the Redis protocol: {wrong}") from wrong
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:
             replies = exchange(connection, words)
         except CONNECTION_ERRORS as cause:
             raise _NoReply(cause, sent=True) from cause
+        except redis.InvalidResponse as wrong:
+            raise UnexpectedReply(f"{self.topology!r} does not speak the Redis protocol: {wrong}") from wrong
         finally:
             pool.release(connection)
+        if requests[0][0] != b"MULTI":  # else most replies are QUEUED
+            for request, reply in zip(words, replies, strict=True):
+                check_reply(repr(self.topology), request, reply)
         return replies if asked is None else replies[1:]
 
     def _lost(
@@ -384,6 +411,8 @@ def _transaction_replies(replies: list[Any]) -> list[Any]:
     *queued, executed = replies
     if isinstance(executed, CommandError):
         raise next((one for one in queued if isinstance(one, CommandError)), executed)
+    if not isinstance(executed, list) or len(executed) != len(queued) - 1:
+        raise UnexpectedReply(f"a reply to EXEC is not one of Redis: {executed!r:.60}; is it a Redis server?")
     return [as_command_error(one) if isinstance(one, redis.RedisError) else one for one in executed]
 
 

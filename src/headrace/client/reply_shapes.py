@@ -27,6 +27,11 @@ def is_integer(reply: object) -> bool:
     return isinstance(reply, int) and not isinstance(reply, bool)
 
 
+def is_count(reply: object) -> bool:
+    """A number of things."""
+    return isinstance(reply, int) and not isinstance(reply, bool) and reply >= 0
+
+
 def is_bytes(reply: object) -> bool:
     """A string."""
     return isinstance(reply, bytes)
@@ -50,6 +55,11 @@ def maybe(shape: Shape) -> Shape:
 def list_of(shape: Shape) -> Shape:
     """A list of any length."""
     return lambda reply: isinstance(reply, list) and all(map(shape, reply))
+
+
+def list_beginning_with(shape: Shape) -> Shape:
+    """A list, empty or with a first element of that shape: to check all of a page would take long."""
+    return lambda reply: isinstance(reply, list) and (not reply or shape(reply[0]))
 
 
 def row(*shapes: Shape) -> Shape:
@@ -91,7 +101,7 @@ def is_pending(reply: object) -> bool:
 
 IS_STREAM_INFO = pairs(
     {
-        b"length": is_integer,
+        b"length": is_count,
         b"groups": is_integer,
         b"last-generated-id": is_id,
         b"first-entry": maybe(is_entry),
@@ -105,6 +115,7 @@ IS_CONSUMER = pairs({b"name": is_bytes, b"pending": is_integer, b"idle": is_inte
 
 SHAPES: dict[str, Shape] = {
     "COMMAND INFO": list_of(maybe(list_of(lambda reply: True))),
+    "DEL": is_integer,
     "DUMP": maybe(is_bytes),
     "GET": maybe(is_bytes),
     "INFO": is_bytes,
@@ -112,17 +123,23 @@ SHAPES: dict[str, Shape] = {
     "SCAN": row(lambda reply: is_bytes(reply) and str(reply, "latin-1").isdigit(), list_of(is_bytes)),  # type: ignore[call-overload]
     "TIME": row(is_bytes, is_bytes),
     "TYPE": is_status,
+    "MULTI": is_status,
+    "WAIT": is_integer,
     "XACK": is_integer,
     "XADD": maybe(is_id),
+    "XAUTOCLAIM": row(is_id, list_beginning_with(maybe(lambda reply: is_id(reply) or is_entry(reply)))),
+    "XCLAIM": list_beginning_with(maybe(lambda reply: is_id(reply) or is_entry(reply))),
     "XCOUNT": is_integer,
     "XINFO CONSUMERS": list_of(IS_CONSUMER),
     "XINFO GROUPS": list_of(IS_GROUP),
     "XINFO STREAM": IS_STREAM_INFO,
-    "XLEN": is_integer,
+    "XDEL": is_integer,
+    "XLEN": is_count,
     "XPENDING": is_pending,
-    "XRANGE": list_of(is_entry),
-    "XREAD": maybe(list_of(row(is_bytes, list_of(is_entry)))),
-    "XREVRANGE": list_of(is_entry),
+    "XRANGE": list_beginning_with(is_entry),
+    "XREAD": maybe(list_of(row(is_bytes, list_beginning_with(is_entry)))),
+    "XREADGROUP": maybe(list_of(row(is_bytes, list_beginning_with(row(is_id))))),
+    "XREVRANGE": list_beginning_with(is_entry),
     "XTRIM": is_integer,
 }
 
