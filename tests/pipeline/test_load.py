@@ -11,7 +11,7 @@ import redis
 
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import loader as loader_module
+from headrace.pipeline import row_checks
 from headrace.pipeline.file_readers import FileReader
 from headrace.pipeline.load import load, sorted_by_time
 from headrace.pipeline.loader import LoadReport
@@ -144,7 +144,7 @@ def test_progress_counts_up_batch_by_batch(link: Servers) -> None:
 def test_large_rows_are_sent_in_smaller_batches(
     link: Servers, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader_module, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(row_checks, "BATCH_BYTES", 10_000)
     seen: list[int] = []
     large = pa.RecordBatch.from_pydict(
         {"at": pa.array(range(1, 21), pa.timestamp("ms")), "v": ["x" * 4000] * 20}

@@ -127,18 +127,30 @@ def test_other_producers_do_not_disturb_a_load(stream_server: StreamServer, link
     assert numbers(stream_server) == list(range(1, 1001))
 
 
+@pytest.mark.parametrize(("ahead", "intruded"), [(False, 4), (False, 8), (True, 4)])
 def test_an_append_that_conflicts_with_other_clients_continues_after_their_entries(
-    stream_server: StreamServer, link: Servers
+    stream_server: StreamServer, link: Servers, ahead: bool, intruded: int
 ) -> None:
     def intrude(report: LoadReport) -> None:
-        if report.rows == 4:
+        if report.rows == intruded and not stream_server.client.exists("intruded"):
+            stream_server.client.set("intruded", "1")
             stream_server.client.xadd("s", {"other": "1"}, id="500-7")
 
-    report = load([rows(*range(1, 11))], TIMES, link, "s", append=True, rows_per_batch=4, on_progress=intrude)
+    report = load(
+        [rows(*range(1, 11))],
+        TIMES,
+        link,
+        "s",
+        append=True,
+        rows_per_batch=4,
+        on_progress=intrude,
+        ahead=ahead,
+    )
     assert report.rows == 10
     assert numbers(stream_server) == list(range(1, 11))
     ids = [i.decode() for i, _ in stream_server.client.xrange("s")]
-    assert ids[4:6] == ["500-7", "500-8"] and ids[-1] == "500-13"
+    first = ids.index("500-7")
+    assert first >= intruded and ids[first + 1 :] == [f"500-{n}" for n in range(8, 18 - first)]
 
 
 def test_a_load_that_conflicts_with_other_clients_reports_how_to_continue(

@@ -96,3 +96,13 @@ def test_bytes_that_are_not_a_reply_are_rejected(raw: bytes) -> None:
     tally.feed(raw)
     with pytest.raises(ProtocolError):
         tally.done()
+
+
+def test_the_strings_of_the_last_reply_are_kept_if_asked_for():
+    counter = ReplyCounter()
+    counter.expect(2, keep_strings=True)
+    counter.feed(b"$5\r\nfirst\r\n*4\r\n$4\r\nname\r\n*2\r\n:1\r\n$1\r\nx\r\n$-1\r\n$4\r\nlast\r\n")
+    assert counter.done() and counter.strings == [b"name", b"x", b"last"]
+    counter.expect(1)
+    counter.feed(b"*1\r\n$1\r\nx\r\n")
+    assert counter.done() and counter.strings == []

@@ -278,6 +278,7 @@ def load_file(options: LoadOptions) -> None:
                     rate=RateLimiter(options.rate),
                     on_bad_row=None if rejects is None else rejects.add,
                     on_progress=show,
+                    ahead=reader.path.is_file(),
                 )
                 bar.update(task, completed=reader.size, rows=report.loaded)
             except (HeadraceError, KeyboardInterrupt) as stop:

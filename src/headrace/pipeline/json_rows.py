@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.errors import UsageError
 from headrace.pipeline.csv_records import BadRow, excerpt
+from headrace.pipeline.json_scanner import JsonScanner
 from headrace.pipeline.text_lines import LineReader
 from headrace.spark.decode.nested_json import float_text, json_text
 
@@ -26,11 +27,16 @@ Rows = Iterator[pa.RecordBatch | BadRow]
 def line_rows(file: LineReader, block_bytes: int) -> Rows:
     """Yield the objects of JSON lines, or of an array, and a BadRow for each line that holds none."""
     number = 0
+    scan = JsonScanner().scan
     while lines := file.readlines(block_bytes):
         if number == 0 and starts_array(lines):
             yield from batches(array_rows(lines, file, block_bytes), ARRAY_ROWS)
             return
-        parsed = [json_object(line, number + at) for at, line in enumerate(lines, start=1) if line.strip()]
+        parsed = [
+            scan(line) or json_object(line, number + at)
+            for at, line in enumerate(lines, start=1)
+            if line.strip()
+        ]
         number += len(lines)
         yield from batches(iter(parsed), len(parsed))
 

@@ -7,6 +7,7 @@ in the stream, even if other clients add entries meanwhile (loader, load_marker)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ from headrace.client.servers import Servers
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
 from headrace.pipeline.loader import Loader, LoadJob, LoadReport, OnBadRow
+from headrace.pipeline.read_ahead import read_ahead
 from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.row_checks import split_valid_rows
+from headrace.pipeline.row_checks import prepare_rows, split_valid_rows
 from headrace.pipeline.time_columns import TimeColumn
 from headrace.spark.sink.write_timeouts import explain_timeouts
 
@@ -39,6 +41,7 @@ def load(
     rate: RateLimiter | None = None,
     on_bad_row: OnBadRow | None = None,
     on_progress: Callable[[LoadReport], None] = lambda report: None,
+    ahead: bool = False,
 ) -> LoadReport:
     """Add rows to a stream, each exactly once.
 
@@ -56,6 +59,8 @@ def load(
         on_bad_row: Called with each bad row, which is skipped, and the number of valid rows before it. A
             resumed load calls it again for those of the interrupted run. None: a bad row ends the load.
         on_progress: Called when the server has confirmed rows.
+        ahead: Whether a thread reads `rows` ahead, and they are sent before the previous ones are confirmed.
+            For files only: the next rows of a pipe may be a long time coming.
 
     Returns:
         The report. If the job was already complete, `rows` is 0 and `skipped` is not.
@@ -66,6 +71,8 @@ def load(
         HeadraceError: if the server is not reachable, or rejects rows.
     """
     job = job or LoadJob()
+    rate = rate or RateLimiter(None)
+    parts = prepare_rows(rows, times, rate.batch_rows(rows_per_batch))
     with explain_connection_errors(servers.url), explain_timeouts(servers, stream):
         loader = Loader(
             servers,
@@ -75,16 +82,14 @@ def load(
             append,
             maxlen,
             rows_per_batch,
-            rate or RateLimiter(None),
+            rate,
             on_progress,
+            pipelined=ahead and rate.rows_per_second is None,
         )
         try:
             loader.start(resume)
-            for each in rows:
-                if isinstance(each, BadRow):
-                    loader.reject_row(each, on_bad_row)
-                else:
-                    loader.add_batch(each, on_bad_row)
+            with read_ahead(parts) if ahead else nullcontext(parts) as prepared:
+                loader.add_all(prepared, on_bad_row)
             loader.finish(named=bool(job.name))
         except BaseException as stop:
             loader.abort(stop)

@@ -19,7 +19,7 @@ from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.interrupts import defer_interrupts
 from headrace.pipeline.load_marker import LoadMarker, LoadState, RowDigest
 from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.row_checks import ValidRows, split_valid_rows
+from headrace.pipeline.row_checks import ValidRows
 from headrace.pipeline.time_columns import TimeColumn
 from headrace.plurals import plural
 from headrace.spark.options import parse_options
@@ -32,7 +32,6 @@ from headrace.spark.source.stream_state import last_ids
 ROWS_PER_BATCH = 2000
 
 # Batches of large rows are split further: rows in flight are held in memory several times.
-BATCH_BYTES = 4 * 1024 * 1024
 
 # After this many consecutive conflicts with entries of other clients an append fails.
 CONFLICTS_MAX = 50
@@ -118,12 +117,35 @@ class MonotonicIds:
             yield self.ms, self.seq
 
 
+@dataclass(frozen=True)
+class SentPart:
+    """Rows that were sent in this run.
+
+    Attributes:
+        part: The rows.
+        end: How many rows of the run were sent with them.
+        first_id, last_id: Their IDs; empty if the server generates them.
+        out_of_order, without_time: What was counted before them.
+    """
+
+    part: ValidRows
+    end: int
+    first_id: str
+    last_id: str
+    out_of_order: int
+    without_time: int
+
+    def after(self, rows: int) -> ValidRows:
+        """Return those that are not among the first `rows` rows of the run."""
+        count = self.part.rows.num_rows
+        return self.part.slice(max(0, rows - (self.end - count)), count)
+
+
 class Loader:
     """One run of a load.
 
     Attributes:
         report: The progress that the server has confirmed.
-        rows_read: Rows of the file read so far.
         valid_rows: The valid ones among them, including those that an earlier run had added.
     """
 
@@ -138,9 +160,9 @@ class Loader:
         rows_per_batch: int,
         rate: RateLimiter,
         on_progress: Callable[[LoadReport], None],
+        pipelined: bool,
     ) -> None:
         self.report = LoadReport()
-        self.rows_read = 0
         self.valid_rows = 0
         self._servers = servers
         self._stream = stream
@@ -150,6 +172,7 @@ class Loader:
         self._rows_per_batch = rows_per_batch
         self._rate = rate
         self._on_progress = on_progress
+        self._pipelined = pipelined  # rows are confirmed while the next ones are sent
         self._started = time.monotonic()
         settings = {"url": servers.url, "stream": stream, "timestampFormat": "iso8601"}
         if maxlen is not None:
@@ -165,7 +188,7 @@ class Loader:
         self._last = (0, 0)
         self._ids = MonotonicIds()
         self._sending = False
-        self._unconfirmed: deque[tuple[int, str, str]] = deque()  # (rows in the end, first ID, last ID)
+        self._unconfirmed: deque[SentPart] = deque()
 
     @property
     def _key(self) -> bytes:
@@ -215,7 +238,6 @@ class Loader:
 
     def reject_row(self, bad: BadRow, on_bad_row: OnBadRow | None) -> None:
         """Skip a bad row and report it. UsageError if it ends the load."""
-        self.rows_read += 1
         if self._was_rejected_earlier() and (on_bad_row is None or self._earlier_run_complete):
             return
         if on_bad_row is None:
@@ -234,17 +256,15 @@ class Loader:
         """Whether the earlier run was complete, and so has reported all its bad rows."""
         return self._earlier_run is not None and self._earlier_run.done
 
-    def add_batch(self, batch: pa.RecordBatch, on_bad_row: OnBadRow | None) -> None:
-        """Add rows, except those that an earlier run has added."""
-        for piece in split_batch(batch, self._rate.batch_rows(self._rows_per_batch)):
-            for part in split_valid_rows(piece, self._times, self.rows_read):
-                if isinstance(part, BadRow):
-                    self.reject_row(part, on_bad_row)
-                else:
-                    self.rows_read += part.rows.num_rows
-                    self._add_valid(part)
+    def add_all(self, parts: Iterable[ValidRows | BadRow], on_bad_row: OnBadRow | None) -> None:
+        """Add rows, except those that an earlier run has added. UsageError if a bad row ends the load."""
+        for part in parts:
+            if isinstance(part, BadRow):
+                self.reject_row(part, on_bad_row)
+            else:
+                self._add_new(part)
 
-    def _add_valid(self, part: ValidRows) -> None:
+    def _add_new(self, part: ValidRows) -> None:
         if self._skip_to is not None:
             passed = min(part.rows.num_rows, self._skip_to.rows - self.valid_rows)
             self._skip(part.slice(0, passed))
@@ -271,26 +291,38 @@ class Loader:
             self._open_run(state, state.run + 1)
 
     def _add(self, part: ValidRows) -> None:
-        """Send rows. After a conflict with entries of other clients, an append sends them with later IDs."""
+        """Send rows; wait for them, unless the next ones are there already."""
+        self._send_all(deque([part]), flush=not self._pipelined)
+
+    def _send_all(self, parts: deque[ValidRows], flush: bool = False) -> None:
+        """Send parts, and wait for all rows if `flush` is set.
+
+        After a conflict with entries of other clients, the rows that are not in the stream are sent again.
+        """
         conflicts = 0
         while True:
-            counted = (self._ids.out_of_order, self._ids.without_time)
             try:
-                self._send(part)
+                while parts:
+                    self._send(parts[0])
+                    parts.popleft()
+                if flush:
+                    self._flush()
                 return
             except RowIdTooSmall as error:
-                self._ids.out_of_order, self._ids.without_time = counted
-                rest = self._start_after_conflict(part, error)
-                conflicts = conflicts + 1 if rest.rows.num_rows == part.rows.num_rows else 0
+                done, missing = self._start_after_conflict(error)
+                if parts:  # it was sent, so it is among the missing ones
+                    parts.popleft()
+                parts.extendleft(reversed(missing))
+                conflicts = 0 if done else conflicts + 1
                 if conflicts > CONFLICTS_MAX:
                     raise HeadraceError(
                         f"other clients add entries to stream {self._stream!r} faster than rows can be "
                         "appended; use --new-ids to have the server generate the IDs"
                     ) from error
-                part = rest
 
     def _send(self, part: ValidRows) -> None:
         assert self._sender is not None
+        counted = (self._ids.out_of_order, self._ids.without_time)
         rows, texts = part.rows, []
         if self._times is not None:
             texts = [f"{ms}-{seq}" for ms, seq in self._ids.ids_for(part.times)]
@@ -301,7 +333,8 @@ class Loader:
         self._digest.update(part.rows)
         self._marker.record_batch(self._sent, before, part.rows, self._digest.copy())
         self._sent += part.rows.num_rows
-        self._unconfirmed.append((self._sent, texts[0] if texts else "", texts[-1] if texts else ""))
+        ids = (texts[0], texts[-1]) if texts else ("", "")
+        self._unconfirmed.append(SentPart(part, self._sent, *ids, *counted))
         self._sending = True
         with defer_interrupts():
             self._sender.send(rows)
@@ -317,38 +350,43 @@ class Loader:
     def _confirm(self, confirmed: int) -> None:
         """Record how many rows of the current sender are in the stream, and report progress."""
         rows = self._confirmed_before + confirmed
-        while self._unconfirmed and self._unconfirmed[0][0] <= confirmed:
-            _, first, last = self._unconfirmed.popleft()
-            self.report.first_id = self.report.first_id or first
-            self.report.last_id = last
+        while self._unconfirmed and self._unconfirmed[0].end <= confirmed:
+            part = self._unconfirmed.popleft()
+            self.report.first_id = self.report.first_id or part.first_id
+            self.report.last_id = part.last_id
         if rows != self.report.rows:
             self.report.rows = rows
             self.report.seconds = time.monotonic() - self._started
             self._on_progress(self.report)
 
-    def _start_after_conflict(self, part: ValidRows, error: RowIdTooSmall) -> ValidRows:
-        """Start a new run after the rows that are in the stream; return the other rows."""
+    def _start_after_conflict(self, error: RowIdTooSmall) -> tuple[int, list[ValidRows]]:
+        """Start a new run after the rows of this one that are in the stream.
+
+        Returns how many these are, and the rows that were sent and are not in the stream.
+        """
         if not self._append:
             raise UsageError(conflict_message(self._stream, str(error))) from error
         self._close_sender()
         done = self._rows_on_server()
-        sent_before = self._sent - part.rows.num_rows
+        self._confirm(done)
+        missing = list(self._unconfirmed)
+        rest = [each.after(done) for each in missing]
         self._digest = self._marker.digest_at(done)
         base = self._marker.state(done)
         self._confirmed_before += done
         self._unconfirmed.clear()
         self._open_run(base, self._marker.batch_id + 1)
         last = self._last_id() or (0, 0)
-        self._ids = MonotonicIds(*last, self._ids.out_of_order, self._ids.without_time)
-        return part.slice(done - sent_before, part.rows.num_rows)
+        counts = (missing[0].out_of_order, missing[0].without_time) if missing else (0, 0)
+        self._ids = MonotonicIds(*last, *counts)
+        return done, rest
 
     def finish(self, named: bool) -> None:
         """Wait until all rows are confirmed, and record that the load is complete."""
         if self._skip_to is not None:
             raise UsageError(file_changed_message(self._job.file, self._skip_to))
         assert self._sender is not None
-        with defer_interrupts():
-            self._confirm(self._sender.flush())
+        self._send_all(deque(), flush=True)
         self.report.seconds = time.monotonic() - self._started
         self.report.is_complete = True
         self._on_progress(self.report)
@@ -357,6 +395,12 @@ class Loader:
         elif self.report.loaded:
             done = replace(self._marker.state(self._sent), done=True)
             self._servers.client().set(self._key, done.encode(), px=self._marker.ttl_ms)
+
+    def _flush(self) -> None:
+        """Wait until the rows that were sent are confirmed."""
+        assert self._sender is not None
+        with defer_interrupts():
+            self._confirm(self._sender.flush())
 
     def abort(self, stop: BaseException) -> None:
         """After an error or Ctrl-C, determine how many rows are in the stream."""
@@ -390,14 +434,6 @@ class Loader:
     def close(self) -> None:
         """Close the connections."""
         self._close_sender()
-
-
-def split_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches of at most `rows` rows and, on average, at most BATCH_BYTES."""
-    share = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
-    step = max(1, min(rows, share))
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
 
 
 def later_entries_message(stream: str, last: tuple[int, int], first: str) -> str:

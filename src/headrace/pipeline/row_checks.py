@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.time_columns import TimeColumn
 from headrace.spark.sink.value_texts import DIRECT_TYPES, plain_value, texts_or_reasons
+
+BATCH_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,29 @@ class ValidRows:
     def slice(self, start: int, stop: int) -> ValidRows:
         """Return the rows [start, stop)."""
         return ValidRows(self.rows.slice(start, max(0, stop - start)), self.times[start:stop])
+
+
+def prepare_rows(
+    rows: Iterable[pa.RecordBatch | BadRow], times: TimeColumn | None, batch_rows: int
+) -> Iterator[ValidRows | BadRow]:
+    """Yield rows in parts that are sent at once, with their times, and each bad row in its place."""
+    before = 0
+    for each in rows:
+        if isinstance(each, BadRow):
+            before += 1
+            yield each
+            continue
+        for piece in split_batch(each, batch_rows):
+            yield from split_valid_rows(piece, times, before)
+            before += piece.num_rows
+
+
+def split_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of at most `rows` rows and, on average, at most BATCH_BYTES."""
+    share = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
+    step = max(1, min(rows, share))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def split_valid_rows(

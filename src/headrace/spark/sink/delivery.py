@@ -84,9 +84,9 @@ class SinkConnection:
         """Send encoded requests."""
         self._connection.send_encoded(requests)
 
-    def count_replies(self, replies: int) -> ReplyCounter:
+    def count_replies(self, replies: int, keep_strings: bool = False) -> ReplyCounter:
         """Wait for so many replies; return the counter, which has their errors."""
-        self._counter.expect(replies)
+        self._counter.expect(replies, keep_strings)
         while not self._counter.done():
             self._counter.feed(self._receive())
         return self._counter

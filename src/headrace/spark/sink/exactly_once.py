@@ -17,14 +17,14 @@ failover to one of them loses no confirmed rows, and rows that it does lose are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_name
-from headrace.errors import CommandError, HeadraceError
+from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.plurals import plural
 from headrace.resp.request import request
 from headrace.spark.sink.attempts import AttemptGuard, PartitionWait
@@ -34,7 +34,7 @@ from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.rejected_rows import marker_correction, not_corrected_message, rejection_message
 from headrace.spark.sink.replica_wait import wait_request
 from headrace.spark.sink.reply_counter import ReplyCounter
-from headrace.spark.sink.requested_ids import check_requested_ids
+from headrace.spark.sink.requested_ids import check_ids, check_requested_ids, last_id_of
 
 MULTI = request(b"MULTI")
 EXEC = request(b"EXEC")
@@ -272,15 +272,15 @@ class ExactlyOnceWriter(ChunkWriter):
             raise confirmed_rows_lost(chunk, done)
         state.marker_value = self._value_after(chunk)
         self.unconfirmed.append(chunk)
-        if chunk.requested_ids is not None:  # the stream's last ID must be checked before each chunk
-            self.with_retries(self._write_missing, self._write_missing)
-        else:
-            self.with_retries(lambda: self._advance(chunk), self._write_missing)
+        self.with_retries(lambda: self._advance(chunk), self._write_missing)
 
     def flush(self) -> None:
         """Execute the queued chunk, and wait until all rows are confirmed."""
         while self.unconfirmed:
-            self.with_retries(lambda: self._advance(None), self._write_missing)
+            if self._executing is None and self._queued is None:  # the connection was closed after an error
+                self.with_retries(self._write_missing, self._write_missing)
+            else:
+                self.with_retries(lambda: self._advance(None), self._write_missing)
 
     def _value_after(self, chunk: RowChunk) -> bytes:
         """Return the marker's value after a chunk."""
@@ -302,7 +302,7 @@ class ExactlyOnceWriter(ChunkWriter):
             self._check_watched(connection, self._queued)
             requests += EXEC + wait_request(self._replicas)
         if chunk is not None:
-            requests += self._watch(chunk.stream) + self._transaction(chunk)
+            requests += self._watched_reads(chunk) + self._transaction(chunk)
         self._executing, self._queued = self._queued, chunk
         connection.send(requests)
 
@@ -314,8 +314,14 @@ class ExactlyOnceWriter(ChunkWriter):
         attempt = self._guard.key(stream)
         return request(b"WATCH", key, attempt, *more) + request(b"GET", attempt) + request(b"GET", key)
 
+    def _watched_reads(self, chunk: RowChunk) -> bytes:
+        """Return the requests of _watch() for a chunk; the last ID must be checked if its rows have IDs."""
+        if chunk.requested_ids is None:
+            return self._watch(chunk.stream)
+        return self._watch(chunk.stream, chunk.stream) + request(b"XINFO", b"STREAM", chunk.stream)
+
     def _check_watched(self, connection: SinkConnection, chunk: RowChunk) -> None:
-        """Check the replies to _watch(): the keys have the values at which the chunk begins."""
+        """Check the replies to _watched_reads(): the keys have the values at which the chunk begins."""
         if self._guard is not None:
             replies = connection.count_replies(2)  # of WATCH and the first GET
             _raise_counted(connection, replies)
@@ -325,6 +331,22 @@ class ExactlyOnceWriter(ChunkWriter):
         _raise_counted(connection, replies)
         if replies.value != chunk.marker_before:
             raise ConcurrentAttempt("the marker was changed by another attempt")
+        if chunk.requested_ids is not None:
+            self._check_last_id(connection, chunk, chunk.requested_ids)
+
+    def _check_last_id(
+        self, connection: SinkConnection, chunk: RowChunk, ids: Callable[[int, int], list[str | None]]
+    ) -> None:
+        """Check the reply to XINFO STREAM: the stream's last ID is below those of the chunk."""
+        replies = connection.count_replies(1, keep_strings=True)
+        for _, _, text in replies.errors:
+            if "no such key" not in text:
+                connection.raise_error(text)
+        try:
+            check_ids(chunk.stream, last_id_of(replies.strings), ids(chunk.start, chunk.stop))
+        except UsageError:
+            self.close()  # drops the transaction
+            raise
 
     def _transaction(self, chunk: RowChunk) -> bytearray:
         """Return the requests of a chunk's transaction, without EXEC."""
@@ -410,10 +432,7 @@ class ExactlyOnceWriter(ChunkWriter):
     def _read_watched(self, connection: SinkConnection, chunk: RowChunk) -> tuple[bytes | None, object]:
         """Watch and read the keys of a chunk; return the marker's value, and XINFO's reply if it has IDs."""
         stream, guard = chunk.stream, self._guard
-        if chunk.requested_ids is None:
-            requests = self._watch(stream)
-        else:
-            requests = self._watch(stream, stream) + request(b"XINFO", b"STREAM", stream)
+        requests = self._watched_reads(chunk)
         count = 2 + (guard is not None) + (chunk.requested_ids is not None)
         replies = connection.request(requests, count)
         info = replies.pop() if chunk.requested_ids is not None else None

@@ -17,6 +17,7 @@ import cython
 from headrace import limits, mem
 from headrace.errors import ProtocolError
 from headrace.resp.read_buffer import ReadBuffer
+from headrace.visibility import Public
 
 NULL = cython.declare(cython.longlong, -1)
 COUNT_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)
@@ -36,6 +37,7 @@ class ReplyCounter(ReadBuffer):
     errors  (reply, element, text) of every error among them; element is -1 if the reply itself is one
     value   the last reply if it is a string; None if it is null
     null    whether the last reply is null
+    strings the strings in the last reply, at any depth, if keep_strings is set
     """
 
     expected: cython.Py_ssize_t
@@ -45,6 +47,8 @@ class ReplyCounter(ReadBuffer):
     errors: list[tuple[int, int, str]]
     value: bytes | None
     null: cython.bint
+    keep_strings: Public[cython.bint]
+    strings: list[bytes]
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,8 +59,10 @@ class ReplyCounter(ReadBuffer):
         self.errors = []
         self.value = None
         self.null = False
+        self.keep_strings = False
+        self.strings = []
 
-    def expect(self, replies: int) -> None:
+    def expect(self, replies: int, keep_strings: bool = False) -> None:
         """Start counting so many replies. All previous ones must be counted."""
         assert self.counted == self.expected, "replies are outstanding"
         self.expected = replies
@@ -64,6 +70,8 @@ class ReplyCounter(ReadBuffer):
         self.errors = []
         self.value = None
         self.null = False
+        self.keep_strings = keep_strings
+        self.strings = []
 
     @cython.ccall
     def done(self) -> cython.bint:
@@ -102,6 +110,11 @@ class ReplyCounter(ReadBuffer):
             self.errors.append((self.counted, self.element, text))
         elif kind != SIMPLE and kind != INTEGER:
             raise ProtocolError("not a reply")
+        if self.keep_strings:
+            if self.element < 0:
+                self.strings = []
+            if kind == BULK and not self.null:
+                self.strings.append(mem.to_bytes(self.p, begin, end - begin))
         if self.element < 0:
             self.value = None if self.null or kind == ARRAY else mem.to_bytes(self.p, begin, end - begin)
         self.at = end + 2
