@@ -21,7 +21,7 @@ help:                           ## list the targets
 install: $(VENV)/.installed     ## make .venv with the program, the tools and all that the tests need
 
 $(VENV)/.dependencies: requirements.txt scripts/system-packages
-	scripts/system-packages
+	PYTHON=$(PYTHON) scripts/system-packages
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
@@ -30,7 +30,7 @@ $(VENV)/.dependencies: requirements.txt scripts/system-packages
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	@echo "Compiling: some minutes the first time"
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
-	-$(PY) -P -m headrace.pipeline.class_data_writer
+	$(PY) -P -m headrace.pipeline.class_data_writer
 	touch $@
 
 # Packages of npm with which tests/clients talks to servers; without npm or a registry those tests are skipped.
@@ -49,6 +49,9 @@ test: install build/clients/.installed ## run each test once: data structures in
 	HEADRACE_COMPILED=1 $(PYTEST) -m "(whole or plain) and not slow" tests
 
 test-all: test compiled-rest sanitize soak-short ## run all tests: also slow ones, compiled units, AddressSanitizer
+
+test-extras: install            ## install each extra, and the lowest versions, and try them; needs the index
+	$(PY) scripts/test-extras
 
 compiled-rest: install
 	HEADRACE_COMPILED=1 $(PYTEST) -m "slow or not (whole or plain)" $(addprefix --ignore=,$(SANITIZED)) tests

@@ -12,6 +12,7 @@ pure       nothing compiled: the interpreter runs the same files
 import os
 import pathlib
 import re
+import shutil
 import sys
 import sysconfig
 
@@ -45,6 +46,17 @@ FLAVOURS: dict[str, tuple[list[str], list[str], dict[str, bool]]] = {
     "profile": ([*FAST, "-g", *WARN], [], {}),
     "sanitize": (["-O1", "-g1", "-fno-omit-frame-pointer", *SANITIZE], SANITIZE, {}),
 }
+
+
+def check_tools() -> None:
+    """End with one line if nothing can be compiled here: the compiler would say it once for each module."""
+    header = pathlib.Path(sysconfig.get_path("include"), "Python.h")
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    lacks = [] if header.exists() else [f"{header} (Debian: apt-get install python3-dev)"]
+    if shutil.which(compiler) is None:
+        lacks.append(f"the C compiler {compiler} (Debian: apt-get install gcc)")
+    if lacks:
+        sys.exit(f"headrace cannot be compiled without {' and '.join(lacks)}")
 
 
 def declare(c_directory: pathlib.Path) -> list[str]:
@@ -127,6 +139,8 @@ def linker() -> str:
 if __name__ == "__main__":
     flavour = os.environ.get("HEADRACE_BUILD", "compiled")
     compiles = flavour != "pure" and not COMMANDS.isdisjoint(sys.argv)
+    if compiles:
+        check_tools()
     os.environ.setdefault("LDSHARED", linker())
     setup(
         ext_modules=extensions(flavour) if compiles else [],

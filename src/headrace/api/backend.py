@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from headrace.api.signals import stop_on_signals
@@ -34,8 +34,10 @@ class Wakeup:
 
     def wake(self) -> None:
         """End the current sleep, or the next one."""
-        with suppress(RuntimeError):  # wake() was called already, and no thread has slept since
+        try:  # noqa: SIM105 - at exit the interpreter may have cleared this module, and with it suppress()
             self._lock.release()
+        except RuntimeError:  # wake() was called already, and no thread has slept since
+            pass
 
     def wait(self, seconds: float | None) -> bool:
         """Sleep for `seconds` (None: no limit). Returns whether wake() was called."""

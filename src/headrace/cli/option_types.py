@@ -6,12 +6,19 @@ import math
 import os
 import zoneinfo
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.errors import UsageError
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.archive.location import ArchiveLocation, archive_location
+
+if TYPE_CHECKING:  # generic from click 8.4 on only
+    ArchiveType = click.ParamType[ArchiveLocation]
+    PathType = click.ParamType[Path]
+else:
+    ArchiveType = PathType = click.ParamType
 
 
 def check_finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
@@ -28,7 +35,7 @@ def check_time_zone(context: click.Context, option: click.Parameter, name: str) 
     return name
 
 
-class ArchivePath(click.ParamType[ArchiveLocation]):
+class ArchivePath(ArchiveType):
     """An archive: a directory, or a URL of an object store."""
 
     name = "archive"
@@ -69,7 +76,7 @@ storage_option = click.option(
 quiet_option = click.option("--quiet", is_flag=True, help="Print only warnings and errors, as for cron.")
 
 
-class LocalPath(click.ParamType[Path]):
+class LocalPath(PathType):
     """A path on this machine, or a file:// URL. UsageError for other URL schemes."""
 
     name = "path"

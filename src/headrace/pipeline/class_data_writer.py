@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from headrace.pipeline.class_data_sharing import QUIET, java_options, shared_cla
 from headrace.pipeline.local_spark import local_spark
 
 WRITE_SECONDS = 600.0  # for the JVM to write the file at its exit, on a busy machine
+
+
+class ClassesNotUsed(HeadraceError):
+    """This Java ignores the file, and will ignore others."""
 
 
 def write_shared_classes(path: Path) -> None:
@@ -58,21 +63,29 @@ def check_use(path: Path, java: str, class_path: str) -> None:
     command = [f"{java}/bin/java", "-cp", class_path, "-XX:+UseSerialGC", f"-XX:SharedArchiveFile={path}"]
     tried = subprocess.run([*command, "-Xshare:on", "-version"], capture_output=True, text=True)
     if tried.returncode:
-        raise HeadraceError(f"the Java in {java} does not use prepared classes")
+        raise ClassesNotUsed(f"the Java in {java} does not use prepared classes")
+
+
+def not_used_file(path: Path) -> Path:
+    """Return the file that records that this Java does not use such a file: it is not written again."""
+    return path.with_suffix(".unused")
 
 
 def main() -> int:
-    """Write the file unless it is there, and print its path."""
+    """Write the file unless it is there or would not be used. Spark also starts without it."""
     console = Console(highlight=False)
     path = shared_classes_file()
-    if path is None or java_options(path):
+    if path is None or java_options(path) or not_used_file(path).exists():
         return 0
     try:
         with console.status("Preparing faster starts of Spark"):
             write_shared_classes(path)
     except (HeadraceError, OSError) as error:
-        print(f"Spark will start as usual, not faster: {error}", file=sys.stderr)
-        return 1
+        console.print(f"Spark will start as usual, not faster: {error}", soft_wrap=True)
+        if isinstance(error, ClassesNotUsed):
+            with suppress(OSError):
+                not_used_file(path).write_text(f"{error}\n")
+        return 0
     console.print(f"Spark starts faster by {path}", soft_wrap=True)
     return 0
 

@@ -349,7 +349,7 @@ class PendingIndex:
     def _delete_block(self, index: cython.Py_ssize_t) -> cython.void:
         """Delete one of several blocks."""
         assert self.blocks is not None
-        del self.blocks[index]
+        self.blocks.pop(index)  # from Python 3.13 on, `del` keeps the memory of the list
         if len(self.blocks) == 1:
             self.only = self.blocks[0]
             self.blocks = None

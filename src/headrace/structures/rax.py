@@ -471,7 +471,7 @@ def _remove_edge(branch: RaxNode, byte: cython.uchar) -> cython.void:
     children: list[object] | None = branch.children
     assert children is not None
     branch.edges = branch.edges[:index] + branch.edges[index + 1 :]
-    del children[index]
+    children.pop(index)  # from Python 3.13 on, `del` keeps the memory of the list
     if len(children) == 1:
         branch.child = children[0]
         branch.children = None
