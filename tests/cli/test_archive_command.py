@@ -104,7 +104,8 @@ def test_follow_archives_streams_that_match_a_pattern_until_sigterm(
     tmp_path: Path, server_url: str, client: redis.Redis
 ) -> None:
     client.xadd("orders.a", {"n": 1, "day": "2020-01-01"}, id="1577880000000-0")
-    words = ["--pattern", r"orders\..*", "--fields", "infer", "--follow", "--every", "0.1"]
+    fields = "infer, day STRING, note STRING"
+    words = ["--pattern", r"orders\..*", "--fields", fields, "--follow", "--every", "0.1"]
     process = archive(server_url, tmp_path / "archive", *words, streams=())
 
     def archived(stream: str, entry_id: str) -> None:
@@ -118,12 +119,12 @@ def test_follow_archives_streams_that_match_a_pattern_until_sigterm(
     archived("orders.b", "1577880000001-0")
     process.send_signal(signal.SIGTERM)
     output = finished(process)
-    assert "Fields: `n` BIGINT, `day` DATE" in output and "2 entries written" in output
+    assert "Fields: `n` BIGINT, `day` STRING, `note` STRING" in output and "2 entries written" in output
     table = DeltaTable(tmp_path / "archive").to_pyarrow_table()
-    rows = table.sort_by("id").select(["stream", "n", "_exact"]).to_pylist()
+    rows = table.sort_by("id").select(["stream", "n", "day", "note", "_exact"]).to_pylist()
     assert rows == [
-        {"stream": "orders.a", "n": 1, "_exact": None},
-        {"stream": "orders.b", "n": 2, "_exact": None},
+        {"stream": "orders.a", "n": 1, "day": "2020-01-01", "note": None, "_exact": None},
+        {"stream": "orders.b", "n": 2, "day": None, "note": None, "_exact": None},
     ]
 
 

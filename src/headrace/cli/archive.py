@@ -39,7 +39,13 @@ from headrace.pipeline.archive import (
 from headrace.pipeline.archive_conversion import convert
 from headrace.pipeline.archive_creation import create_or_open, known_fields
 from headrace.pipeline.archive_merge import merge_small_files
-from headrace.pipeline.column_declarations import parse_schema
+from headrace.pipeline.column_declarations import (
+    InferredWith,
+    declarations,
+    parse_columns,
+    parse_schema,
+    with_declared,
+)
 from headrace.pipeline.column_inference import (
     SAMPLE_ENTRIES,
     field_types,
@@ -63,7 +69,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 EVERY_SECONDS = 60.0
-INFER = "infer"
 
 
 @dataclass
@@ -113,8 +118,8 @@ Examples:
 @click.option(
     "--fields",
     metavar="COLUMNS",
-    help="Write these fields as typed columns, given in SQL; `infer` chooses them from a sample. Without it "
-    "all fields are one map.",
+    help="Write these fields as typed columns, given in SQL; `infer` chooses them from a sample, and "
+    "'infer, n INT' all but n. Without it all fields are one map.",
 )
 @click.option(
     "--sample", "sampled", type=click.IntRange(min=2),
@@ -172,7 +177,7 @@ def command(
     """
     if every is not None and once:
         raise UsageError("--every is for --follow")
-    if sampled is not None and fields != INFER:
+    if sampled is not None and (fields is None or not isinstance(parse_columns(fields), InferredWith)):
         raise UsageError("--sample is for --fields infer")
     console = Console(highlight=False, quiet=quiet)
     if old is not None:
@@ -244,15 +249,14 @@ def archived_fields(
     """
     if given is None:
         return None
-    if given == INFER:
+    fields = parse_columns(given)
+    if isinstance(fields, InferredWith):
         found = sample_entries(job.url, streams, sampled)
-        declared = infer_columns(found)
-        console.print(line(f"Fields: {declared}"), soft_wrap=True)
+        inferred = parse_schema(infer_columns(found))
+        fields = with_declared(known_fields(job.location, inferred), fields)
+        console.print(line(f"Fields: {declarations(fields)}"), soft_wrap=True)
         for name, why in unusable_names(field_types(found)).items():
             console.print(line("No column: the field '", name, "' ", why), soft_wrap=True)
-        fields = known_fields(job.location, parse_schema(declared))
-    else:
-        fields = parse_schema(given)
     check_field_names(fields)
     if lacks_time_format(fields):
         fields = with_time_formats(fields, sample_entries(job.url, streams, sampled))

@@ -74,6 +74,23 @@ def parse_columns(text: str) -> T.StructType:
     return InferredWith(parse_schema(rest).fields if rest.strip() else [])
 
 
+def declarations(columns: T.StructType) -> str:
+    """Return columns in SQL, as parse_schema() reads them."""
+    texts = []
+    for column in columns:
+        comment = f" COMMENT '{column.metadata['comment']}'" if "comment" in column.metadata else ""
+        name = column.name.replace("`", "``")
+        texts.append(f"`{name}` {column.dataType.simpleString().upper()}{comment}")
+    return ", ".join(texts)
+
+
+def with_declared(inferred: T.StructType, declared: T.StructType) -> T.StructType:
+    """Return the inferred columns, with those that are declared in their place or at the end."""
+    own = {column.name: column for column in declared}
+    columns = [own.pop(column.name, column) for column in inferred]
+    return T.StructType([*columns, *own.values()])
+
+
 class ColumnParser:
     """A parser of one text."""
 
