@@ -92,7 +92,7 @@ def with_declared(inferred: T.StructType, declared: T.StructType) -> T.StructTyp
 
 
 class ColumnParser:
-    """A parser of one text."""
+    """Parses one declaration of columns in SQL: names, types, comments."""
 
     def __init__(self, text: str) -> None:
         self._text = text

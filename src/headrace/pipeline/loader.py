@@ -1,4 +1,7 @@
-"""One run of a load: rows in transactions that also set the load's marker, and recovery from failures."""
+"""One run of a load of a file into a stream, and its recovery from failures.
+
+Each transaction adds rows and sets a key, the marker, that says how many rows of the file are in the stream.
+"""
 
 from __future__ import annotations
 

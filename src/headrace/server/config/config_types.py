@@ -287,7 +287,7 @@ class SaveRules:
 
 @dataclass(frozen=True)
 class Words:
-    """Several words."""
+    """The type of directives whose value is a list of words, such as `bind`."""
 
     syntax = "words"
 
