@@ -149,6 +149,19 @@ def test_a_snapshot_in_progress_has_what_is_removed_meanwhile(client):
     assert client.free_all() > 5
 
 
+def test_databases_that_are_exchanged_during_a_snapshot_stay_whole(client):
+    for number in range(KEYS):
+        client("SET", f"k{number}", "v")
+    client("SELECT", 1)
+    client("SET", "other", "v")
+    image = client.keyspace.freeze(client.now_ms)
+    client("SWAPDB", 0, 1)
+    client.keyspace.release(image)
+    client.pass_ms(100)
+    assert client("DBSIZE") == b":%d\r\n" % KEYS
+    assert client("GET", "k7") == b"$1\r\nv\r\n"
+
+
 def test_the_flush_of_one_database_leaves_the_accounts_of_the_others(client):
     client.fill_stream("s")
     client("SELECT", 1)

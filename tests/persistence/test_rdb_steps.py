@@ -8,7 +8,7 @@ import pytest
 
 from all_commands import START_MS, History
 from headrace.engine.engine import Engine
-from headrace.keyspace import key_walk
+from headrace.keyspace import key_walk, lazy_free
 from headrace.keyspace.eviction import STREAM_OLDEST
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.rdb.encoder import RdbEncoder
@@ -60,6 +60,10 @@ def test_a_snapshot_among_random_commands(seed: int, deferred: bool, monkeypatch
     if seed % 2:  # so that some keys are not copied yet when others are added and removed
         monkeypatch.setattr(key_walk, "PART_KEYS", 1)
         monkeypatch.setattr(key_walk, "PARTS_AHEAD", 1)
+    if seed % 3:  # so that nothing is freed at once
+        monkeypatch.setattr(lazy_free, "STREAM_BYTES_MIN", 0)
+        monkeypatch.setattr(lazy_free, "KEYS_MIN", 0)
+        monkeypatch.setattr(lazy_free, "STEP_OBJECTS", 3)
     history = History(seed)
     random = Random(seed)
     history.run(random.randrange(400))

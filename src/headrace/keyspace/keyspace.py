@@ -301,8 +301,9 @@ class Keyspace:
         self.idempotency_sweeper.paused = False
         for database in self.databases:
             database.image = database.expiry_times.image = None
-        for database, one in zip(self.databases, image.databases, strict=True):
-            if one.values is not database.values:  # all keys were removed meanwhile
+        present: set[int] = {id(database.values) for database in self.databases}
+        for one in image.databases:
+            if id(one.values) not in present:  # all keys were removed meanwhile
                 self.lazy_free.add_keys(one.values)
             one.close()
 

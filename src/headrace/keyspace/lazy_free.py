@@ -24,11 +24,11 @@ from headrace.structures.rax import RaxNode
 from headrace.visibility import Public
 
 STEP_INTERVAL_MS = cython.declare(cython.longlong, 1)
-STEP_OBJECTS = cython.declare(cython.longlong, 2048)  # freed in one step, in about 0.2 ms
+STEP_OBJECTS = 2048  # freed in one step, in about 0.2 ms
 STEPS_MAX = cython.declare(cython.longlong, 4)  # at once, if the last one was long ago
 BLOCK_COST = cython.declare(cython.longlong, 8)  # of a node or a block of pending entries, in objects
-STREAM_BYTES_MIN = cython.declare(cython.Py_ssize_t, 1 << 18)  # smaller streams are freed at once
-KEYS_MIN = cython.declare(cython.Py_ssize_t, 1000)  # so are dictionaries of fewer keys
+STREAM_BYTES_MIN = 1 << 18  # smaller streams are freed at once
+KEYS_MIN = 1000  # so are dictionaries of fewer keys
 
 
 @cython.final
