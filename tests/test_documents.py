@@ -19,7 +19,7 @@ pytestmark = pytest.mark.whole
 
 ROOT = Path(__file__).parent.parent
 # The pages, and the servers that run already where a page begins: by port, their directory.
-PAGES = {"docs/backup.md": {"7777": "data"}, "docs/cli.md": {"7777": "data"}}
+PAGES = {page: {"7777": "data"} for page in ("docs/backup.md", "docs/cli.md", "docs/rules.md")}
 PORT = re.compile(r"\b77(?:77|78)\b")
 ENTRY_ID = re.compile(r"\b\d{13}-\d+\b")
 # What differs from run to run; the widths of columns depend on it.
@@ -113,6 +113,17 @@ def test_the_commands_of_a_page_print_what_it_shows(page: str, tmp_path: Path) -
             reader.ids |= zip(ENTRY_ID.findall(shown), ENTRY_ID.findall(printed), strict=True)
     finally:
         reader.close()
+
+
+def test_the_script_of_its_page_runs() -> None:
+    [code, *_] = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/scripts.md").read_text(), re.M | re.S)
+    done = subprocess.run(
+        [sys.executable, "-c", code + "\n    print(next(db.stream('jobs').range()).text)"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'job': '42'" in done.stdout
 
 
 def test_the_errors_that_are_explained_are_those_of_the_sources() -> None:
