@@ -67,7 +67,8 @@ build/sanitize: $(VENV)/.dependencies $(SOURCES)
 sanitize: build/sanitize        ## run the tests of parsers and decoders under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
 	    $(PYTEST) -m "not whole" $(SANITIZED) \
-	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_reply_counter.py
+	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_reply_counter.py \
+	    tests/pipeline/test_json_scanner.py
 
 test-asan: build/sanitize       ## run every in-process test under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize $(PYTEST) -m "not whole" tests
