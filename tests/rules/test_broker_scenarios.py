@@ -244,11 +244,11 @@ def test_the_commands_of_the_documentation_work_with_redis_cli(client: redis.Red
     """Run the first example of docs/rules.md, as it is written there."""
     port = str(client.connection_pool.connection_kwargs["port"])
     block = DOCS.read_text().split("```")[1]
-    lines = [line.partition("#")[0] for line in block.splitlines() if line.startswith("redis-cli -p 7777 ")]
+    lines = [line for line in block.splitlines() if line.startswith("$ redis-cli -p 7777 ")]
     for line in lines:
-        words = ["redis-cli", "-p", port, "-e", *shlex.split(line)[3:]]
+        words = ["redis-cli", "-p", port, "-e", *shlex.split(line)[4:]]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (line, done.stdout, done.stderr)
-    assert len(lines) == 5 and client.xlen("orders") == 1 and client.xlen("{orders}:scheduled") == 1
+    assert len(lines) == 6 and client.xlen("orders") == 1 and client.xlen("{orders}:scheduled") == 1
     assert client.xinfo_stream("orders")["rules"] == {"MAX-AGE": "604800000", "KEEP-UNACKED": "1"}
     assert client.xinfo_groups("orders")[0]["rules"] == {"LEASE": "30000", "MAX-DELIVERIES": "5"}
