@@ -17,7 +17,7 @@ import pytest
 from waiting import wait_until
 
 # The repetitions of one kind of work: few in each run of the tests, more in `make test-all`.
-TIMES = [5, pytest.param(1000, marks=pytest.mark.slow)]
+TIMES = [5, pytest.param(200, marks=pytest.mark.slow)]
 TIMES_OF_JOBS = [3, pytest.param(100, marks=pytest.mark.slow)]  # each takes some hundredths of a second
 
 

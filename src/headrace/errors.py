@@ -193,6 +193,18 @@ class ServerOutOfMemory(CommandError):
     text = "OOM command not allowed when used memory > 'maxmemory'."
 
 
+class TooFewReplicas(CommandError):
+    """Nothing was executed: fewer replicas are connected than `min-replicas-to-write` demands."""
+
+    text = "NOREPLICAS Not enough good replicas to write."
+
+
+class NotConfirmed(CommandError):
+    """The writes are stored, but too few replicas confirmed them in time (`write-quorum`)."""
+
+    text = "NOQUORUM the writes are stored here, but too few replicas have confirmed them"
+
+
 class CrossSlot(CommandError):
     """Keys of one transaction belong to several slots of a cluster."""
 

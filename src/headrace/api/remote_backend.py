@@ -151,8 +151,7 @@ class RemoteBackend:
         if atomic:
             if len({self.topology.slot_of(key_of(words)) for words in requests}) > 1:
                 raise command_error("CROSSSLOT the keys of a transaction are not in one slot of the cluster")
-            whole = [(b"MULTI",), *requests, (b"EXEC",)]
-            return _transaction_replies(self._send_with_retries(key_of(requests[0]), whole, repeatable))
+            return _transaction_replies(self._send_transaction(requests, repeatable))
         found: list[Any] = [None] * len(requests)
         for key, numbers in self._by_owner(requests).items():
             replies = self._send_with_retries(key, [requests[n] for n in numbers], repeatable)
@@ -214,8 +213,7 @@ class RemoteBackend:
         if not requests or self.replica_wait is None:
             replies = self.request_all(requests, atomic=len(requests) > 1)
             return [raise_error_reply(reply) for reply in replies]
-        whole = [(b"MULTI",), *requests, (b"EXEC",), *self._wait_requests()]
-        replies = self._send_with_retries(key, whole, repeatable=False)
+        replies = self._send_transaction(requests, False, self._wait_requests())
         end = len(requests) + 2
         ids = [raise_error_reply(reply) for reply in _transaction_replies(replies[:end])]
         self._check_replicas(ids, replies[end:])
@@ -339,6 +337,24 @@ class RemoteBackend:
             if asked is None:
                 self.topology.refresh()
 
+    def _send_transaction(
+        self,
+        requests: Sequence[Sequence[bytes]],
+        repeatable: bool,
+        after: Sequence[Sequence[bytes]] = (),
+    ) -> list[Any]:
+        """Send a transaction, and requests after it, in one round trip; return all replies.
+
+        The server executes requests at once whose MULTI it rejects. So the first transaction is preceded by
+        an empty one: a user that lacks a permission learns it before anything is executed.
+        """
+        key = key_of(requests[0])
+        if not self.topology.transactions_work:
+            _transaction_replies(self._send_with_retries(key, [(b"MULTI",), (b"EXEC",)], repeatable=True))
+            self.topology.transactions_work = True
+        whole = [(b"MULTI",), *requests, (b"EXEC",), *after]
+        return self._send_with_retries(key, whole, repeatable)
+
     def _resend_redirected(self, requests: Sequence[Sequence[bytes]], replies: list[Any]) -> list[Any]:
         """Send those requests again that were redirected to another server; return all replies."""
         found = []
@@ -409,8 +425,12 @@ def _is_added_since(id: bytes, time_reply: Any) -> bool:
 def _transaction_replies(replies: list[Any]) -> list[Any]:
     """Return the replies of the commands between MULTI and EXEC. Raises CommandError if none was executed."""
     *queued, executed = replies
+    if isinstance(queued[0], CommandError) and any(not isinstance(one, CommandError) for one in queued[1:]):
+        raise type(queued[0])(f"{queued[0]}. The commands were executed one by one: allow MULTI and EXEC")
     if isinstance(executed, CommandError):
-        raise next((one for one in queued if isinstance(one, CommandError)), executed)
+        reason = str(executed.args[0]).partition("because of: ")[2]  # that EXEC itself is not permitted
+        failed = command_error(reason) if reason else executed
+        raise next((one for one in queued if isinstance(one, CommandError)), failed)
     if not isinstance(executed, list) or len(executed) != len(queued) - 1:
         raise UnexpectedReply(f"a reply to EXEC is not one of Redis: {executed!r:.60}; is it a Redis server?")
     return [as_command_error(one) if isinstance(one, redis.RedisError) else one for one in executed]

@@ -19,9 +19,11 @@ from headrace.errors import (
     NoSuchGroup,
     NoSuchKey,
     NotAnInteger,
+    NotConfirmed,
     NotSupported,
     ServerOutOfMemory,
     StreamFull,
+    TooFewReplicas,
     WrongType,
 )
 
@@ -36,6 +38,8 @@ BY_CODE: dict[str, type[CommandError]] = {
     "FULL": StreamFull,
     "KEPT": EntriesKept,
     "CROSSSLOT": CrossSlot,
+    "NOREPLICAS": TooFewReplicas,
+    "NOQUORUM": NotConfirmed,
 }
 
 # Errors whose code is ERR are distinguished by their text.
@@ -57,9 +61,12 @@ ADVICE: dict[type[CommandError], str] = {
     ServerOutOfMemory: "The server has reached its memory limit: trim streams, or raise maxmemory.",
     StreamFull: "Its rules keep what it has: wait until consumers have acknowledged entries.",
     EntriesKept: "Groups must acknowledge the entries, or an archive must contain them; or remove STRICT.",
+    TooFewReplicas: "Nothing was stored: try again when the server's replicas are connected.",
+    NotConfirmed: "A failover may lose the entry; adding it again stores it twice without idempotency=.",
     IdTooSmall: "IDs only increase. Without an ID the stream generates the next one.",
 }
 
+PERMISSION_ADVICE = "An administrator allows it with ACL SETUSER; docs/library.md lists what each call needs."
 DISK_ADVICE = "The server cannot write to its disk: free some space. It keeps retrying, and reads still work."
 
 
@@ -73,7 +80,9 @@ def command_error(text: str) -> CommandError:
     if kind is None:
         kind = next((kind for words, kind in BY_TEXT if text.startswith(words)), CommandError)
     error = kind(text)
-    if advice := ADVICE.get(kind):
+    if text.startswith("NOPERM"):
+        error.add_note(PERMISSION_ADVICE)
+    elif advice := ADVICE.get(kind):
         error.add_note(advice)
     elif "MISCONF" in text:
         error.add_note(DISK_ADVICE)

@@ -53,6 +53,7 @@ class Standalone:
 
     reconnect_timeout = RESTART_TIMEOUT_S
     was_connected = False  # the server has replied before, to any backend that shares this
+    transactions_work = False  # an empty transaction was executed: the user may send MULTI and EXEC
 
     def __init__(self, client: redis.Redis, shown: str) -> None:
         self._client = client
@@ -107,6 +108,7 @@ class Cluster:
 
     reconnect_timeout = FAILOVER_TIMEOUT_S
     was_connected = False
+    transactions_work = False
 
     def __init__(self, nodes: list[tuple[str, int]], settings: dict[str, Any], shown: str) -> None:
         self._nodes = nodes

@@ -57,10 +57,6 @@ class ReadOnlyReplica(CommandError):
     text = "READONLY You can't write against a read only replica."
 
 
-class TooFewReplicas(CommandError):
-    text = "NOREPLICAS Not enough good replicas to write."
-
-
 class PrimaryLinkDown(CommandError):
     text = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
 

@@ -25,8 +25,8 @@ from headrace import companion_keys
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
-from headrace.engine.error_replies import Loading, PrimaryLinkDown, ReadOnlyReplica, TooFewReplicas
-from headrace.errors import CommandError, ServerOutOfMemory
+from headrace.engine.error_replies import Loading, PrimaryLinkDown, ReadOnlyReplica
+from headrace.errors import CommandError, ServerOutOfMemory, TooFewReplicas
 from headrace.keyspace import watermark
 from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount

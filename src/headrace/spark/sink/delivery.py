@@ -17,7 +17,7 @@ from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
-from headrace.spark.sink.replica_wait import TooFewReplicas, check_confirmed, wait_request, write_request
+from headrace.spark.sink.replica_wait import WritesUnconfirmed, check_confirmed, wait_request, write_request
 from headrace.spark.sink.reply_counter import ReplyCounter
 from headrace.spark.sink.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
 
@@ -259,7 +259,7 @@ class AtLeastOnceWriter(ChunkWriter):
                 connection.wait_for_replicas(self._replicas)
                 self.reset_delay()
                 return
-            except TooFewReplicas as failure:
+            except WritesUnconfirmed as failure:
                 self._reconnect_delay.wait(failure)
             except (ProtocolError, *CONNECTION_ERRORS) as failure:
                 self.close()

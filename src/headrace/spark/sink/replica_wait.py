@@ -17,7 +17,7 @@ from headrace.resp.request import request
 WAIT_MS = 1000  # shorter than write_timeouts.REPLY_PROBE_S
 
 
-class TooFewReplicas(ServerUnavailable):
+class WritesUnconfirmed(ServerUnavailable):
     """The rows are stored, but too few replicas have confirmed them yet."""
 
 
@@ -35,7 +35,7 @@ def check_confirmed(reply: object, replicas: int, stream: str) -> None:
     """Check the reply to WAIT.
 
     Raises:
-        TooFewReplicas: if fewer replicas than that have confirmed in time.
+        WritesUnconfirmed: if fewer replicas than that have confirmed in time.
         ServerUnavailable: if the server became a replica.
         CommandError: if it rejects WAIT.
     """
@@ -45,7 +45,7 @@ def check_confirmed(reply: object, replicas: int, stream: str) -> None:
         raise CommandError(f"{reply} (waiting for replicas of the stream {stream!r})")
     confirmed = int(reply) if isinstance(reply, int | bytes) else 0
     if confirmed < replicas:
-        raise TooFewReplicas(
+        raise WritesUnconfirmed(
             f"the rows for the stream {stream!r} are stored, but {confirmed} of {replicas} replicas have "
             "confirmed them (option waitReplicas)"
         )
