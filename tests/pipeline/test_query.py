@@ -142,6 +142,20 @@ def test_a_query_names_files_that_were_not_sampled(
     assert f"s: n bigint (from {SAMPLE_FILES} entries; 3 archived files not sampled" in err
 
 
+def test_a_query_says_that_entries_were_trimmed(
+    stream_server: StreamServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(5):
+        stream_server.client.xadd("s", {"n": n})
+    words = ["query", "SELECT sum(n) FROM s", "--url", stream_server.url, "--csv"]
+    assert main(words) == 0 and "trimmed" not in capsys.readouterr().err
+    stream_server.client.xtrim("s", maxlen=2, approximate=False)
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1] == "7"
+    assert "s: 3 entries added earlier, then trimmed or deleted, not read (--archive reads archived" in err
+
+
 def test_the_columns_of_a_typed_archive_are_read_from_its_files(tmp_path: pathlib.Path) -> None:
     maker = ArchiveMaker(tmp_path / "archive", pa.schema([("n", pa.int32())]))
     maker.add("s", [("5-0", {"n": 1})])

@@ -171,7 +171,7 @@ def query_with_spark(
         tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
         check_fields_are_read(fields, tables)
         for table in tables:
-            print_inferred_types(errors, table)
+            print_notes(errors, table)
         if following:
             print_followed(run_query(spark, sql, tables, stream_names(url)), limit, form, time_zone)
         else:
@@ -198,7 +198,7 @@ def query_with_duckdb(
         ):
             check_fields_are_read(fields, result.views)
             for view in result.views:
-                print_inferred_types(errors, view)
+                print_notes(errors, view)
             names = result.rows.schema.names
             if form is None:
                 print_rows(
@@ -222,8 +222,8 @@ def parse_fields_option(text: str) -> tuple[str, StructType]:
     return (stream if equals else ""), parse_columns(columns)
 
 
-def print_inferred_types(errors: Console, table: StreamView) -> None:
-    """Print the types inferred from a sample, what the sample lacks, and the fields without a column."""
+def print_notes(errors: Console, table: StreamView) -> None:
+    """Print inferred types, what the sample and the stream lack, and the fields without a column."""
     columns = ", ".join(
         f"{f.name} {f.dataType.simpleString()}" for f in table.columns if f.name in table.inferred
     )
@@ -237,11 +237,16 @@ def print_inferred_types(errors: Console, table: StreamView) -> None:
         )
     elif lacking and is_whole:
         notes.append(f"{lacking}; --fields 'infer, NAME TYPE' adds a field that only they have")
+    if table.removed:
+        lost = plural(table.removed, "entry")
+        notes.append(
+            f"{lost} added earlier, then trimmed or deleted, not read (--archive reads archived ones)"
+        )
     if table.hidden and is_whole:
         names = ", ".join(table.hidden)
         notes.append(f"no columns for the fields {names}: their names are reserved or not UTF-8")
     for note in notes:
-        errors.print(Text(printable(f"{table.stream}: {note}"), style="dim"))
+        errors.print(Text(printable(f"{table.stream}: {note}"), style="dim"), soft_wrap=True)
 
 
 def print_misfits(errors: Console, misfits: MisfitCounts) -> None:

@@ -59,6 +59,7 @@ from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import ENTRY_COLUMNS
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 from headrace.spark.decode.time_formats import SLASHED_DATE
+from headrace.spark.source.stream_state import stream_states
 
 TYPES: dict[str, DataType] = {
     "BOOLEAN": BooleanType(),
@@ -89,6 +90,8 @@ class StreamView:
         inferred: The names of the fields whose types were inferred.
         hidden: Field names of the sample that cannot be columns.
         unread_files: The number of archived files that the sample has no entry of.
+        removed: The number of entries that were added to the stream and that the view lacks: they were
+            trimmed or deleted, and no archive is read.
     """
 
     stream: str
@@ -98,6 +101,7 @@ class StreamView:
     inferred: frozenset[str] = frozenset()
     hidden: tuple[str, ...] = ()
     unread_files: int = 0
+    removed: int = 0
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -182,13 +186,29 @@ def find_views(
     views = []
     with optional_servers(url) as servers:
         names = streams_in_query(sql, servers, contents, dialect)
+        removed = {} if servers is None or contents is not None else removed_entries(servers, names)
         for name in names:
             of = table_columns(servers, contents, name, declared)
             used = used_columns(sql, of.fields, dialect)
             views.append(
-                StreamView(name, used, of.sampled, of.fields, of.inferred, of.hidden, of.unread_files)
+                StreamView(
+                    name,
+                    used,
+                    of.sampled,
+                    of.fields,
+                    of.inferred,
+                    of.hidden,
+                    of.unread_files,
+                    removed.get(name, 0),
+                )
             )
     return views
+
+
+def removed_entries(servers: Servers, streams: Iterable[str]) -> dict[str, int]:
+    """Return how many entries each stream has lost; servers before Redis 7 do not count them."""
+    states = stream_states(servers, streams)
+    return {stream: (state.entries_added or state.length) - state.length for stream, state in states.items()}
 
 
 @contextmanager
