@@ -48,7 +48,9 @@ test: install build/clients/.installed ## run each test once: data structures in
 	PYTHONPATH=src $(PYTEST) -m "not whole and not plain and not slow" tests
 	HEADRACE_COMPILED=1 $(PYTEST) -m "(whole or plain) and not slow" tests
 
-test-all: test compiled-rest sanitize soak-short ## run all tests: also slow ones, compiled units, AddressSanitizer
+test-all: test                  ## run all tests: also slow ones, compiled units, AddressSanitizer
+	$(MAKE) -j 2 compiled-rest build/sanitize  # the slow tests wait much of the time: the compiler uses it
+	$(MAKE) sanitize soak-short
 
 test-extras: install            ## install each extra, and the lowest versions, and try them; needs the index
 	$(PY) scripts/test-extras
@@ -61,7 +63,7 @@ quick: install                  ## run the tests of data structures and the prot
 	    tests/test_tidy.py tests/structures tests/resp tests/streams tests/keyspace tests/engine
 
 build/sanitize: $(VENV)/.dependencies $(SOURCES)
-	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib $@
+	HEADRACE_BUILD=sanitize nice $(PY) setup.py -q build --build-lib $@
 	touch $@
 
 sanitize: build/sanitize        ## run the tests of parsers and decoders under AddressSanitizer and UBSan
