@@ -202,7 +202,10 @@ class TooFewReplicas(CommandError):
 class NotConfirmed(CommandError):
     """The writes are stored, but too few replicas confirmed them in time (`write-quorum`)."""
 
-    text = "NOQUORUM the writes are stored here, but too few replicas have confirmed them"
+    text = (
+        "NOQUORUM the writes of this request are stored here, but fewer replicas than write-quorum says have"
+        " confirmed them"
+    )
 
 
 class CrossSlot(CommandError):

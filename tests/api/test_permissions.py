@@ -1,4 +1,4 @@
-"""The table of permissions in docs/library.md: enough for the calls of each row, and no command too many."""
+"""The table of permissions in docs/library.md: each row has all commands of its calls, and no others."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ import redis
 
 import headrace
 from headrace.errors import AccessDenied, NotReplicated
-from headrace_server import headrace_server
 
 DOCS = Path(__file__).parents[2] / "docs/library.md"
-# Sent by each connection, allowed or not; and what INFO counts for this test's own client.
-CONNECTING = {"hello", "auth", "client", "select", "ping", "command"}
-OWN = {"acl", "info", "config", "flushall"}
+CONNECTING = {"hello", "auth", "client", "select", "ping", "command"}  # sent by each connection
+OF_ADMIN = {"acl", "info", "config", "flushall"}  # INFO counts them as well
 
 Calls = Callable[[headrace.Database], object]
 
 
 def rows() -> dict[str, set[str]]:
-    """Return the commands of each row, in lower case, by the calls that it names."""
+    """Return the commands of each row, by the calls that it names."""
     section = DOCS.read_text().partition("### Permissions")[2].partition("\n## ")[0]
     lines = [line.split("|")[1:4] for line in section.splitlines() if line.startswith("| ")]
     return {calls.strip(): set(re.findall(r"\b[A-Z]{3,}\b", words)) for calls, _, words in lines[1:]}
@@ -31,17 +29,13 @@ def rows() -> dict[str, set[str]]:
 ROWS = rows()
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with headrace_server() as port:
-        yield port
-
-
 @pytest.fixture
-def admin(port: int) -> Iterator[redis.Redis]:
-    with redis.Redis(port=port, decode_responses=True) as admin:
+def admin(headrace_url: str) -> Iterator[redis.Redis]:
+    """A client that may do everything; afterwards the user `program` is removed."""
+    with redis.Redis.from_url(headrace_url, decode_responses=True) as admin:
         admin.flushall()
         yield admin
+        admin.acl_deluser("program")
 
 
 def restricted(admin: redis.Redis, commands: set[str], *keys: str) -> headrace.Database:
@@ -56,7 +50,7 @@ def restricted(admin: redis.Redis, commands: set[str], *keys: str) -> headrace.D
 def commands_sent(admin: redis.Redis) -> set[str]:
     """Return the commands that were run since restricted()."""
     names = {name.removeprefix("cmdstat_").partition("|")[0] for name in admin.info("commandstats")}
-    return {name.upper() for name in names - CONNECTING - OWN}
+    return {name.upper() for name in names - CONNECTING - OF_ADMIN}
 
 
 def add(db: headrace.Database) -> None:
@@ -121,7 +115,7 @@ def consume(db: headrace.Database) -> None:
     group.destroy()
 
 
-def bury(db: headrace.Database) -> None:
+def use_dead_letters(db: headrace.Database) -> None:
     group = db.stream("orders").group("billing", max_deliveries=1)
     for entry in group.consumer("w1", block=0):
         entry.fail("no")
@@ -140,27 +134,27 @@ CALLS: dict[str, Calls] = {
     "`set_retention()`, `rules()`": set_rules,
     "`db.streams()`": scan,
     "groups, consumers": consume,
-    "dead letters": bury,
+    "dead letters": use_dead_letters,
 }
-# What the calls of a row need besides, by other rows.
-BESIDES = {
+# Commands of other rows that the calls need, too.
+OF_OTHER_ROWS = {
     add_and_wait: {"XADD"},
     add_once_and_wait: {"XADD"},
     shrink: {"XRANGE", "XREVRANGE"},
-    bury: ROWS["groups, consumers"],
+    use_dead_letters: ROWS["groups, consumers"],
 }
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row != "with Sentinel"])
 def test_the_commands_of_a_row_are_enough_and_needed(admin: redis.Redis, row: str) -> None:
     calls = CALLS[row]
-    besides = BESIDES.get(calls, set())
+    others = OF_OTHER_ROWS.get(calls, set())
     for n in range(3):
         admin.xadd("orders", {"n": n})
-    with restricted(admin, ROWS[row] | besides, "orders", "{orders}:dead") as db:
+    with restricted(admin, ROWS[row] | others, "orders", "{orders}:dead") as db:
         calls(db)
         used = commands_sent(admin)
-    assert used - besides == ROWS[row] - besides and used <= ROWS[row] | besides
+    assert used - others == ROWS[row] - others and used <= ROWS[row] | others
 
 
 @pytest.mark.parametrize("missing", ["MULTI", "EXEC"])

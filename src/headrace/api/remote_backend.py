@@ -345,8 +345,8 @@ class RemoteBackend:
     ) -> list[Any]:
         """Send a transaction, and requests after it, in one round trip; return all replies.
 
-        The server executes requests at once whose MULTI it rejects. So the first transaction is preceded by
-        an empty one: a user that lacks a permission learns it before anything is executed.
+        If the server rejects MULTI, it executes each of the requests at once. So the first transaction is
+        preceded by an empty one, which fails if the user may not send MULTI and EXEC.
         """
         key = key_of(requests[0])
         if not self.topology.transactions_work:
@@ -423,14 +423,15 @@ def _is_added_since(id: bytes, time_reply: Any) -> bool:
 
 
 def _transaction_replies(replies: list[Any]) -> list[Any]:
-    """Return the replies of the commands between MULTI and EXEC. Raises CommandError if none was executed."""
+    """Return the replies of the commands between MULTI and EXEC.
+
+    Raises CommandError if none was executed, or if they were executed without a transaction.
+    """
     *queued, executed = replies
     if isinstance(queued[0], CommandError) and any(not isinstance(one, CommandError) for one in queued[1:]):
         raise type(queued[0])(f"{queued[0]}. The commands were executed one by one: allow MULTI and EXEC")
     if isinstance(executed, CommandError):
-        reason = str(executed.args[0]).partition("because of: ")[2]  # that EXEC itself is not permitted
-        failed = command_error(reason) if reason else executed
-        raise next((one for one in queued if isinstance(one, CommandError)), failed)
+        raise next((one for one in queued if isinstance(one, CommandError)), executed)
     if not isinstance(executed, list) or len(executed) != len(queued) - 1:
         raise UnexpectedReply(f"a reply to EXEC is not one of Redis: {executed!r:.60}; is it a Redis server?")
     return [as_command_error(one) if isinstance(one, redis.RedisError) else one for one in executed]

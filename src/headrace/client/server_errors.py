@@ -27,6 +27,8 @@ from headrace.errors import (
     WrongType,
 )
 
+EXECABORT_REASON = "because of: "  # in the text of EXECABORT, before the reason
+
 BY_CODE: dict[str, type[CommandError]] = {
     "NOGROUP": NoSuchGroup,
     "BUSYGROUP": GroupExists,
@@ -66,23 +68,29 @@ ADVICE: dict[type[CommandError], str] = {
     IdTooSmall: "IDs only increase. Without an ID the stream generates the next one.",
 }
 
-PERMISSION_ADVICE = "An administrator allows it with ACL SETUSER; docs/library.md lists what each call needs."
+# By code, where the advice for the class does not help.
+ADVICE_FOR_CODE = {
+    "NOPERM": "An administrator allows it with ACL SETUSER; docs/library.md lists what each call needs."
+}
 DISK_ADVICE = "The server cannot write to its disk: free some space. It keeps retrying, and reads still work."
 
 
 def command_error(text: str) -> CommandError:
     """Return the exception for an error text; a plain CommandError if the text is unknown.
 
+    If EXEC was rejected, the exception is the one for the reason.
+
     >>> type(command_error("NOGROUP No such consumer group 'g' for key name 's'")).__name__
     'NoSuchGroup'
     """
-    kind = BY_CODE.get(text.partition(" ")[0])
+    if text.startswith("EXECABORT"):
+        text = text.rpartition(EXECABORT_REASON)[2]
+    code = text.partition(" ")[0]
+    kind = BY_CODE.get(code)
     if kind is None:
         kind = next((kind for words, kind in BY_TEXT if text.startswith(words)), CommandError)
     error = kind(text)
-    if text.startswith("NOPERM"):
-        error.add_note(PERMISSION_ADVICE)
-    elif advice := ADVICE.get(kind):
+    if advice := ADVICE_FOR_CODE.get(code) or ADVICE.get(kind):
         error.add_note(advice)
     elif "MISCONF" in text:
         error.add_note(DISK_ADVICE)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from headrace.errors import CommandError, ProtocolError
+from headrace.errors import CommandError, NotConfirmed, ProtocolError
 from headrace.plurals import plural
 from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
 from headrace.resp.writer import ReplyWriter
@@ -26,18 +26,9 @@ NOT_WAITING = -1  # ms until the next timeout
 UNSENT = 0x4  # epoll's event of a socket that takes bytes again: a part of earlier replies is unsent
 
 
-class NoQuorum(CommandError):
-    """A write was made, but too few replicas have confirmed it.
-
-    Args:
-        until: the end of the wait.
-    """
-
-    def __init__(self, until: str) -> None:
-        super().__init__(
-            "NOQUORUM the writes of this request are stored here, but fewer replicas than write-quorum"
-            f" says have confirmed them {until}: a failover may lose them"
-        )
+def not_confirmed(until: str) -> NotConfirmed:
+    """Return the error for writes whose wait for replicas ended so: "in time", for example."""
+    return NotConfirmed(f"{NotConfirmed.text} {until}: a failover may lose them")
 
 
 @dataclass(slots=True)
@@ -72,7 +63,7 @@ class WriteQuorum:
         self.loop.await_replicas = self.hold if active else None
         self.replicas.always_request_acknowledgements = active
         if is_replica:
-            self._fail(list(self.held), NoQuorum("before this server became a replica"))
+            self._fail(list(self.held), not_confirmed("before this server became a replica"))
         elif not active:
             self._release(list(self.held))
 
@@ -100,7 +91,7 @@ class WriteQuorum:
         if not self.held or not limit:
             return NOT_WAITING
         late = [connection for connection, held in self.held.items() if now - held.since_ms >= limit]
-        self._fail(late, NoQuorum(f"within {limit} ms"))
+        self._fail(late, not_confirmed(f"within {limit} ms"))
         return min((held.since_ms + limit - now for held in self.held.values()), default=NOT_WAITING)
 
     def _forget_closed(self) -> None:
@@ -112,7 +103,7 @@ class WriteQuorum:
             del self.held[connection]
         self.loop.release(connections)
 
-    def _fail(self, connections: list[Connection], error: NoQuorum) -> None:
+    def _fail(self, connections: list[Connection], error: NotConfirmed) -> None:
         """Replace the replies; close a client whose unsent bytes are not just whole replies."""
         for connection in connections:
             session = connection.session

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from headrace.client.server_errors import EXECABORT_REASON
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_name
 from headrace.errors import CommandError, HeadraceError, UsageError
@@ -38,7 +39,6 @@ from headrace.spark.sink.requested_ids import check_ids, check_requested_ids, la
 
 MULTI = request(b"MULTI")
 EXEC = request(b"EXEC")
-EXECABORT_REASON = "because of: "  # in the text of EXECABORT, before the reason
 
 
 class ConfirmedRowsLost(HeadraceError):
