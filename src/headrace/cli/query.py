@@ -168,15 +168,15 @@ def query_with_spark(
 ) -> None:  # fmt: skip
     """Run a query with Spark, and print its rows."""
     with scratch_spark("headrace query", time_zone, lambda counts: print_misfits(errors, counts)) as spark:
-        tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
-        check_fields_are_read(fields, tables)
-        for table in tables:
-            print_notes(errors, table)
+        views = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
+        check_fields_are_read(fields, views)
+        for view in views:
+            print_notes(errors, view)
         if following:
-            print_followed(run_query(spark, sql, tables, stream_names(url)), limit, form, time_zone)
+            print_followed(run_query(spark, sql, views, stream_names(url)), limit, form, time_zone)
         else:
             with query_errors_explained():
-                result = run_query(spark, sql, tables, stream_names(url))
+                result = run_query(spark, sql, views, stream_names(url))
                 print_result(errors, result, limit, form, time_zone)
 
 
@@ -222,12 +222,13 @@ def parse_fields_option(text: str) -> tuple[str, StructType]:
     return (stream if equals else ""), parse_columns(columns)
 
 
-def print_notes(errors: Console, table: StreamView) -> None:
+def print_notes(errors: Console, view: StreamView) -> None:
     """Print inferred types, what the sample and the stream lack, and the fields without a column."""
+    table = view.table
     columns = ", ".join(
-        f"{f.name} {f.dataType.simpleString()}" for f in table.columns if f.name in table.inferred
+        f"{f.name} {f.dataType.simpleString()}" for f in view.columns if f.name in table.inferred
     )
-    is_whole = set(table.fields) <= set(table.columns.names)  # SELECT *
+    is_whole = set(view.fields) <= set(view.columns.names)  # SELECT *
     notes = []
     lacking = f"{plural(table.unread_files, 'archived file')} not sampled" if table.unread_files else ""
     if table.sampled and columns:
@@ -237,8 +238,8 @@ def print_notes(errors: Console, table: StreamView) -> None:
         )
     elif lacking and is_whole:
         notes.append(f"{lacking}; --fields 'infer, NAME TYPE' adds a field that only they have")
-    if table.removed:
-        lost = plural(table.removed, "entry")
+    if view.removed:
+        lost = plural(view.removed, "entry")
         notes.append(
             f"{lost} added earlier, then trimmed or deleted, not read (--archive reads archived ones)"
         )
@@ -246,7 +247,7 @@ def print_notes(errors: Console, table: StreamView) -> None:
         names = ", ".join(table.hidden)
         notes.append(f"no columns for the fields {names}: their names are reserved or not UTF-8")
     for note in notes:
-        errors.print(Text(printable(f"{table.stream}: {note}"), style="dim"), soft_wrap=True)
+        errors.print(Text(printable(f"{view.stream}: {note}"), style="dim"), soft_wrap=True)
 
 
 def print_misfits(errors: Console, misfits: MisfitCounts) -> None:

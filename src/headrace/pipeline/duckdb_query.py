@@ -140,7 +140,7 @@ def run_sql(
 
 def visible_columns(view: StreamView) -> StructType:
     """Return the columns that DuckDB sees: all but those that the query does not name and case confuses."""
-    every = every_column(view.every_field)
+    every = every_column(view.table.fields)
     count = Counter(name.lower() for name in every.names)
     return StructType(
         [each for each in every if count[each.name.lower()] == 1 or each.name in view.columns.names]

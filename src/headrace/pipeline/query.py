@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -79,45 +79,45 @@ TABLE = re.compile(rf"\b(?:FROM|JOIN)\s+({BACKQUOTED}|{DOUBLE_QUOTED}|\w+)", re.
 
 
 @dataclass(frozen=True)
-class StreamView:
-    """The view of a stream.
+class TableColumns:
+    """The columns for the fields of a stream.
 
     Attributes:
-        stream: The stream's name, and the view's.
-        columns: The columns that the query names.
+        fields: All fields that a query can name.
         sampled: The number of entries from which types were inferred; 0 if none was inferred.
-        every_field: All fields that a query could name.
         inferred: The names of the fields whose types were inferred.
         hidden: Field names of the sample that cannot be columns.
         unread_files: The number of archived files that the sample has no entry of.
-        removed: The number of entries that were added to the stream and that the view lacks: they were
-            trimmed or deleted, and no archive is read.
     """
-
-    stream: str
-    columns: StructType
-    sampled: int
-    every_field: StructType = field(default_factory=StructType)
-    inferred: frozenset[str] = frozenset()
-    hidden: tuple[str, ...] = ()
-    unread_files: int = 0
-    removed: int = 0
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names of all fields."""
-        return tuple(self.every_field.names)
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """The columns for the fields of a stream; for the rest see StreamView."""
 
     fields: StructType
     sampled: int = 0
     inferred: frozenset[str] = frozenset()
     hidden: tuple[str, ...] = ()
     unread_files: int = 0
+
+
+@dataclass(frozen=True)
+class StreamView:
+    """The view of a stream.
+
+    Attributes:
+        stream: The stream's name, and the view's.
+        columns: The columns that the query names.
+        table: All columns that a query can name, and where they are known from.
+        removed: The number of entries that were added to the stream and that the view lacks: they were
+            trimmed or deleted, and no archive is read.
+    """
+
+    stream: str
+    columns: StructType
+    table: TableColumns
+    removed: int = 0
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of all fields."""
+        return tuple(self.table.fields.names)
 
 
 def register_views(
@@ -188,27 +188,16 @@ def find_views(
         names = streams_in_query(sql, servers, contents, dialect)
         removed = {} if servers is None or contents is not None else removed_entries(servers, names)
         for name in names:
-            of = table_columns(servers, contents, name, declared)
-            used = used_columns(sql, of.fields, dialect)
-            views.append(
-                StreamView(
-                    name,
-                    used,
-                    of.sampled,
-                    of.fields,
-                    of.inferred,
-                    of.hidden,
-                    of.unread_files,
-                    removed.get(name, 0),
-                )
-            )
+            table = table_columns(servers, contents, name, declared)
+            used = used_columns(sql, table.fields, dialect)
+            views.append(StreamView(name, used, table, removed.get(name, 0)))
     return views
 
 
 def removed_entries(servers: Servers, streams: Iterable[str]) -> dict[str, int]:
-    """Return how many entries each stream has lost; servers before Redis 7 do not count them."""
+    """Return how many entries of each stream were trimmed or deleted; 0 if the server does not count them."""
     states = stream_states(servers, streams)
-    return {stream: (state.entries_added or state.length) - state.length for stream, state in states.items()}
+    return {name: max(0, (state.entries_added or 0) - state.length) for name, state in states.items()}
 
 
 @contextmanager
