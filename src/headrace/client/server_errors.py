@@ -27,8 +27,6 @@ from headrace.errors import (
     WrongType,
 )
 
-EXECABORT_REASON = "because of: "  # in the text of EXECABORT, before the reason
-
 BY_CODE: dict[str, type[CommandError]] = {
     "NOGROUP": NoSuchGroup,
     "BUSYGROUP": GroupExists,
@@ -75,6 +73,15 @@ ADVICE_FOR_CODE = {
 DISK_ADVICE = "The server cannot write to its disk: free some space. It keeps retrying, and reads still work."
 
 
+def reason_of(text: str) -> str:
+    """Return the error that made EXEC fail, if the text gives it; otherwise the text.
+
+    >>> reason_of("EXECABORT Transaction discarded because of: OOM command not allowed")
+    'OOM command not allowed'
+    """
+    return text.rpartition("because of: ")[2] if text.startswith("EXECABORT") else text
+
+
 def command_error(text: str) -> CommandError:
     """Return the exception for an error text; a plain CommandError if the text is unknown.
 
@@ -83,8 +90,7 @@ def command_error(text: str) -> CommandError:
     >>> type(command_error("NOGROUP No such consumer group 'g' for key name 's'")).__name__
     'NoSuchGroup'
     """
-    if text.startswith("EXECABORT"):
-        text = text.rpartition(EXECABORT_REASON)[2]
+    text = reason_of(text)
     code = text.partition(" ")[0]
     kind = BY_CODE.get(code)
     if kind is None:

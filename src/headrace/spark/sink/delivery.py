@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retry import ReconnectDelay
+from headrace.client.server_errors import reason_of
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
@@ -151,6 +152,7 @@ class SinkConnection:
 
     def raise_error(self, text: str) -> None:
         """Raise the exception for an error reply: ServerUnavailable if a retry can succeed."""
+        text = reason_of(text)
         self._connection.raise_if_unavailable(text, follow_ask=False)
         if text.startswith(DISK_ERROR):
             raise CommandError(describe_disk_error(text))

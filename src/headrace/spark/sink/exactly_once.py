@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from headrace.client.server_errors import EXECABORT_REASON
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_name
 from headrace.errors import CommandError, HeadraceError, UsageError
@@ -292,6 +291,22 @@ class ExactlyOnceWriter(ChunkWriter):
         self._executing = self._queued = None
         super().close()
 
+    def connection_for(self, stream: bytes) -> SinkConnection:
+        """Return the connection; execute an empty transaction on a new one.
+
+        If the server rejects MULTI, it executes each row at once, and an attempt that fails between rows and
+        marker has rows added twice. A user without the permission learns it before the first row.
+        """
+        is_new = self._connection is None
+        connection = super().connection_for(stream)
+        if is_new:
+            try:
+                connection.checked(MULTI + EXEC, 2)
+            except BaseException:
+                self.close()
+                raise
+        return connection
+
     def _advance(self, chunk: RowChunk | None) -> None:
         """Confirm the executing chunk, execute the queued one, and queue the next one."""
         connection = self.connection_for(self.unconfirmed[0].stream)
@@ -370,7 +385,7 @@ class ExactlyOnceWriter(ChunkWriter):
         replies = connection.count_replies(executed + 1)
         whole = [text for reply, element, text in replies.errors if reply < executed or element < 0]
         if whole:
-            connection.raise_error(whole[0].rpartition(EXECABORT_REASON)[2])
+            connection.raise_error(whole[0])
         if replies.errors:
             self._handle_rejected_rows(chunk, [text for _, _, text in replies.errors])
         if replies.null:
@@ -419,9 +434,7 @@ class ExactlyOnceWriter(ChunkWriter):
         state.marker_value = self._value_after(chunk)
         count = chunk.rows + len(self._after_rows(chunk)) + 2  # with MULTI and EXEC
         replies = connection.request(bytes(self._transaction(chunk) + EXEC), count)
-        for reply in replies:
-            if isinstance(reply, CommandError):
-                connection.raise_error(str(reply).rpartition(EXECABORT_REASON)[2])
+        connection.raise_first_error(replies)
         if replies[-1] is None:
             raise ConcurrentAttempt("the marker was changed by another attempt")
         errors = [str(reply) for reply in replies[-1] if isinstance(reply, CommandError)]
