@@ -25,6 +25,8 @@ from build_support.declarations import DeclarationError, Package
 
 SOURCE = pathlib.Path("src/headrace")
 DECLARATIONS = pathlib.Path("build/declarations")
+# Cython's own types and helpers, once instead of in each module: a quarter less for the C compiler to do.
+SHARED = "headrace.cython_shared"
 
 # Only directives under which the code behaves as in the interpreter. boundscheck=False, wraparound=False and
 # cdivision=True are not used: access through borrowed pointers would gain nothing from them.
@@ -35,7 +37,15 @@ DIRECTIVES = {
     "embedsignature": True,
     "freethreading_compatible": True,
 }
-WARN = ["-Wall", "-Werror=sign-compare", "-Wno-unreachable-code", "-Wno-unused-function"]
+# A helper that Cython calls but leaves out would be missed only at the import. In 3.3.1 these are, if helpers
+# are shared, those for `+=`, append() and extend() of a bytearray; a list or a slice does without.
+WARN = [
+    "-Wall",
+    "-Werror=sign-compare",
+    "-Werror=implicit-function-declaration",
+    "-Wno-unreachable-code",
+    "-Wno-unused-function",
+]
 FAST = ["-O3", "-fno-plt"]  # 4 % less CPU than -O2; the program may run on another machine, so no -march
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 # Those that compile; the others, such as sdist, do not translate the modules to C either.
@@ -100,8 +110,15 @@ def extensions(flavour: str, names: list[str] | None = None) -> list[Extension]:
         )
         for name in (compiled if names is None else names)
     ]
+    shared = Extension(
+        SHARED,
+        [f"src/{SHARED.replace('.', '/')}.c"],  # generated, like the others in build_dir
+        extra_compile_args=compile_flags,
+        extra_link_args=link_flags,
+    )
     return cythonize(
-        modules,
+        [*modules, shared],
+        shared_utility_qualified_name=SHARED,
         compiler_directives=DIRECTIVES | more,
         include_path=[str(DECLARATIONS), "src"],
         build_dir=str(c_directory),

@@ -340,7 +340,7 @@ def test_the_mode_is_the_one_asked_for(name: str) -> None:
     assert file.endswith(".so") == ("HEADRACE_COMPILED" in os.environ), file
 
 
-C_SOURCES = sorted((ROOT / "build" / "c" / "compiled").rglob("*.c"))
+C_SOURCES = sorted((ROOT / "build" / "c" / "plain").rglob("*.c"))
 
 
 @pytest.mark.skipif(

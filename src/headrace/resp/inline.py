@@ -40,7 +40,7 @@ def split_line(line: bytes) -> list[bytes] | None:
 
 def _word(line: bytes, at: int) -> tuple[bytes | None, int]:
     """Return the word at `at` (None if its quotes are unbalanced) and the offset after it."""
-    word = bytearray()
+    word: list[int] = []
     while at < len(line) and line[at] not in _WORD_ENDS:
         if line[at] == _DOUBLE or line[at] == _SINGLE:
             end = _quoted(line, at, word)
@@ -51,8 +51,8 @@ def _word(line: bytes, at: int) -> tuple[bytes | None, int]:
     return bytes(word), at
 
 
-def _quoted(line: bytes, at: int, word: bytearray) -> int:
-    """Append the quoted text at `at` to word; return the offset after the closing quote, or -1."""
+def _quoted(line: bytes, at: int, word: list[int]) -> int:
+    """Append the quoted text at `at`, byte by byte; return the offset after the closing quote, or -1."""
     quote = line[at]
     at += 1
     while at < len(line) and line[at] != quote:

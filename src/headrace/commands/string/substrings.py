@@ -44,7 +44,7 @@ def run_append(call: Call) -> None:
             raise StringTooLong()
         before: cython.Py_ssize_t = len(value)
         grown: bytearray = value if isinstance(value, bytearray) else bytearray(value)
-        grown += suffix
+        grown[before:] = suffix
         if grown is value:
             database.account_growth(before, len(grown))
         database.replace(key, grown)
@@ -69,7 +69,7 @@ def run_setrange(call: Call) -> None:
     grown: bytearray = value if isinstance(value, bytearray) else bytearray(value or b"")
     before: cython.Py_ssize_t = len(grown)
     if offset > len(grown):
-        grown.extend(bytes(offset - len(grown)))
+        grown[before:] = bytes(offset - before)
     grown[offset : offset + len(piece)] = piece
     if value is None:
         database.put(key, grown)
