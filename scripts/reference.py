@@ -1,4 +1,4 @@
-"""Write docs/commands.md, docs/options.md and the tables in docs/server.md and docs/rules.md.
+"""Write docs/commands.md, docs/options.md and the tables in docs/directives.md and docs/rules.md.
 
 With `--check` only compare.
 
@@ -74,12 +74,12 @@ def options() -> str:
         default = "" if option.default is None else f"`{option.default}`"
         where = ", ".join(option.scopes)
         lines.append(f"| {names} | {cell(option.type)} | {default} | {where} | {cell(option.help)} |")
-    lines += ["", "The server's directives are in [server.md](server.md#directives)."]
+    lines += ["", "The server's directives are in [directives.md](directives.md)."]
     return "\n".join([*lines, ""])
 
 
-def server() -> str:
-    """Return docs/server.md with the current table."""
+def directives() -> str:
+    """Return docs/directives.md with the current table."""
     lines = ["| directive | takes | default | CONFIG SET | |", "|---|---|---|---|---|"]
     for directive in DIRECTIVES:
         default = f"`{directive.default}`" if directive.default else ""
@@ -88,7 +88,7 @@ def server() -> str:
         syntax = directive.kind.syntax
         names = ", ".join(f"`{name}`" for name in (directive.name, directive.alias) if name)
         lines.append(f"| {names} | {syntax} | {default} | {mutable} | {about} |")
-    return with_table((DOCS / "server.md").read_text(), "directives", lines)
+    return with_table((DOCS / "directives.md").read_text(), "directives", lines)
 
 
 def rules() -> str:
@@ -111,7 +111,7 @@ def with_table(text: str, name: str, lines: list[str]) -> str:
     return "\n".join([before + begin, GENERATED, "", *lines, end + after])
 
 
-PAGES = {"commands.md": commands, "options.md": options, "server.md": server, "rules.md": rules}
+PAGES = {"commands.md": commands, "options.md": options, "directives.md": directives, "rules.md": rules}
 
 
 def main(arguments: list[str]) -> int:

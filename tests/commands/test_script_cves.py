@@ -1,4 +1,4 @@
-"""Published holes of Lua 5.1, of LuaJIT and of Redis's scripts: none is open here. See docs/security.md."""
+"""Published holes of Lua 5.1, LuaJIT and Redis's scripts: none is open here. See docs/security-tests.md."""
 
 import importlib
 import pathlib
