@@ -72,6 +72,7 @@ LEAVES = {
     "errors",
     "limits",
     "plurals",
+    "suggestions",
     "visibility",
     "__version__",
 }

@@ -101,6 +101,16 @@ def test_ls_lists_streams_and_no_other_keys(run: Command, orders: redis.Redis) -
     run("ls", "--pattern", "(", code=2)
 
 
+def test_ls_lists_the_streams_that_are_named(run: Command, orders: redis.Redis) -> None:
+    orders.xadd("other", {"a": 1})
+    assert run("ls", "orders") == run("ls", "--pattern", "orders") and len(run("ls", "orders")) == 2
+    assert [line.split()[0] for line in run("ls", "other", "orders")] == ["stream", "other", "orders"]
+    run("ls", "ordres", code=2)
+    assert "there is no stream 'ordres'; did you mean 'orders'?" in run.error
+    run("ls", "orders", "--pattern", "o.*", code=2)
+    assert "name streams, or give --pattern" in run.error
+
+
 def test_ls_of_an_empty_server_prints_a_note(run: Command) -> None:
     assert run("ls") == [] and run.error == "there are no streams\n"
     assert run.json("ls") == []
@@ -193,8 +203,8 @@ def test_tail_of_a_group_prints_pending_entries_and_claims_none(run: Command, or
         (["ack", "orders", "biling", "1-0"], "did you mean 'billing'?"),
         (["ack", "orders", "billing", "-"], "there are no IDs on standard input"),
         (["add", "orders"], "no fields given"),
-        (["add", "orders", "a"], "'a' is neither FIELD=VALUE"),
-        (["add", "orders", "a", "b", "c"], "3 words"),
+        (["add", "orders", "a"], "'a' is not FIELD=VALUE"),
+        (["add", "orders", "a", "b", "c"], "a value is missing"),
         (["add", "orders", "a=1", "--json"], "leave out the fields"),
         (["add", "orders", "--id", "5-0", "--json"], "--id is for one entry"),
     ],
@@ -248,7 +258,7 @@ def test_add_accepts_an_id_and_a_maximum_length(run: Command, client: redis.Redi
     ("line", "message"),
     [
         (b"[1]", "line 3: expected a JSON object"),
-        (b"{", "line 3: Expecting"),
+        (b"{", "line 3: not JSON: Expecting"),
         (b'{"a": NaN}', "line 3: NaN is not JSON"),
         (b'{"a": 1, "a": 2}', "line 3: 'a' occurs twice"),
         (b'{"a": null}', "line 3: the entry has no fields"),

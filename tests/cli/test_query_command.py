@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 
 from headrace.cli import query
-from headrace.cli.query import command, grid, write
+from headrace.cli.query import command, grid, print_rows, write
 from headrace.cli.result_values import as_json, as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.query_errors import query_errors_explained
@@ -81,6 +81,14 @@ def test_an_id_is_never_cut_on_a_narrow_terminal() -> None:
     assert isinstance(console.file, io.StringIO)
     cells = [line.split("│")[1].strip() for line in console.file.getvalue().splitlines() if "│" in line]
     assert "".join(cells) == "1767225600000-0"
+
+
+def test_in_a_pipe_no_value_and_no_name_is_split(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"column_with_a_long_name_{n}" for n in range(20)]
+    print_rows(names, [["a value that is long"] * 20], 10, None)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert all(name in lines[1] for name in names) and lines[3].count("a value that is long") == 20
 
 
 def test_rows_are_written_as_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,3 +51,20 @@ def test_no_message_shows_a_password() -> None:
     with pytest.raises(UsageError) as refused:
         Servers("cluster://me:secret@h:port")
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("redis://h?socket_timeoutt=3", "unknown setting 'socket_timeoutt'; did you mean 'socket_timeout'?"),
+        ("rediss://me:secret@h?ssl_ca_cert=x", "unknown setting 'ssl_ca_cert'; did you mean 'ssl_ca_certs'?"),
+        ("sentinel://a/s?sentinel_user=x", "unknown setting 'user'; did you mean 'username'?"),
+        ("cluster://a?require_full_cover=no", "did you mean 'require_full_coverage'?"),
+        ("redis://h?ssl_certfile=x", "ssl_certfile needs TLS"),
+        ("redis://:pa?sec=ret@h", "of a password as %XX"),
+    ],
+)
+def test_a_setting_that_nobody_knows_is_refused_without_a_connection(url: str, problem: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Servers(url)
+    assert problem in str(refused.value) and "sec" not in str(refused.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import CommandError
+from headrace.errors import CommandError, UsageError
 from headrace.server.config.config import Config
 from headrace.server.config.config_types import Flag, Memory, Number, SaveRules, Text
 from headrace.server.config.directives import BY_NAME, DIRECTIVES
@@ -208,3 +208,16 @@ def test_what_is_printed_can_be_read_again_and_says_who_said_it(path: Path):
     path.write_text(text)
     config.set([(b"requirepass", b"")])
     assert configured(str(path)).values == config.values
+
+
+def test_printed_users_are_comments_that_show_no_password(tmp_path: Path) -> None:
+    config = Config()
+    config.read_lines("f", [b"user ann on >secret ~* +@all", b"user bob off"])
+    text = format_config(config)
+    assert "# user ann is set, and not shown" in text and "# user bob is set" in text
+    assert ">secret" not in text and "\nuser " not in text
+
+
+def test_a_comment_behind_a_value_is_explained() -> None:
+    with pytest.raises(UsageError, match="a comment needs a line of its own"):
+        Config().read_lines("f", [b"maxclients 5000  # enough"])

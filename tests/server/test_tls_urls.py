@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 import ssl
-import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -30,19 +28,6 @@ def port(request: pytest.FixtureRequest, start_tls) -> int:
         return start_tls().tls_port
     found: int = request.getfixturevalue("redis_port")
     return found
-
-
-def test_the_worked_example_works(start, tmp_path: Path):
-    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
-    lines = [line for line in page.splitlines() if line.startswith("openssl ")]
-    assert len(lines) == 3
-    for line in lines:
-        subprocess.run(shlex.split(line), check=True, capture_output=True, cwd=tmp_path)
-    files = ["--tls-cert-file", "server.pem", "--tls-key-file", "server.key", "--tls-ca-cert-file", "ca.pem"]
-    server = start("--port", "0", "--tls-port", "free", *files)
-    query = "ssl_ca_certs=ca.pem&ssl_certfile=ann.pem&ssl_keyfile=ann.key"
-    with redis.Redis.from_url(f"rediss://localhost:{server.tls_port}?{query}") as client:
-        assert client.ping()
 
 
 def test_a_program_reaches_it(town: Town, port: int):
@@ -94,3 +79,24 @@ def test_the_metrics_port_speaks_plain_http(town: Town, start_tls):
     with urllib.request.urlopen(url, timeout=30) as answer:
         assert answer.status == 200
     assert isinstance(server.connect_tls(town.context()).sock, ssl.SSLSocket)
+
+
+WRONG_ADDRESSES = {
+    "rediss://127.0.0.1:{tls}": "?ssl_ca_certs=FILE",
+    "rediss://127.0.0.1:{tls}?ssl_ca_certs={ca}": "?ssl_certfile=FILE&ssl_keyfile=FILE",
+    "rediss://127.0.0.1:{tls}?ssl_ca_certs=/nowhere/ca.pem": "there is no '/nowhere/ca.pem'",
+    "rediss://127.0.0.1:{tls}?ssl_ca_cert={ca}": "did you mean 'ssl_ca_certs'?",
+    "rediss://127.0.0.1:{plain}?ssl_ca_certs={ca}": "this port does not use TLS: write redis://",
+    "redis://127.0.0.1:{tls}": "write rediss://",
+}
+
+
+@pytest.mark.parametrize("address", WRONG_ADDRESSES)
+def test_a_wrong_address_says_what_to_do(
+    town: Town, start_tls, capsys: pytest.CaptureFixture[str], address: str
+):
+    server = start_tls("--port", "free")
+    url = address.format(tls=server.tls_port, plain=server.port, ca=town.authority.file)
+    assert main(["ls", "--url", url]) != 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert WRONG_ADDRESSES[address] in line

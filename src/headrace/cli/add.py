@@ -127,7 +127,7 @@ def parse_fields(words: tuple[str, ...]) -> Fields:
         return [name_bytes(part) for word in words for part in word.split("=", 1)]
     if len(words) % 2:
         without = next((word for word in words if "=" not in word), words[-1])
-        raise UsageError(f"{without!r} is neither FIELD=VALUE nor a field with a value: {len(words)} words")
+        raise UsageError(f"{without!r} is not FIELD=VALUE, and of FIELD VALUE pairs a value is missing")
     return [name_bytes(word) for word in words]
 
 
@@ -142,7 +142,8 @@ def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fie
             if text.strip():
                 batch.append(fields_from_json(parse_line(text)))
         except (ValueError, RecursionError) as error:
-            wrong = UsageError(f"line {number}: {error}")
+            reason = "not JSON: " if isinstance(error, json.JSONDecodeError) else ""
+            wrong = UsageError(f"line {number}: {reason}{error}")
             break
         if len(batch) == ENTRIES_PER_PIPELINE:
             yield batch

@@ -23,7 +23,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.file_readers import STDIN, FileProgress, FileReader
 from headrace.pipeline.load import load, sorted_by_time
-from headrace.pipeline.loader import ROWS_PER_BATCH, LoadJob, LoadReport
+from headrace.pipeline.loader import ROWS_PER_BATCH, BadRowError, LoadJob, LoadReport
 from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.time_columns import MS_MAX, TimeColumn, choose_time_column, latest_time
@@ -282,6 +282,8 @@ def load_file(options: LoadOptions) -> None:
                 )
                 bar.update(task, completed=reader.size, rows=report.loaded)
             except (HeadraceError, KeyboardInterrupt) as stop:
+                if isinstance(stop, BadRowError):
+                    add_hint(console, stop, "--skip-bad leaves out bad rows, and writes them to a file")
                 if hint := resume_hint(report, options.job):
                     add_hint(console, stop, hint)
                 raise

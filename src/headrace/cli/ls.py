@@ -9,11 +9,13 @@ from typing import Any
 import click
 from redis.exceptions import ResponseError
 
+from headrace.cli.completion import complete_streams
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
-from headrace.cli.streams import compile_pattern, url_option
+from headrace.cli.streams import compile_pattern, select_streams, url_option
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
+from headrace.errors import UsageError
 from headrace.pipeline.archive_release import iter_watermarks
 from headrace.pipeline.watermark import Watermark
 
@@ -49,20 +51,25 @@ class StreamSummary:
     epilog="""\b
 Examples:
   headrace ls
+  headrace ls orders
   headrace ls --pattern 'orders:.*'
   headrace ls --archives
   headrace ls --json | jq -r 'select(.groups == 0).stream'
 """,
 )
+@click.argument("streams", nargs=-1, metavar="[STREAM]...", shell_complete=complete_streams)
 @click.option("--pattern", metavar="REGEX", help="List only streams whose whole name matches.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
 @click.option("--archives", is_flag=True, help="List up to which ID each archive has the streams.")
 @url_option
-def command(pattern: str | None, as_json: bool, archives: bool, url: str) -> None:
-    """List the streams: entries, times of the first and the last one (UTC), memory, groups."""
+def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archives: bool, url: str) -> None:
+    """List all streams, or these: entries, times of the first and the last one (UTC), memory, groups."""
+    if streams and pattern:
+        raise UsageError("name streams, or give --pattern")
     matches = compile_pattern(pattern or ".*").fullmatch
+    chosen = select_streams(url, streams, None) if streams else None
     with servers_at(url) as servers:
-        names = sorted({name for name in servers.iter_streams() if matches(name)})
+        names = chosen or sorted({name for name in servers.iter_streams() if matches(name)})
         if archives:
             print_archives(list(iter_watermarks(servers, names)), as_json)
             return

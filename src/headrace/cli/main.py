@@ -22,7 +22,7 @@ from headrace import HeadraceError, __version__
 from headrace.cli.output_errors import OutputLostError
 from headrace.console.escaping import EscapingFormatter, one_line
 from headrace.errors import UsageError, os_error_text
-from headrace.pipeline.suggestions import did_you_mean
+from headrace.suggestions import did_you_mean
 
 # Each command is in the module of its name, which is imported when it is used.
 COMMANDS = {

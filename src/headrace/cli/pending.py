@@ -17,7 +17,7 @@ from headrace.console.escaping import printable
 from headrace.console.server_stats import consumer_stats
 from headrace.errors import UsageError
 from headrace.pipeline.durations import parse_duration_ms
-from headrace.pipeline.suggestions import did_you_mean
+from headrace.suggestions import did_you_mean
 
 COUNT = 100
 TITLES = ("id", "consumer", "idle", "deliveries")

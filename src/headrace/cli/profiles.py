@@ -28,8 +28,8 @@ import click
 from headrace.client.url import has_password
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError, os_error_text
-from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.options import DEFAULT_URL
+from headrace.suggestions import did_you_mean
 
 URL_VARIABLE = "HEADRACE_URL"
 PROFILE_VARIABLE = "HEADRACE_PROFILE"

@@ -41,6 +41,7 @@ from headrace.spark.archive.location import ArchiveError, ArchiveLocation
 from headrace.spark.decode.misfits import MisfitCounts, collected_misfits, collecting_misfits
 
 ROWS_SHOWN = 50
+PIPE_WIDTH = 1 << 16  # characters in a line, at most
 
 
 @click.command(
@@ -261,7 +262,7 @@ def print_result(errors: Console, result: DataFrame, limit: int, form: str | Non
     if form is None:
         with errors.status("Running the query"):
             rows = list(rows_of(record_batches(result.limit(limit + 1)), time_zone))
-        Console(highlight=False).print(limited_grid(result.columns, rows, limit))
+        result_console().print(limited_grid(result.columns, rows, limit))
         return
     write(form, result.columns, rows_of(record_batches(result), time_zone))
 
@@ -269,14 +270,14 @@ def print_result(errors: Console, result: DataFrame, limit: int, form: str | Non
 def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, form: str | None) -> None:
     """Print a list of rows."""
     if form is None:
-        Console(highlight=False).print(limited_grid(names, rows, limit))
+        result_console().print(limited_grid(names, rows, limit))
     else:
         write(form, names, rows)
 
 
 def print_followed(result: DataFrame, limit: int, form: str | None, time_zone: str) -> None:
     """Print the results of a streaming query until Ctrl-C."""
-    console = Console(highlight=False)
+    console = result_console()
     with ExitStack() as stack:
         live: Live | None = None
         begun = False
@@ -297,6 +298,12 @@ def print_followed(result: DataFrame, limit: int, form: str | None, time_zone: s
             live.update(drawn, refresh=True)
 
         follow_query(result, limit + 1 if form is None else None, show)
+
+
+def result_console() -> Console:
+    """Return where tables are printed: as wide as the terminal; in a pipe as wide as the rows."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def limited_grid(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int) -> RenderableType:

@@ -23,8 +23,8 @@ from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.console.server_stats import named
 from headrace.errors import UsageError
-from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
+from headrace.suggestions import did_you_mean
 
 RawEntry = tuple[str, list[bytes] | None]  # ID; flat list of names and values, None if deleted
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl
 
 import redis
 from redis.exceptions import (
@@ -28,7 +30,7 @@ from redis.exceptions import (
 )
 
 from headrace.client.server_errors import command_error
-from headrace.client.url import without_password
+from headrace.client.url import has_password, without_password
 from headrace.errors import CommandError, HeadraceError, UsageError
 
 CONNECTION_ERRORS = (
@@ -61,6 +63,15 @@ ROLE_CHANGES = (
 )
 
 
+# By a part of OpenSSL's text.
+TLS_ADVICE = {
+    "CERTIFICATE_VERIFY_FAILED": "give the authority of the server's certificate: ?ssl_ca_certs=FILE",
+    "CERTIFICATE_REQUIRED": "the server requires a certificate: ?ssl_certfile=FILE&ssl_keyfile=FILE",
+    "KEY_VALUES_MISMATCH": "ssl_keyfile is not the key of ssl_certfile",
+    "WRONG_VERSION_NUMBER": "this port does not use TLS: write redis://",
+}
+
+
 class ServerUnavailable(redis.ConnectionError):
     """The server that replied is not the one to ask, or not now. Open a new connection."""
 
@@ -91,8 +102,26 @@ def connection_error(url: str, error: Exception) -> HeadraceError:
     if isinstance(error, AskError) and not url.startswith("cluster"):  # or MovedError, which is one
         return cluster_node_error(url)
     if isinstance(error, (ResponseError, *AUTH_ERRORS)):
-        return HeadraceError(f"{without_password(url)}: the server rejected the request: {error}")
-    return HeadraceError(f"{without_password(url)}: {error}; is a server running there? (headrace serve)")
+        text = reply_text(error)
+        if isinstance(error, AUTH_ERRORS) and not has_password(url):
+            text += " Give the password: redis://:PASSWORD@host, or redis://USER:PASSWORD@host"
+        return HeadraceError(f"{without_password(url)}: the server rejected the request: {text}")
+    return HeadraceError(f"{without_password(url)}: {error}; {_advice(url, error)}")
+
+
+def _advice(url: str, error: Exception) -> str:
+    """Return what to do about an error of a connection."""
+    for text, advice in TLS_ADVICE.items():
+        if text in str(error):
+            return advice
+    if isinstance(error.__cause__ or error.__context__, FileNotFoundError):
+        named = dict(parse_qsl(url.partition("?")[2]))
+        for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+            if name in named and not Path(named[name]).exists():
+                return f"there is no {named[name]!r}, which the URL names as {name}"
+    if "Connection closed by server" in str(error) and not url.partition("://")[0].endswith("ss"):
+        return "if this port is for TLS, write rediss://"
+    return "is a server running there? (headrace serve)"
 
 
 @contextmanager

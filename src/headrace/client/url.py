@@ -10,19 +10,28 @@ User and password are for the servers; sentinel_username and sentinel_password a
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from redis.connection import parse_url
+from redis.cluster import RedisCluster
+from redis.connection import Connection, ConnectionPool, SSLConnection, parse_url
+from redis.sentinel import SentinelConnectionPool
 
 from headrace.errors import UsageError
+from headrace.suggestions import did_you_mean
 
 DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
 RESERVED_CHARACTERS = "/ ? # [ ] @ :"
 URL_FORMS = (
     "redis://host:port, rediss://, unix://path, sentinel://host:port,…/service or cluster://host:port,…"
 )
+
+
+class _WrongSetting(ValueError):
+    """A setting after "?" is unknown, or needs TLS."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +57,20 @@ def parse_server_url(url: str) -> ServerUrl:
     """Parse a server URL.
 
     Raises:
-        UsageError: if it has none of the forms above.
+        UsageError: if it has none of the forms above, or a setting that redis-py does not know.
     """
     try:
         scheme, _, rest = url.partition("://")
         kind = scheme.removesuffix("s")
         if kind in DEFAULT_PORTS:
             return _parse_multi_host(kind, scheme != kind, rest)
-        return ServerUrl("standalone", parse_url(url))  # type: ignore[no-untyped-call]
+        settings = parse_url(url)  # type: ignore[no-untyped-call]
+        _check_names(settings, _known_settings(settings.get("connection_class", Connection)))
+        return ServerUrl("standalone", settings)
+    except _WrongSetting as error:
+        after_settings = "@" in url.partition("?")[2]  # then it may be a part of the password
+        wrong = f"write {RESERVED_CHARACTERS} of a password as %XX" if after_settings else str(error)
+        raise UsageError(f"{without_password(url)}: {wrong}") from None
     except ValueError as error:
         # A password with such characters is split at the wrong place; the text would show a part of it.
         wrong = f"write {RESERVED_CHARACTERS} of a password as %XX" if "@" in url else str(error)
@@ -95,16 +110,40 @@ def _parse_multi_host(kind: str, tls: bool, rest: str) -> ServerUrl:
     hosts = tuple(_host(name, DEFAULT_PORTS[kind]) for name in names.split(","))
     settings: dict[str, Any] = parse_url(f"redis{'s' * tls}://{login}{at}x/{db}{mark}{query}")  # type: ignore[no-untyped-call]
     del settings["host"]
-    settings.pop("connection_class", None)
+    connection = settings.pop("connection_class", Connection)
     sentinels = {
         name.removeprefix("sentinel_"): settings.pop(name)
         for name in list(settings)
         if name.startswith("sentinel_")
     }
+    more = {"cluster": RedisCluster, "sentinel": SentinelConnectionPool}[kind]
+    _check_names(settings, _known_settings(connection) | _known_settings(more))
+    _check_names(sentinels, _known_settings(connection))
     if tls:
         settings["ssl"] = True
         sentinels |= {name: value for name, value in settings.items() if name.startswith("ssl")}
     return ServerUrl(kind, settings, hosts, unquote(service), sentinels)
+
+
+@cache
+def _known_settings(client: type) -> frozenset[str]:
+    """Return the names of the settings that a class of redis-py, or the pool of its connections, takes."""
+    return frozenset(
+        name
+        for each in (client, ConnectionPool)
+        for base in each.__mro__
+        if "__init__" in vars(base)
+        for name in inspect.signature(vars(base)["__init__"]).parameters
+    )
+
+
+def _check_names(settings: dict[str, Any], known: frozenset[str]) -> None:
+    """Raise _WrongSetting for a name that redis-py does not know; it raises a TypeError, and later."""
+    for name in settings:
+        if name not in known:
+            if name in _known_settings(SSLConnection):
+                raise _WrongSetting(f"{name} needs TLS: rediss://, sentinels:// or clusters://")
+            raise _WrongSetting(f"unknown setting {name!r}{did_you_mean(name, known)}")
 
 
 def _host(name: str, port: int) -> tuple[str, int]:

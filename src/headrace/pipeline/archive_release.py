@@ -12,7 +12,6 @@ from functools import partial
 
 from headrace.client.servers import Servers, servers_at
 from headrace.errors import UsageError
-from headrace.pipeline.suggestions import did_you_mean
 from headrace.pipeline.watermark import (
     UNKNOWN,
     Watermark,
@@ -21,6 +20,7 @@ from headrace.pipeline.watermark import (
     quoted,
     watermark_key,
 )
+from headrace.suggestions import did_you_mean
 
 STREAMS_PER_REQUEST = 100
 

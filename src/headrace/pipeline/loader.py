@@ -45,6 +45,10 @@ ID_COLUMN = "\0id"
 OnBadRow = Callable[[BadRow, int], None]
 
 
+class BadRowError(UsageError):
+    """A bad row ended the load."""
+
+
 @dataclass
 class LoadReport:
     """The progress or result of a load.
@@ -240,11 +244,11 @@ class Loader:
         return ColumnRoles(None, ID_COLUMN if ID_COLUMN in schema.names else None, None, names)
 
     def reject_row(self, bad: BadRow, on_bad_row: OnBadRow | None) -> None:
-        """Skip a bad row and report it. UsageError if it ends the load."""
+        """Skip a bad row and report it. BadRowError if it ends the load."""
         if self._was_rejected_earlier() and (on_bad_row is None or self._earlier_run_complete):
             return
         if on_bad_row is None:
-            raise UsageError(f"{self._job.file}: {bad}" if self._job.file else str(bad))
+            raise BadRowError(f"{self._job.file}: {bad}" if self._job.file else str(bad))
         self.report.bad += 1
         on_bad_row(bad, self.valid_rows)
 

@@ -53,13 +53,13 @@ from headrace.pipeline.sql_tokens import (
     without_literals,
 )
 from headrace.pipeline.stream_dataset import place_options
-from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.archive.files import EXACT_COLUMN, Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import ENTRY_COLUMNS
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 from headrace.spark.decode.time_formats import SLASHED_DATE
 from headrace.spark.source.stream_state import stream_states
+from headrace.suggestions import did_you_mean
 
 TYPES: dict[str, DataType] = {
     "BOOLEAN": BooleanType(),

@@ -18,8 +18,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.suggestions import did_you_mean, nearest
 from headrace.spark.errors import explain
+from headrace.suggestions import did_you_mean, nearest
 
 UNKNOWN_COLUMN = "UNRESOLVED_COLUMN"
 UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"

@@ -8,7 +8,7 @@ from itertools import islice
 from redis.exceptions import ResponseError
 
 from headrace.client.servers import Servers
-from headrace.pipeline.suggestions import did_you_mean
+from headrace.suggestions import did_you_mean
 
 CANDIDATES_MAX = 10_000  # names that are compared
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.spark.sink.value_texts import plain_value
+from headrace.suggestions import did_you_mean
 
 # A column of bare numbers is a time only if it has one of these names.
 TIME_COLUMN_NAMES = (
@@ -27,6 +28,7 @@ UNITS = (
     (1e11, 1_000_000, "milliseconds"),
     (1e8, 1_000_000_000, "seconds"),
 )
+TIME_FORMS = "times are ISO 8601, or numbers since 1970"
 UNIT_NAMES = {unit_ns: name for _, unit_ns, name in UNITS}
 MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 
@@ -183,7 +185,10 @@ def choose_time_column(
     latest_ms = latest_time() if latest_ms is None else latest_ms
     if wanted is not None:
         if wanted not in batch.schema.names:
-            raise UsageError(f"no column {wanted!r}; the columns are {', '.join(batch.schema.names)}")
+            known = batch.schema.names
+            raise UsageError(
+                f"no column {wanted!r}; the columns are {', '.join(known)}{did_you_mean(wanted, known)}"
+            )
         found = time_column(batch, wanted, min_fraction=0.5)
         if found is None:
             raise UsageError(not_a_time_message(wanted, batch.column(wanted)))
@@ -355,7 +360,7 @@ def not_a_time_message(name: str, column: pa.Array) -> str:
             f"column {name!r} holds {str(plain_value(column.drop_null(), 0))!r}, which is too small a number "
             "to be a time since 1970 (from 100,000,000 seconds on)"
         )
-    return f"column {name!r} is not a time: {first_non_time(column)!r}"
+    return f"column {name!r} is not a time: {first_non_time(column)!r}; {TIME_FORMS}"
 
 
 def first_non_time(column: pa.Array) -> str:

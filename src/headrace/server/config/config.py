@@ -191,6 +191,8 @@ class Config:
             value = directive.kind.parse(self._with_before(directive, words))
         except ValueError as wrong:
             shown = "..." if directive.secret else " ".join(words)
+            if any(word.startswith("#") for word in words):
+                wrong.args = (f"{wrong} (a comment needs a line of its own)",)
             raise UsageError(f"{where}: {name} {shown}: {wrong}") from None
         self.origins[name] = where
         self._rejected.pop(name, None)

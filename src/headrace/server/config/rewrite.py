@@ -200,7 +200,11 @@ def format_config(config: Config) -> str:
     for directive in DIRECTIVES:
         value = config.requested_value(directive.name)
         line = line_of(directive, value).decode("utf-8", "backslashreplace")
-        if directive.secret and config.formatted(directive.name):
+        if isinstance(value, UserLines):
+            if not value.lines:
+                continue
+            line = "\n".join(f"# user {name} is set, and not shown" for name, *_ in value.lines)
+        elif directive.secret and config.formatted(directive.name):
             line = f"# {directive.name} is set, and not shown"
         groups.setdefault(config.origins.get(directive.name, DEFAULT_ORIGIN), []).append(line)
     defaults = groups.pop(DEFAULT_ORIGIN, [])
