@@ -8,11 +8,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
 import pytest
 
+from headrace.cli.main import program
+from headrace.errors import UsageError
+from headrace.server.config.config import Config
 from redis_server import free_port
 from waiting import wait_until
 
@@ -46,8 +51,9 @@ PAGES = [
             "redis-cli -p 7777 SAVE",
         ),
     ),
+    Page("docs/pipeline.md", RUNNING),
     Page(
-        "docs/replication.md"
+        "docs/rules.md", RUNNING
     ),  # its recipes, in blocks of sh, run in tests/replication/test_recipes_whole.py
     Page("docs/rules.md", RUNNING),
     Page("docs/server.md", languages=("console", "sh")),
@@ -64,6 +70,8 @@ VARYING = {
     re.compile(r"^headrace [\d.]+ ready on"): "headrace VERSION ready on",
     re.compile(r", \[::1\]:\d+(?: \(TLS\))?"): "",  # a machine without IPv6 does not show it
     re.compile(r"\(pid \d+\)"): "(pid N)",
+    re.compile(r"[\d,]+ (rows|entries)/s"): "N a second",
+    re.compile(r"(?:/[\w.-]+)+/archive/"): "DIRECTORY/archive/",
     re.compile(r" +"): " ",
 }
 
@@ -164,6 +172,47 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Page, tmp_path: Path) 
             reader.ids |= zip(ENTRY_ID.findall(shown), ENTRY_ID.findall(printed), strict=True)
     finally:
         reader.close()
+
+
+def other_commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield the words after `headrace` of the commands in the other blocks of the pages."""
+    blocks = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for language, block in blocks.findall(path.read_text()):
+            for line in block.replace("\\\n", " ").splitlines():
+                if language == "console" or not re.match(r"(?:\$ |\*/10 \* \* \* \* )?headrace \w", line):
+                    continue
+                command: list[str] = []
+                for word in [*shlex.split(line.removeprefix("$ "), comments=True), "|"]:
+                    if word not in ("|", "&&", "<", ">"):
+                        command.append(word)
+                        continue
+                    if "headrace" in command:
+                        yield path.name, command[command.index("headrace") + 1 :]
+                    command = []
+
+
+def test_the_other_commands_of_the_pages_have_options_that_exist() -> None:
+    """They need hosts, files or time, so their words are only parsed."""
+    found = list(other_commands())
+    assert len(found) > 40
+    wrong = []
+    for page, words in found:
+        with program.make_context("headrace", ["--", *words]) as context:
+            _, command, rest = program.resolve_command(context, words)
+            assert command is not None
+            try:
+                if words[0] == "serve":
+                    is_file = not rest[0].startswith("-")
+                    Config().read_arguments([word for word in rest[is_file:] if word != "..."])
+                else:
+                    command.make_context(words[0], rest, parent=context)
+            except (click.ClickException, UsageError) as error:
+                text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+                if "does not exist" not in text:  # a file
+                    wrong.append(f"{page}: headrace {shlex.join(words)}: {text}")
+    # cli.md shows what a misspelt option leads to.
+    assert [line for line in wrong if "tail --jsn" not in line] == []
 
 
 def test_the_users_of_the_page_on_security_may_do_what_it_says(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ def test_ls_lists_streams_and_no_other_keys(run: Command, orders: redis.Redis) -
     assert (listed["first_id"], listed["last_id"], listed["groups"]) == ("1-0", "20-0", 1)
     assert listed["last_time"] == "1970-01-01 00:00:00.020"
     assert [each["stream"] for each in run.json("ls", "--pattern", "or.*")] == ["orders"]
-    assert run("ls", "--pattern", "ord") == [] and "no stream matches 'ord'" in run.error
+    assert run("ls", "--pattern", "ord") == [] and "no stream matches 'ord'\n" in run.error
+    assert run("ls", "--pattern", "ord*") == [] and "in which ord.* means any ending" in run.error
     run("ls", "--pattern", "(", code=2)
 
 

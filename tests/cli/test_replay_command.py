@@ -109,6 +109,7 @@ def test_ctrl_c_leaves_whole_entries_and_the_same_command_continues(
         (("--from", "2020-01-02", "--to", "2020-01-02"), "--from 2020-01-02 is not before --to 2020-01-02"),
         (("--to", "0-0"), "--from 0-0 is not before --to 0-0"),
         (("--archive-only",), "--archive-only needs an --archive"),
+        (("--into", "s"), "--into s is the stream itself: --new-ids adds its entries once more"),
         (("--archive", "/nowhere"), "/nowhere: there is no archive"),
     ],
 )

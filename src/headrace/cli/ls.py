@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
-from headrace.cli.streams import compile_pattern, select_streams, url_option
+from headrace.cli.streams import compile_pattern, no_match, select_streams, url_option
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
@@ -92,7 +92,7 @@ def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archiv
     if rows:
         print_table(TITLES, rows, right=("entries", "memory", "groups"), dropped=DROPPED)
     else:
-        click.echo("there are no streams" if pattern is None else f"no stream matches {pattern!r}", err=True)
+        click.echo("there are no streams" if pattern is None else no_match(pattern), err=True)
 
 
 def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> None:

@@ -97,6 +97,8 @@ def command(
     after, upto = id_before(begin) if begin else START, last_included_id(end) if end else LAST_ID
     if parse_id(after) >= parse_id(upto):
         raise UsageError(f"--from {begin or '0-0'} is not before --to {end}: no entry can be between them")
+    if target == source.stream and archive is None and to_url is None and keep_ids is None:
+        raise UsageError(f"--into {target} is the stream itself: --new-ids adds its entries once more")
     console = Console(highlight=False)
     report = ReplayReport()
 

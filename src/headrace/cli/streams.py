@@ -62,7 +62,7 @@ def select_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
         if pattern is not None:
             found = servers.scan(compile_pattern(pattern))
             if not found:
-                raise UsageError(f"{without_password(url)}: no stream matches {pattern!r}")
+                raise UsageError(f"{without_password(url)}: {no_match(pattern)}")
             return found
         streams = list(dict.fromkeys(map(normalize_name, names)))
         existing = last_ids(servers, streams)
@@ -78,6 +78,13 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern, re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
+
+
+def no_match(pattern: str) -> str:
+    """Return the error for a pattern that no stream matches; `is*` of a shell is `is.*` here."""
+    hint = f"; it is a regular expression, in which {pattern[:-1]}.* means any ending"
+    looks_like_glob = pattern.endswith("*") and pattern[-2:-1] not in (".", "]", ")")
+    return f"no stream matches {pattern!r}{hint if looks_like_glob else ''}"
 
 
 def no_stream(servers: Servers, name: str) -> UsageError:
