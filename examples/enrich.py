@@ -42,5 +42,7 @@ def run(spark: SparkSession, url: str, stream: str, prices: Path, out: Path) -> 
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
     url, stream, prices, out = sys.argv[1:]
     run(SparkSession.builder.getOrCreate(), url, stream, Path(prices), Path(out))

@@ -23,6 +23,8 @@ def history(spark: SparkSession, url: str, stream: str, archive: Path) -> DataFr
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     url, stream, archive = sys.argv[1:]
     rows = history(SparkSession.builder.getOrCreate(), url, stream, Path(archive))
     rows.groupBy(rows.timestamp.cast("date").alias("day")).count().orderBy("day").show(1000)

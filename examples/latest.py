@@ -74,5 +74,7 @@ def version(spark: SparkSession, folder: Path, batch: int) -> DataFrame:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     url, stream, folder = sys.argv[1:]
     run(SparkSession.builder.getOrCreate(), url, stream, Path(folder)).show()

@@ -46,5 +46,7 @@ def run(spark: SparkSession, url: str, source: str, target: str, checkpoint: Pat
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     url, source, target = sys.argv[1:]
     run(SparkSession.builder.getOrCreate(), url, source, target, Path("state/sessions"))

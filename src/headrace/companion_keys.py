@@ -42,6 +42,16 @@ def scheduled_stream(key: bytes) -> bytes | None:
     return _stream_of(key, SCHEDULED)
 
 
+def scheduled_streams(key: bytes) -> list[bytes]:
+    """Return the streams that an entry of this key is moved to: from a schedule of a schedule to the last."""
+    streams: list[bytes] = []
+    target = scheduled_stream(key)
+    while target is not None:
+        streams.append(target)
+        target = scheduled_stream(target)
+    return streams
+
+
 def archived_stream(key: bytes) -> bytes | None:
     """Return the stream whose watermarks a key of this name holds; None if it has no such name."""
     return _stream_of(key, ARCHIVED)

@@ -34,9 +34,13 @@ def to_text(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
+LOG_NAME_MAX = 512  # bytes of a name in the log
+
+
 def log_text(word: bytes) -> str:
-    """Decode a client's bytes to text that any log can be written with: other bytes become escapes."""
-    return word.decode("utf-8", "backslashreplace")
+    """Decode a client's bytes to text for a log: other bytes become escapes, and a long name is cut."""
+    text = word[:LOG_NAME_MAX].decode("utf-8", "backslashreplace")
+    return text if len(word) <= LOG_NAME_MAX else f"{text}... ({len(word)} bytes)"
 
 
 class HeadraceError(Exception):

@@ -91,6 +91,9 @@ OUTBOX_BYTES_MAX = 1024 * 1024
 # The texts of loaded scripts together; and how many of those that only EVAL has brought are kept.
 # One text: the time of its compilation cannot be limited otherwise.
 SCRIPT_BYTES_MAX = 4 * 1024 * 1024
+# One that must be translated to LuaJIT's dialect, which takes a second for two megabytes; and the line `#!`.
+TRANSLATED_SCRIPT_BYTES_MAX = 512 * 1024
+SCRIPT_FIRST_LINE_BYTES_MAX = 4096
 SCRIPT_TEXT_BYTES_MAX = 32 * 1024 * 1024
 EVAL_SCRIPTS_MAX = 500
 

@@ -118,7 +118,9 @@ def test_a_bad_row_in_the_middle_prints_how_to_resume(
     file.write_text(good + "{\n")
     done = load(file, server_url)
     assert done.returncode == 2
-    assert "line 12001: not JSON" in done.stderr and "; --skip-bad leaves out bad rows" in done.stderr
+    assert (
+        "line 12001: not JSON" in done.stderr and "; --resume --skip-bad leaves out bad rows" in done.stderr
+    )
     assert "12,000 rows loaded; the same command with --resume adds the others" in done.stderr
     assert client.xlen("s") == 12_000
 

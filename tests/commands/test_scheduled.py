@@ -167,3 +167,27 @@ def test_a_script_schedules_nothing_for_a_stream_that_its_user_may_not_write(tal
     talk("ACL SETUSER eve ~s")
     assert talk.words("EVAL", check, "0", *words, client="e") == 1
     assert not str(talk.words("EVAL", script, "0", *words, client="e")).startswith("-")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("XADD", "{X}:scheduled", "*", "a", "1", "headrace:due", "1"),
+        ("XADD", "{X}:scheduled::scheduled", "*", "a", "1", "headrace:due", "1", "headrace:due", "1"),
+        ("RENAME", "q", "{X}:scheduled::scheduled"),
+        ("XGROUP", "CFGSET", "q", "g", "LEASE", "9", "MAX-DELIVERIES", "1", "DEAD-LETTER", "{X}:scheduled"),
+        ("EVAL", "return redis.call('XADD', '{X}:scheduled::scheduled', '*', 'headrace:due', '1')", "0"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_user_schedules_nothing_for_a_stream_that_is_not_his(talk: Any, words: tuple[str, ...]) -> None:
+    talk("XADD q 1-1 headrace:due 1")
+    talk("XGROUP CREATE q g 0")
+    talk.engine.auth.begin_session(talk.engine.session())
+    talk("ACL SETUSER eve on nopass ~q ~{X}:scheduled ~{X}:scheduled::scheduled +@all")
+    talk("PING", client="eve")
+    talk.engine.auth.begin_session(talk.clients["eve"])
+    talk("AUTH eve x", client="eve")
+    denied = talk.words(*words, client="eve")
+    assert "NOPERM" in str(denied) or "No permissions to access a key" in str(denied)
+    assert talk("EXISTS X {X}:scheduled {X}:scheduled::scheduled") == 0

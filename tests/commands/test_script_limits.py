@@ -199,6 +199,32 @@ def test_a_text_of_many_megabytes_is_not_compiled(talk):
     assert "chunk has more than" in evaluate(talk, "return select(2, loadstring(('x'):rep(5e6)))")
 
 
+def test_a_text_that_takes_long_to_translate_is_not_compiled(talk):
+    text = "function " * 250 + "arg " * 1_000_000
+    assert "user_script:1: 'arg' is not allowed in a chunk of more than 524288 bytes" in evaluate(talk, text)
+    small = "return (function(...) return arg.n end)(1, 2) --" + "x" * 500_000
+    assert evaluate(talk, small) == 2
+    assert evaluate(talk, "return 1 --" + "x" * 1_000_000) == 1
+
+
+def test_a_first_line_of_megabytes_is_not_parsed(talk):
+    flags = "#!lua flags=" + "no-writes," * 5_000_000 + "\nreturn 1"
+    assert "Invalid script shebang" in evaluate(talk, flags)
+    library = "#!lua" + " name=a" * 5_000_000 + "\nreturn 1"
+    assert "Invalid library metadata" in talk.words("FUNCTION", "LOAD", library)
+
+
+@pytest.mark.parametrize("call", ["redis.pcall", "redis.acl_check_cmd"])
+def test_one_string_as_many_arguments_is_not_copied_without_limit(talk, call):
+    script = """local b, t = string.rep('x', 20000000), {'EXISTS'}
+    for i = 2, tonumber(ARGV[1]) do t[i] = b end
+    local _, reply = pcall(CALL, unpack(t))
+    return type(reply) == 'table' and reply.err or reply"""
+    script = script.replace("CALL", call)
+    assert "the arguments of one command are longer" in evaluate(talk, script, "0", "40")
+    assert evaluate(talk, script, "0", "4") in (0, 1)
+
+
 def payload(*texts):
     return dump_libraries([text.encode() for text in texts], versions.by_name("compatible"), False)
 

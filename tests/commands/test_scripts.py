@@ -201,6 +201,11 @@ def test_the_time_of_a_script_is_not_that_of_its_commands(talk, monkeypatch):
     assert talk.engine.by_name[b"eval"].ns == 5_000_000
 
 
+def test_a_script_writes_a_kilobyte_to_the_log_at_most(talk, caplog):
+    evaluate(talk, "redis.log(redis.LOG_WARNING, string.rep('x', 3000000))")
+    assert caplog.messages == ["x" * 1024]
+
+
 def test_each_call_has_the_permissions_of_the_user(talk):
     talk.engine.auth.begin_session(talk.engine.session())
     talk("ACL SETUSER bob on nopass ~a* +eval +get +set")

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from headrace.console.escaping import EscapingFormatter, is_printable, json_text, one_line, printable
 from headrace.console.rich_text import line
+from headrace.server.observe.logs import JsonLines
 
 UNSAFE = [
     *map(chr, range(0x20)),
@@ -81,3 +82,10 @@ def test_log_lines_are_escaped_and_tracebacks_keep_their_lines() -> None:
     first, *rest = formatter.format(record).split("\n")
     assert first == "ERROR lost or\\nders\\x1b"
     assert rest[0].startswith("Traceback") and rest[-1] == "ValueError: \\x1b[31mbad"
+
+
+@pytest.mark.parametrize("formatter", [EscapingFormatter("%(message)s"), JsonLines()])
+def test_a_line_of_the_log_is_short_however_long_the_data_are(formatter: logging.Formatter) -> None:
+    record = logging.LogRecord("headrace", logging.WARNING, "", 0, "key %s", ("\x1b" * 1_000_000,), None)
+    line = formatter.format(record)
+    assert len(line) < 30_000 and "(995908 more characters)" in line

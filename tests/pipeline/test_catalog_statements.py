@@ -72,7 +72,10 @@ def test_archived_tables_are_shown_too(
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("past", [("1577836800000-0", {"n": 1})])
     words = ["--url", stream_server.url, "--archive", str(maker.directory)]
-    assert rows(capsys, "SHOW TABLES", *words) == [["orders", 1, None], ["past", 0, "1577836800000-0"]]
+    assert rows(capsys, "SHOW TABLES", *words) == [
+        ["orders", 1, 0, None],
+        ["past", 0, 1, "1577836800000-0"],
+    ]
     assert ["n", "bigint", "inferred from 1 entry"] in rows(capsys, "DESCRIBE past", *words)
 
 

@@ -223,6 +223,14 @@ def test_the_replica_introduces_itself_as_configured() -> None:
             [b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+FULLRESYNC %s %d\r\n" % (b"a" * 40, 2**63 - 1)],
             "an offset that is too large",
         ),
+        (
+            [b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+FULLRESYNC %s %s\r\n" % (b"a" * 40, b"9" * 5000)],
+            "a line of 50",
+        ),
+        (
+            [b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+FULLRESYNC %s 0\r\n$%s\r\n" % (b"a" * 40, b"9" * 30)],
+            "an invalid size",
+        ),
         ([b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"-ERR what\r\n", b"-ERR no\r\n"], "instead of a snapshot"),
         ([b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"-ERR what\r\n", b"$EOF:short\r\n"], "an invalid size"),
     ],

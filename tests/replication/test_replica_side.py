@@ -539,6 +539,25 @@ def test_after_half_a_transaction_a_snapshot_is_asked_for(primary: redis.Redis, 
     assert replica.ask(b"GET", b"n") == b"1"
 
 
+def test_an_unexpected_error_ends_the_link_and_not_the_server(
+    primary: redis.Redis, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica.side.start("127.0.0.1", port_of(primary), None, 0)
+    replica.until_synced(primary)
+    run = replica.side.applier._run
+
+    def fail_once(name: bytes, argv: list[bytes]) -> None:
+        monkeypatch.setattr(replica.side.applier, "_run", run)
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(replica.side.applier, "_run", fail_once)
+    primary.set("k", "v")
+    replica.until(lambda: "RecursionError: too deep" in replica.side._last_error, "the error")
+    replica.until(lambda: len(replica.told) == 2, "the second snapshot")
+    replica.until_synced(primary)
+    assert replica.ask(b"GET", b"k") == b"v"
+
+
 class DuringLoad:
     """Calls a function once, in a turn of the event loop during a load."""
 

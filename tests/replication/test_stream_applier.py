@@ -353,3 +353,25 @@ def test_another_server_cannot_say_what_headrace_does_instead() -> None:
     replica.applier.accepts_rules = True
     replica.apply(rule_record([b"TRANSLATED"]))
     assert translated == [1]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [b"INSTEAD", b"9" * 5000, b"SET", b"k", b"v"],
+        [b"INSTEAD", b"0", *rule_record([b"INSTEAD", b"0", b"SET", b"k", b"v"])],
+        [b"INSTEAD", b"0", b"MULTI"],
+    ],
+    ids=["number", "nested", "control"],
+)
+def test_a_record_that_no_primary_writes_is_skipped(record: list[bytes]) -> None:
+    replica = Replica()
+    replica.apply(rule_record(record), "SET l w")
+    assert replica.ask("MGET k l") == [None, b"w"] and replica.applier.skipped == {"PUBLISH": 1}
+
+
+def test_a_number_of_thousands_of_digits_is_limited_like_any_other() -> None:
+    replica = with_a_pending_entry()
+    replica.applier.limits_entries_read = True
+    replica.apply([*words("XGROUP SETID s g 1-0 ENTRIESREAD"), b"9" * 5000])
+    assert group_of(replica)[b"entries-read"] == 1

@@ -226,6 +226,10 @@ class Stream(Generic[T]):
         Raises:
             NotSupported: if the server is not Headrace.
         """
+        if retention is not None and not isinstance(retention, Retention):
+            raise UsageError(
+                f"retention={retention!r}: pass a headrace.Retention, such as Retention(max_age=60)"
+            )
         words = (Retention() if retention is None else retention).words()
         try:
             self.backend.request(b"XCFGSET", self.key, b"MKSTREAM", *words)

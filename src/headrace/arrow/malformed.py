@@ -26,7 +26,7 @@ def missing_value(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
     what = f"field {name.decode(errors='replace')!r}" if name else "a field"
     return MalformedEntry(
         f"stream {stream!r}, entry {entry_id}: {what} is missing or does not fit its column. "
-        "Make the column nullable or a STRING, or set the option mode to DROPMALFORMED."
+        "Make the column a STRING, or nullable in mode PERMISSIVE, or set the option mode to DROPMALFORMED."
     )
 
 

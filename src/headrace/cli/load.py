@@ -282,10 +282,12 @@ def load_file(options: LoadOptions) -> None:
                 )
                 bar.update(task, completed=reader.size, rows=report.loaded)
             except (HeadraceError, KeyboardInterrupt) as stop:
-                if isinstance(stop, BadRowError):
-                    add_hint(console, stop, "--skip-bad leaves out bad rows, and writes them to a file")
-                if hint := resume_hint(report, options.job):
+                hint = resume_hint(report, options.job)
+                if hint:
                     add_hint(console, stop, hint)
+                if isinstance(stop, BadRowError):
+                    words = "--resume --skip-bad" if hint and options.job else "--skip-bad"
+                    add_hint(console, stop, f"{words} leaves out bad rows, and writes them to a file")
                 raise
     print_report(console, report, options.stream, options.resume)
     if rejects is not None and rejects.count:

@@ -23,6 +23,7 @@ INVISIBLE = (
 )
 # U+DC80 to U+DCFF stand for bytes that are not UTF-8 (errors="surrogateescape").
 FIRST_ESCAPED_BYTE, LAST_ESCAPED_BYTE = 0xDC80, 0xDCFF
+LOG_LINE_MAX = 4096  # characters
 _invisible = re.compile(f"[{INVISIBLE}]")
 
 
@@ -78,13 +79,20 @@ def _json_escaped(char: str) -> str:
     return char if is_printable(char) else json.dumps(char)[1:-1] if char != "\x7f" else "\\u007f"
 
 
+def shortened(message: str) -> str:
+    """Return a message for a log: data in it can be as long as a value, and escaping takes its time."""
+    cut = len(message) - LOG_LINE_MAX
+    return message if cut <= 0 else f"{message[:LOG_LINE_MAX]}... ({cut} more characters)"
+
+
 class EscapingFormatter(logging.Formatter):
-    """A log formatter that escapes names and values in messages; a traceback keeps its lines."""
+    """A log formatter that escapes and shortens names and values in messages; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the escaped line of a record, without its traceback."""
-        return printable(super().formatMessage(record))
+        return printable(shortened(super().formatMessage(record)))
 
     def formatException(self, ei: Any) -> str:
         """Return the traceback with each line escaped."""
-        return "\n".join(map(printable, super().formatException(ei).split("\n")))
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(printable(shortened(line)) for line in lines)

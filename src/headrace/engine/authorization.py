@@ -178,8 +178,7 @@ class Authorization:
     ) -> CommandError | None:
         """Return the error if a key is a schedule of a stream that the user may not write."""
         for at in request.keys:
-            target = companion_keys.scheduled_stream(request.argv[at])
-            if target is not None:
+            for target in companion_keys.scheduled_streams(request.argv[at]):
                 add = request_of_key(b"xadd", target, WRITE)
                 error = self._check_request(session, add, context, now_ms, changed)
                 if error is not None:
@@ -220,16 +219,17 @@ class Authorization:
         request = build_access_request(command, argv)
         if user.verdict(request):
             return False
-        targets = [companion_keys.scheduled_stream(argv[at]) for at in request.keys]
         return request.name not in SCHEDULING or not any(
-            user.verdict(request_of_key(b"xadd", target, WRITE)) for target in targets if target is not None
+            user.verdict(request_of_key(b"xadd", target, WRITE))
+            for at in request.keys
+            for target in companion_keys.scheduled_streams(argv[at])
         )
 
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
         """Raise an error if the user may not run one of these commands on the key: a script runs them."""
         for name in names:
             request = request_of_key(name, key, KEY_USES[name][0])
-            permission_error = self._check_request(session, request, log.TOP_LEVEL, now_ms)
+            permission_error = self._check_all(session, request, log.TOP_LEVEL, now_ms)
             if permission_error is not None:
                 raise permission_error
 
@@ -238,7 +238,7 @@ class Authorization:
         if session.restricted_user is None:
             return
         request = request_of_key(command, key, WRITE)
-        permission_error = self._check_request(session, request, log.TOP_LEVEL, now_ms)
+        permission_error = self._check_all(session, request, log.TOP_LEVEL, now_ms)
         if permission_error is not None:
             raise permission_error
 

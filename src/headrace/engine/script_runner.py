@@ -41,6 +41,7 @@ from headrace.streams.memory_account import MemoryAccount
 
 NO_WRITES_FLAG = cython.declare(cython.longlong, NO_WRITES)
 LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.INFO + 5, logging.WARNING)
+LOG_BYTES_MAX = 1024  # of a line of redis.log
 CHECK_S = 0.05  # CPU time between two checks of a slow script
 MS = 1_000_000  # nanoseconds
 LOAD_MS_MAX = 500  # of a library
@@ -679,8 +680,9 @@ class ScriptRunner(ScriptsInterface):
         return self.auth.may_run(self.session, row.command, argv)
 
     def log(self, level: int, text: bytes) -> None:
-        """Write a line of a script to the log."""
-        logging.getLogger("headrace").log(LOG_LEVELS[level], "%s", text.decode("utf-8", "replace"))
+        """Write a line of a script to the log, cut to as many bytes as redis-server writes."""
+        line = text[:LOG_BYTES_MAX].decode("utf-8", "replace")
+        logging.getLogger("headrace").log(LOG_LEVELS[level], "%s", line)
 
     def set_replication(self, flags: int) -> None:
         """Set whether effects are recorded. Log and replicas get the same effects."""

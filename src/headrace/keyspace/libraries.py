@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from headrace import limits
 from headrace.errors import CommandError, to_text
 
 VALID_NAME = re.compile(rb"[A-Za-z0-9_]+\Z")
@@ -26,7 +27,7 @@ def parse_library(text: bytes) -> tuple[bytes, bytes]:
     """Return the name of a library, and its body; lines keep their numbers. Raises CommandError."""
     if not text.startswith(b"#!"):
         raise CommandError("ERR Missing library metadata")
-    end = text.find(b"\n")
+    end = text.find(b"\n", 0, limits.SCRIPT_FIRST_LINE_BYTES_MAX)
     if end < 0:
         raise CommandError("ERR Invalid library metadata")
     words = text[2:end].split()

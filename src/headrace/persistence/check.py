@@ -35,7 +35,7 @@ NO_PART = (
     " server"
 )
 NOT_LAST = "it is not the last file of the log, and the files after it depend on it. Restore a copy of it"
-NO_LOG = "it does not contain any record of a log"
+NO_LOG = "it is not a log and not a snapshot, or nothing of it is left"
 BY_HAND = "correct it with an editor: it is a text of a few lines"
 
 # Returns an empty keyspace, a function that executes commands on it, and the commands that it has skipped,

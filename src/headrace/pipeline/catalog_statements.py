@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
@@ -92,18 +93,21 @@ def known_tables(servers: Servers | None, contents: Archive | None) -> list[str]
 
 
 def show_tables(servers: Servers | None, contents: Archive | None, pattern: str) -> tuple[list[str], Rows]:
-    """Return a row for each table: its name, its entries on the server, its last archived ID."""
+    """Return a row for each table: entries on the server and in the archive, the last archived ID."""
     alternatives = [".*".join(map(re.escape, part.split("*"))) for part in pattern.split("|")]
     matches = re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL).fullmatch
     names = [name for name in known_tables(servers, contents) if matches(name)]
     lengths = servers.request(names, lambda pipe, name: pipe.xlen(stream_key(name))) if servers else {}
-    rows: Rows = []
-    for name in names:
-        length = lengths[name] if isinstance(lengths.get(name), int) else None
-        rows.append(
-            (name, length) if contents is None else (name, length, contents.archived_through.get(name))
-        )
-    return ["table", "entries"] + (["archived_through"] if contents is not None else []), rows
+    columns: dict[str, Callable[[str], object]] = {"table": str}
+    if servers is not None:
+        columns["entries"] = lambda name: length if isinstance(length := lengths.get(name), int) else None
+    if contents is not None:
+        archived = Counter[str]()
+        for file in contents.files:
+            archived[file.stream] += file.rows
+        columns["archived"] = lambda name: archived[name]
+        columns["archived_through"] = contents.archived_through.get
+    return list(columns), [tuple(column(name) for column in columns.values()) for name in names]
 
 
 def describe(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pyspark.sql import types as T
 
 from headrace.errors import UsageError
+from headrace.suggestions import did_you_mean
 
 INFER = re.compile(r"\s*infer\s*(?:,|$)", re.IGNORECASE)
 EXAMPLE = "expected one such as 'carrier STRING, delay INT'"
@@ -42,6 +43,7 @@ SIMPLE_TYPES: dict[str, T.DataType] = {
 }
 DECIMAL_NAMES = ("decimal", "dec", "numeric")
 DECIMAL_DEFAULT = (10, 0)
+NESTED_TYPES = ("array", "map", "struct")
 
 
 def parse_schema(columns: str) -> T.StructType:
@@ -139,8 +141,11 @@ class ColumnParser:
             return SIMPLE_TYPES[word]
         if word in DECIMAL_NAMES:
             return self._decimal()
-        if word not in ("array", "map", "struct"):
-            raise self.error()
+        if word not in NESTED_TYPES:
+            known = [*SIMPLE_TYPES, *DECIMAL_NAMES, *NESTED_TYPES]
+            raise UsageError(
+                f"{word.upper()} is not a type of a column{did_you_mean(word, known)}; {EXAMPLE}"
+            )
         self._expect("<")
         if word == "struct":
             return self.columns(">")

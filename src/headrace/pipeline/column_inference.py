@@ -8,7 +8,7 @@
     2013/01/31                       DATE; the column's comment states this format
     2013-01-31T12:00:00Z             TIMESTAMP; the column's comment states the format of its times
     anything else                    STRING
-    empty, NA, N/A, null, NULL       the type of the other values, in which they are null; alone STRING
+    empty, NA, N/A, n/a, null, NULL  the type of the other values, in which they are null; alone STRING
 
 A field whose name cannot be a column name is left out. The archive's column _exact keeps the entries that
 the columns cannot represent: those with such a field, or with a later value that does not fit its column.
@@ -34,7 +34,7 @@ SAMPLE_ENTRIES = 1000  # of each stream
 INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 DECIMAL = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
 NOT_FINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-MISSING_WORDS = {b"", b"NA", b"N/A", b"null", b"NULL"}
+MISSING_WORDS = {b"", b"NA", b"N/A", b"n/a", b"null", b"NULL"}
 MISSING = "MISSING"  # the type of a field that only had such words so far
 DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 WITH_SLASHES = re.compile(rb"[0-9]{4}/(0[1-9]|1[0-2])/(0[1-9]|[12][0-9]|3[01])")

@@ -309,7 +309,7 @@ def used_columns(sql: str, columns: StructType, dialect: Dialect = SPARK) -> Str
     every = every_column(columns)
     if reads_whole_rows(sql, dialect):
         return every
-    words = {word.lower() for word in identifiers(sql, dialect)}
+    words = {word.lower() for word in identifiers(sql, dialect, functions=False)}
     named = [column for column in every if column.name.lower() in words]
     return StructType(named or [METADATA["_sequence"]])
 

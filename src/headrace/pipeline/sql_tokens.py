@@ -18,6 +18,9 @@ SPARK_LITERAL = r"'(?:[^'\\]|\\.|'')*'"
 DUCKDB_LITERAL = r"\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
 
 
+CALL = re.compile(r"\s*\(")
+
+
 def token_pattern(literal: str) -> re.Pattern[str]:
     """Return the pattern of all tokens that are not punctuation."""
     return re.compile(
@@ -48,12 +51,13 @@ SPARK = Dialect(
 DUCKDB = Dialect(token_pattern(DUCKDB_LITERAL), re.compile(r"\*|\bCOLUMNS\b", re.IGNORECASE))
 
 
-def identifiers(sql: str, dialect: Dialect = SPARK) -> list[str]:
-    """Return the words and quoted names in the SQL, each once."""
+def identifiers(sql: str, dialect: Dialect = SPARK, functions: bool = True) -> list[str]:
+    """Return the words and quoted names in the SQL, each once; functions: also the names before a `(`."""
     found = []
     for match in dialect.tokens.finditer(sql):
         if match["word"]:
-            found.append(match[0])
+            if functions or not CALL.match(sql, match.end()):
+                found.append(match[0])
         elif match["back"] or match["double"]:
             found.append(unquoted(match[0]))
     return list(dict.fromkeys(found))

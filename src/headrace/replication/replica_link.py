@@ -161,6 +161,10 @@ class ReplicaLink:
         else:
             self._line += data
             while self._step < _SNAPSHOT and (end := self._line.find(b"\n")) >= 0:
+                if end > LINE_MAX:
+                    raise LinkError(
+                        f"the primary sent a line of {end} bytes: {shown(bytes(self._line[:end]))}"
+                    )
                 line = bytes(self._line[:end]).removesuffix(b"\r")
                 del self._line[: end + 1]
                 if line:  # empty lines keep the connection alive
@@ -267,7 +271,7 @@ class ReplicaLink:
             raise LinkError(f"the primary sent {shown(line)} instead of a snapshot")
         if size.startswith(b"EOF:") and len(size) == 4 + MARK_BYTES:
             self._mark = size[4:]
-        elif size.isdigit():
+        elif size.isdigit() and int(size) <= OFFSET_MAX:
             self.snapshot_bytes = self._left = int(size)
         else:
             raise LinkError(f"the primary sent an invalid size of the snapshot: {shown(line)}")

@@ -38,6 +38,20 @@ CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
 CLAIM_WORDS = 14  # of the XCLAIM by which a delivery is propagated; its LASTID is the last word
 
 
+DIGITS_MAX = 19  # of a number that fits 64 bits; Python converts none of thousands of digits
+
+
+def is_replacement(words: list[bytes]) -> bool:
+    """Return whether a record is a command that Headrace runs instead of those that follow."""
+    return (
+        len(words) > 2
+        and words[0] == rule_records.INSTEAD
+        and words[1].isdigit()
+        and len(words[1]) <= DIGITS_MAX
+        and words[2].upper() not in CONTROL
+    )
+
+
 class CannotApply(HeadraceError):
     """The primary has sent a command without which the data here would differ. The text says what to set."""
 
@@ -174,7 +188,7 @@ class StreamApplier:
         words = rule_records.message_words(argv) if self.accepts_rules else []
         if words == rule_records.TRANSLATED:
             self.on_translated()
-        elif len(words) > 2 and words[0] == rule_records.INSTEAD and words[1].isdigit():
+        elif is_replacement(words):
             self._run(words[2].upper(), words[2:])
             self._for_others = int(words[1])
         elif rule_records.recorded_command(argv) is not None and self.accepts_rules:
@@ -245,7 +259,7 @@ class StreamApplier:
         at = words.index(b"ENTRIESREAD", 5) + 1
         stream = self.keyspace.databases[self.database].values.get(argv[2])
         most = stream.entries_added if isinstance(stream, Stream) else 0
-        if not argv[at].isdigit() or int(argv[at]) <= most:
+        if not argv[at].isdigit() or (len(argv[at]) <= DIGITS_MAX and int(argv[at]) <= most):
             return argv
         return [*argv[:at], b"%d" % most, *argv[at + 1 :]]
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 
+from headrace import limits
+
 SUSPECT = re.compile(
     rb"""\\[^abfnrtv\\"'\r\n0-9]|\barg\b|[0-9.a-fA-F](?:[uU]?[lL][lL]|[iI])(?![\w\x80-\xff])"""
 )
@@ -26,13 +28,12 @@ TOKEN = re.compile(
 )
 UNKNOWN_ESCAPE = re.compile(rb"""\\(?:([abfnrtv\\"'\r\n0-9])|(.))""", re.DOTALL)
 FOREIGN_NUMBER = re.compile(rb"(?:[uU]?[lL][lL]|[iI])\Z")
-DEPTH_MAX = 250  # of functions in functions; LuaJIT's compiler allows fewer
 ARG = b" local arg={n=select('#',...),...} "
 OPENING, CLOSING = (b"do", b"if", b"repeat"), (b"end", b"until")
 
 
-class MalformedNumber(Exception):
-    """A number that Lua 5.1 does not have."""
+class Untranslatable(Exception):
+    """The source has a number that Lua 5.1 does not have, or is too long; the text is that of the error."""
 
     def __init__(self, text: bytes, line: int) -> None:
         super().__init__(text, line)
@@ -54,9 +55,16 @@ def to_luajit(text: bytes) -> bytes:
     """Return the source for LuaJIT.
 
     Raises:
-        MalformedNumber: if it contains a literal of LuaJIT's FFI.
+        Untranslatable: if it contains a literal of LuaJIT's FFI, or would take too long.
     """
-    return _Translation(text).run() if SUSPECT.search(text) else text
+    found = SUSPECT.search(text)
+    if found is None:
+        return text
+    if len(text) > limits.TRANSLATED_SCRIPT_BYTES_MAX:
+        line = text.count(b"\n", 0, found.start()) + 1
+        limit = b"a chunk of more than %d bytes" % limits.TRANSLATED_SCRIPT_BYTES_MAX
+        raise Untranslatable(b"'%b' is not allowed in %b" % (found[0], limit), line)
+    return _Translation(text).run()
 
 
 class _Translation:
@@ -66,6 +74,7 @@ class _Translation:
         self.text = text
         self.edits: list[tuple[int, int, bytes]] = []  # begin, end, what replaces it
         self.functions: list[_Function] = []
+        self.varargs: list[_Function] = []  # those of them that have `...` among their parameters
 
     def run(self) -> bytes:
         for token in TOKEN.finditer(self.text):
@@ -73,7 +82,8 @@ class _Translation:
             if kind == "text":
                 self._string(token.start(), value)
             elif kind == "number" and FOREIGN_NUMBER.search(value):
-                raise MalformedNumber(value, self.text.count(b"\n", 0, token.start()) + 1)
+                line = self.text.count(b"\n", 0, token.start()) + 1
+                raise Untranslatable(b"malformed number near '%b'" % value, line)
             elif kind == "name":
                 self._name(value)
             elif kind in ("dots", "close") and self.functions:
@@ -98,17 +108,16 @@ class _Translation:
             self.functions[-1].depth += 1
         elif value in CLOSING:
             self._end_block()
-        elif value == b"arg":
-            for function in reversed(self.functions[-DEPTH_MAX:]):
-                if function.is_vararg:
-                    function.has_arg = True
-                    break
+        elif value == b"arg" and self.varargs:
+            self.varargs[-1].has_arg = True
 
     def _end_block(self) -> None:
         function = self.functions[-1]
         function.depth -= 1
         if function.depth < 0:
             self.functions.pop()
+            if function.is_vararg:
+                self.varargs.pop()
             if function.has_arg and not function.has_dots:
                 self.edits.append((function.body_at, function.body_at, ARG))
 
@@ -118,7 +127,8 @@ class _Translation:
         if kind == "close":
             if function.in_parameters:
                 function.in_parameters, function.body_at = False, end
-        elif function.in_parameters:
-            function.is_vararg = True
-        else:
+        elif not function.in_parameters:
             function.has_dots = True
+        elif not function.is_vararg:
+            function.is_vararg = True
+            self.varargs.append(function)

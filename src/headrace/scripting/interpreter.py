@@ -27,7 +27,7 @@ from headrace import limits
 from headrace.errors import CommandError
 from headrace.resp.writer import ReplyWriter
 from headrace.scripting import lua, lua_json, lua_numbers
-from headrace.scripting.dialect import MalformedNumber, to_luajit
+from headrace.scripting.dialect import Untranslatable, to_luajit
 from headrace.scripting.host import ScriptHost
 from headrace.scripting.tail_calls import without_tail_calls
 from headrace.visibility import Public
@@ -131,7 +131,7 @@ class Interpreter:
         def translate(words: list[Any]) -> bytes | tuple[bytes, bytes, int]:
             try:
                 return to_luajit(words[0])
-            except MalformedNumber as wrong:
+            except Untranslatable as wrong:
                 return b"", wrong.text, wrong.line
 
         def register(words: list[Any]) -> None:

@@ -592,12 +592,18 @@ cdef extern from *:
         headrace_state *state = headrace_upvalue(L);
         const unsigned char *p = NULL;
         Py_ssize_t size = 0;
+        size_t length, bytes = 0;
         int i, called, n = headrace_lua.lua_gettop(L);
         if (n == 0) return headrace_reject(L, raises, "ERR Please specify at least one argument for this redis lib call");
         if (!headrace_lua.lua_checkstack(L, 20)) return headrace_reject(L, 1, "ERR too many arguments");
-        for (i = 1; i <= n; i++)
+        for (i = 1; i <= n; i++) {
             if (!headrace_check_argument(L, i))
                 return headrace_reject(L, raises, "ERR Lua redis lib command arguments must be strings or integers");
+            if (headrace_lua.lua_type(L, i) == HEADRACE_STRING && headrace_lua.lua_tolstring(L, i, &length) != NULL)
+                bytes += length;  // each is copied, also one string that is given many times
+        }
+        if (bytes > state->memory_max)
+            return headrace_reject(L, raises, "ERR the arguments of one command are longer than the memory of scripts");
         if (state->host == NULL) return headrace_reject(L, 1, "ERR commands can only be called by a script or function");
         headrace_check(L, state, 0);
         state->limited = 0;

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace import limits
 from headrace.errors import CommandError, to_text
 from headrace.visibility import Public
 
@@ -48,7 +49,7 @@ class Script:
 
 def parse_script(text: bytes) -> tuple[int, bytes]:
     """Return the flags and the body of a script that begins with `#!`; lines keep their numbers."""
-    end = text.find(b"\n")
+    end = text.find(b"\n", 0, limits.SCRIPT_FIRST_LINE_BYTES_MAX)
     if end < 0:
         raise CommandError("ERR Invalid script shebang")
     words = text[:end].split()

@@ -97,7 +97,9 @@ def trim_arguments(maxlen: int | None, minid: IdLike | None, approximate: bool) 
     if maxlen is not None and minid is not None:
         raise UsageError("maxlen and minid: pass only one of them")
     if maxlen is not None:
-        return [b"MAXLEN", about, count_argument(maxlen)]
+        if not isinstance(maxlen, int) or maxlen < 0:
+            raise UsageError(f"maxlen={maxlen!r}: must be an integer of at least 0")
+        return [b"MAXLEN", about, b"%d" % maxlen]
     if minid is not None:
         return [b"MINID", about, bytes(to_stream_id(minid))]
     return []

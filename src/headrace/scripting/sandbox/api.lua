@@ -9,6 +9,7 @@ local begin_run, end_run, reset = H.begin_run, H.end_run, H.reset
 
 local NOTHING = '$-1\r\n'
 local BAD_ARGUMENT = 'ERR Lua redis lib command arguments must be strings or integers'
+local TOO_LONG = 'ERR the arguments of one command are longer than the memory of scripts'
 local NO_ARGUMENT = 'ERR Please specify at least one argument for this redis lib call'
 
 H.protocol = 2 -- in which redis.call() replies
@@ -20,7 +21,7 @@ local function fail(text) error({err = text}, 0) end
 local function arguments(...)
     local n = select('#', ...)
     if n == 0 then return nil, NO_ARGUMENT end
-    local words = {...}
+    local words, size = {...}, 0
     for i = 1, n do
         local kind = type(words[i])
         if kind == 'number' then
@@ -28,7 +29,10 @@ local function arguments(...)
         elseif kind ~= 'string' then
             return nil, BAD_ARGUMENT
         end
+        size = size + #words[i]
     end
+    -- Each word is copied, also one string that is given many times.
+    if size > H.memory_max * 1024 then return nil, TOO_LONG end
     return words, n
 end
 

@@ -285,11 +285,9 @@ local function compile(text, name, env)
     if first == HASH or first == MARK then text = ' ' .. text end
     H.poll()
     if #text > CHUNK_BYTES_MAX then return nil, 'chunk has more than ' .. CHUNK_BYTES_MAX .. ' bytes' end
-    local wrong_number, line
-    text, wrong_number, line = H.to_luajit(text)
-    if wrong_number then
-        return nil, shown_name(name) .. ':' .. line .. ": malformed number near '" .. wrong_number .. "'"
-    end
+    local problem, line
+    text, problem, line = H.to_luajit(text)
+    if problem then return nil, shown_name(name) .. ':' .. line .. ': ' .. problem end
     local f, wrong = loadstring(text, name)
     if f then
         f = loadstring(H.without_tail_calls(dump(f)), name)

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from headrace.console.escaping import EscapingFormatter, json_text
+from headrace.console.escaping import EscapingFormatter, json_text, shortened
 from headrace.errors import HeadraceError
 from headrace.server.config.config import Config
 
@@ -37,10 +37,11 @@ class JsonLines(logging.Formatter):
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "pid": record.process,
-            "message": record.getMessage().encode("utf-8", "backslashreplace").decode(),
+            "message": shortened(record.getMessage()).encode("utf-8", "backslashreplace").decode(),
         }
         if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
+            lines = self.formatException(record.exc_info).split("\n")
+            fields["exception"] = "\n".join(map(shortened, lines))
         return json_text(fields)
 
 

@@ -334,6 +334,9 @@ class ReplicaSide:
         except (LinkError, CannotApply) as error:
             self._lose(str(error), repeats=isinstance(error, CannotApply))
             return
+        except Exception as error:
+            self._lose_after_fault(error)
+            return
         self._send()
 
     def on_lost(self, reason: str) -> None:
@@ -356,6 +359,12 @@ class ReplicaSide:
     def _send(self) -> None:
         if self.connection is not None and self.link is not None:
             self.connection.send(self.link.outgoing)
+
+    def _lose_after_fault(self, error: Exception) -> None:
+        """Close the connection after an unexpected error, and ask for a snapshot: data here may differ."""
+        LOG.error("the primary sent what this server cannot apply", exc_info=error)
+        self.applier.is_torn = True
+        self._lose(f"{type(error).__name__}: {error}", repeats=True)
 
     def _lose(self, reason: str, repeats: bool) -> None:
         """Close the connection, and schedule the next one."""
@@ -495,6 +504,9 @@ class ReplicaSide:
             self._apply(link, now)
         except (LinkError, CannotApply) as error:
             self._lose(str(error), repeats=True)
+            return
+        except Exception as error:
+            self._lose_after_fault(error)
             return
         self._send()
         if self.connection is not None:
