@@ -264,3 +264,24 @@ def test_a_process_that_is_told_to_end_handles_nothing_twice(server_url: str) ->
         assert process.wait(SECONDS_MAX) == 0
         assert sorted(int(entry["n"]) for entry in done) == list(range(2000))
         assert {entry["times"] for entry in done} == {b"1"}
+
+
+def test_a_child_forked_by_a_handler_ends_at_sigterm() -> None:
+    program = """
+import multiprocessing, time, headrace
+stream = headrace.open().stream("s")
+stream.add({"n": 1})
+group = stream.group("g")
+
+@group.handler(consumer="a", block=0.1)
+def work(entry):
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    child.terminate()
+    child.join(30)
+    print("exit code", child.exitcode, flush=True)
+
+group.run()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert done.stdout == "exit code -15\n", done.stderr

@@ -234,7 +234,9 @@ def test_add_accepts_fields_in_three_forms(run: Command, client: redis.Redis) ->
 
 @pytest.mark.parametrize("reply", [b":1\r\n", b"*0\r\n", b"$-1\r\n", b"$7\r\n\x1b[31mx\x07\r\n"])
 def test_add_names_a_reply_that_is_no_id(reply: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    client = SimpleNamespace(key=b"s", pipeline=lambda requests: [parsed(reply) for _ in requests])
+    client = SimpleNamespace(
+        key=b"s", connect=lambda: None, pipeline=lambda requests: [parsed(reply) for _ in requests]
+    )
     with pytest.raises(HeadraceError, match="the reply to XADD is no ID") as raised:
         EntryAppender(client, "*", None).add([[b"n", b"1"]])  # type: ignore[arg-type]
     assert "\x1b" not in str(raised.value) + capsys.readouterr().out
@@ -245,6 +247,16 @@ def parsed(reply: bytes) -> object:
     parser = ReplyParser()
     parser.feed(reply)
     return parser.next()
+
+
+@pytest.mark.parametrize("wrong", ["redis://127.0.0.1:1", "redis://ann:x@127.0.0.1:PORT"])
+def test_add_without_a_connection_does_not_say_that_it_may_have_added(
+    wrong: str, headrace_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = wrong.replace("PORT", headrace_url.rpartition(":")[2])
+    assert main(["add", "s", "n=1", "--url", url]) != 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert "added" not in line
 
 
 def test_add_accepts_an_id_and_a_maximum_length(run: Command, client: redis.Redis) -> None:

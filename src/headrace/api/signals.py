@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -9,16 +10,22 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 
+NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
+
 class SignalStops:
     """What the first SIGTERM or SIGINT stops: all groups of the process that run at that moment.
 
     A signal has one handler in a process. Running groups share it, in whatever order they begin and end.
+    A child that one of their handlers forks, as by multiprocessing, gets the previous handlers: it ends at a
+    SIGTERM. Until it has them, signals wait.
     """
 
     def __init__(self) -> None:
         self._stops: list[Callable[[], None]] = []
         self._before: dict[int, Any] = {}  # the handlers that were replaced, by signal
         self._installs = 0  # how many of the running need the handler
+        self._forking = threading.local()
 
     @contextmanager
     def calling(self, stop: Callable[[], None]) -> Iterator[None]:
@@ -27,7 +34,7 @@ class SignalStops:
         self._stops.append(stop)
         if installs:
             self._installs += 1
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in NUMBERS:
                 if number not in self._before:
                     self._before[number] = signal.signal(number, self._on_signal)
         try:
@@ -37,9 +44,22 @@ class SignalStops:
             if installs:
                 self._installs -= 1
                 if not self._installs:
-                    self._restore()
+                    self.restore()
 
-    def _restore(self) -> None:
+    def before_fork(self) -> None:
+        """Hold signals back."""
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+
+    def after_fork(self) -> None:
+        """Let signals pass again."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
+
+    def after_fork_in_child(self) -> None:
+        """Restore the previous handlers; then let signals pass."""
+        self.restore()
+        self.after_fork()
+
+    def restore(self) -> None:
         """Restore the previous handlers, except where the program has set another one meanwhile."""
         while self._before:
             number, before = self._before.popitem()
@@ -48,7 +68,7 @@ class SignalStops:
 
     def _on_signal(self, number: int, frame: object) -> None:
         before = self._before.get(number)
-        self._restore()
+        self.restore()
         for stop in list(self._stops):
             stop()
         if callable(before) and not _interrupts_main(before):
@@ -62,6 +82,11 @@ def _interrupts_main(handler: Any) -> bool:
 
 
 SIGNAL_STOPS = SignalStops()
+os.register_at_fork(
+    before=SIGNAL_STOPS.before_fork,
+    after_in_parent=SIGNAL_STOPS.after_fork,
+    after_in_child=SIGNAL_STOPS.after_fork_in_child,
+)
 
 
 def stop_on_signals(stop: Callable[[], None]) -> AbstractContextManager[None]:

@@ -93,6 +93,8 @@ class EntryAppender:
 
     def add(self, entries: list[Fields]) -> None:
         """Add entries in one pipeline. HeadraceError if not all were added; it gives their number."""
+        if not self.added:
+            self.client.connect()
         try:
             replies = self.client.pipeline([(*self.head, *fields) for fields in entries])
         except CONNECTION_ERRORS as error:

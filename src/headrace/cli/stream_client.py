@@ -52,6 +52,15 @@ class StreamClient:
         if connection is not None:
             connection.close()
 
+    def connect(self) -> None:
+        """Open the connection, so that an error of it is known to be before any command."""
+        delay = ReconnectDelay(UNAVAILABLE_TIMEOUT_S)
+        while self._connection is None:
+            try:
+                self._connection = self.servers.open_raw(self.name)
+            except ServerUnavailable as error:
+                delay.wait(error)
+
     def call(self, *words: bytes | str | int) -> Any:
         """Send one command and return its reply. ResponseError if the server rejects it."""
         [reply] = self.pipeline([words])
