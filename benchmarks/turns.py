@@ -121,6 +121,13 @@ def _ruled_streams(run: TimedEngine) -> None:
         run("XGROUP", "CFGSET", f"s{number}", "g", "LEASE", "60000", "MAX-DELIVERIES", "5")
 
 
+def _ruled_groups(run: TimedEngine) -> None:
+    run.fill(1)
+    for number in range(run.size(8_000)):
+        run("XGROUP", "CREATE", "s", f"g{number}", "0")
+        run("XGROUP", "CFGSET", "s", f"g{number}", "LEASE", "60000", "MAX-DELIVERIES", "5")
+
+
 def _keep_unacked(run: TimedEngine) -> None:
     run.fill(1_000)
     for number in range(run.size(1_000)):
@@ -176,6 +183,11 @@ ROWS = [
         "XGROUP CFGSET, thousands of streams with rules",
         _ruled_streams,
         _requests("XGROUP CFGSET s1 g MAX-DELIVERIES 4"),
+    ),
+    Row(
+        "XGROUP CFGSET, thousands of groups with rules",
+        _ruled_groups,
+        _requests("XGROUP CFGSET s g1 MAX-DELIVERIES 4", "XGROUP DESTROY s g2"),
     ),
     Row("XTRIM DELREF of 100 entries, 2,000 groups", _many_groups, _requests("XTRIM s MAXLEN 900 DELREF")),
     Row("XADD at the limit, KEEP-UNACKED, 1,000 groups", _keep_unacked, _requests("XADD s 2000-0 f v")),

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
+from headrace.keyspace import rules
 from headrace.resp.replies import ReplyParser
 
 READ = "XREADGROUP GROUP g {} {}STREAMS s >"
@@ -297,6 +298,21 @@ def test_dead_letter_streams_have_no_dead_letters(leased: Any) -> None:
     leased("XGROUP CFGSET t h LEASE 5")
     error = "-ERR DEAD-LETTER must be a stream without dead letters of its own"
     assert leased("XGROUP CFGSET t h MAX-DELIVERIES 2 DEAD-LETTER s") == error
+
+
+def test_changing_one_group_passes_no_other_groups(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(50):
+        leased(f"XGROUP CREATE s g{n} 0")
+        assert leased(f"XGROUP CFGSET s g{n} LEASE 5 MAX-DELIVERIES 3 DEAD-LETTER dead{n % 2}") == "OK"
+    asked: list[bytes] = []
+    find = rules.dead_letter_stream
+    monkeypatch.setattr(rules, "dead_letter_stream", lambda *words: asked.append(words[0]) or find(*words))
+    for n in range(0, 50, 2):
+        leased(f"XGROUP DESTROY s g{n}")
+    assert leased("XGROUP CFGSET s g1 MAX-DELIVERIES 4") == "OK" and len(asked) == 1
+    assert leased("XGROUP CREATE dead0 h 0 MKSTREAM") == leased("XGROUP CREATE dead1 h 0 MKSTREAM") == "OK"
+    assert leased("XGROUP CFGSET dead0 h LEASE 5 MAX-DELIVERIES 2") == "OK"
+    assert "stream of dead letters" in leased("XGROUP CFGSET dead1 h LEASE 5 MAX-DELIVERIES 2")
 
 
 def test_a_stream_is_no_dead_letter_stream_any_more_when_its_last_group_is_gone(leased: Any) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -53,18 +53,13 @@ def check_stream(call: Call, database: Database, key: bytes, value: object, move
         raise OwnDeadLetters()
     for target in targets:
         _check_target(call, database, target)
-    registry = call.keyspace.rules
-    if registry.is_for_dead_letters(database.index, key) and any(
-        ruled.stream is not moved
-        and ruled.database == database.index
-        and key in dead_letter_streams(ruled.key, ruled.stream)
-        for ruled in registry.streams.values()
-    ):
+    leaving = moved if isinstance(moved, Stream) else None
+    if call.keyspace.rules.is_for_dead_letters(database.index, key, leaving):
         raise DeadLettersOfDeadLetters()
 
 
 def _check_target(call: Call, database: Database, target: bytes) -> None:
     call.engine.auth.check_key(call.session, b"xadd", target, call.now)
     stream = database.stream(target)  # raises WrongType
-    if stream is not None and dead_letter_streams(target, stream):
+    if stream is not None and call.keyspace.rules.has_dead_letters(stream):
         raise InvalidRule("DEAD-LETTER must be a stream without dead letters of its own")

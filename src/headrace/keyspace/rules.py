@@ -17,6 +17,7 @@ import cython
 
 from headrace import companion_keys, mem
 from headrace.streams import retention
+from headrace.streams.group import Group
 from headrace.streams.key_order import KeyOrder
 from headrace.streams.rules import GroupRules
 from headrace.streams.schedule import Schedule
@@ -74,7 +75,9 @@ class RuledStream:
     retry_ms: Public[cython.longlong]  # dead letters could not be added: no others are tried before
     dead_letters: Public[cython.longlong]
     rejected: Public[cython.longlong]  # XADDs rejected at a limit
-    dead_letter_keys: list[tuple[int, bytes]]  # database and key of the dead-letter streams of its groups
+    dead_letter_keys: dict[
+        bytes, tuple[int, bytes]
+    ]  # where the dead letters go: by group a database and a key
 
     def __init__(self, stream: Stream, database: cython.Py_ssize_t) -> None:
         self.stream = stream
@@ -91,7 +94,7 @@ class RuledStream:
         self.watches_acks = True
         self.retry_ms = 0
         self.removed = self.dead_letters = self.rejected = 0
-        self.dead_letter_keys = []
+        self.dead_letter_keys = {}
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -122,7 +125,7 @@ class RuleRegistry:
     timed: dict[int, RuledStream]
     number: cython.longlong
     unused: list[KeyOrder]  # their memory is freed in steps
-    _dead_letters: dict[tuple[int, bytes], int]  # by database and key: how many streams have groups with it
+    _dead_letters: dict[tuple[int, bytes], int]  # by database and key: how many groups have it
 
     def __init__(self) -> None:
         self.streams = {}
@@ -156,7 +159,7 @@ class RuleRegistry:
         """Forget a stream that was removed from its key."""
         ruled: RuledStream | None = self.streams.pop(stream, None)
         if ruled is not None:
-            self._forget_dead_letters(ruled)
+            self._forget_all_dead_letters(ruled)
             self.timed.pop(ruled.timer_number, None)
             ruled.due_ms = ruled.timer_ms = NEVER
             self.ready.pop(ruled, None)
@@ -171,8 +174,10 @@ class RuleRegistry:
                 self.on_removed(ruled.stream)
 
     @cython.ccall
-    def on_rules_changed(self, database: cython.Py_ssize_t, key: bytes, stream: Stream) -> cython.void:
-        """Apply the rules of a stream that were just set."""
+    def on_rules_changed(
+        self, database: cython.Py_ssize_t, key: bytes, stream: Stream, group: Group | None
+    ) -> cython.void:
+        """Apply the rules of a stream, or of one of its groups, that were just set."""
         ruled: RuledStream | None = self.streams.get(stream)
         stream.has_rules = True
         if ruled is None:
@@ -180,18 +185,20 @@ class RuleRegistry:
             ruled = self.streams[stream]
             ruled.ttls_from_ms = 0
         else:
-            self._update_dead_letters(ruled)
+            if group is not None:
+                self._forget_dead_letters(ruled, group.name)
+                self._count_dead_letters(ruled, group)
             ruled.consumers_due_ms = 0
             ruled.sweep_from = b"0-0"
             ruled.quiet_length = 0
             ruled.watches_acks = True
             self.backlog[ruled] = None
 
-    def on_group_removed(self, stream: Stream) -> None:
+    def on_group_removed(self, stream: Stream, name: bytes) -> None:
         """Forget the rules of a group that was deleted."""
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is not None:
-            self._update_dead_letters(ruled)
+            self._forget_dead_letters(ruled, name)
 
     @cython.ccall
     def mark(self, stream: Stream) -> cython.void:
@@ -254,26 +261,47 @@ class RuleRegistry:
                 ruled.database = second if ruled.database == first else first
                 self._update_dead_letters(ruled)
 
-    def is_for_dead_letters(self, database: int, key: bytes) -> bool:
-        """Return whether the rules of a group move entries to the stream at this key."""
-        return (database, key) in self._dead_letters
+    def is_for_dead_letters(self, database: int, key: bytes, without: Stream | None = None) -> bool:
+        """Return whether the rules of a group move entries to the key; without: not those of this stream."""
+        count = self._dead_letters.get((database, key), 0)
+        ruled: RuledStream | None = None if without is None else self.streams.get(without)
+        if ruled is not None:
+            count -= list(ruled.dead_letter_keys.values()).count((database, key))
+        return count > 0
+
+    def has_dead_letters(self, stream: Stream) -> bool:
+        """Return whether the rules of one of its groups move entries to another stream."""
+        ruled: RuledStream | None = self.streams.get(stream)
+        return ruled is not None and bool(ruled.dead_letter_keys)
 
     @cython.cfunc
     def _update_dead_letters(self, ruled: RuledStream) -> cython.void:
-        """Count the dead-letter streams of a stream whose rules, key or database have changed."""
-        self._forget_dead_letters(ruled)
-        streams = dead_letter_streams(ruled.key, ruled.stream)
-        ruled.dead_letter_keys = [(ruled.database, key) for key in streams]
-        for target in ruled.dead_letter_keys:
+        """Count the dead-letter streams of a stream whose key or database has changed."""
+        group: Group
+        self._forget_all_dead_letters(ruled)
+        for group in ruled.stream.groups():
+            self._count_dead_letters(ruled, group)
+
+    @cython.cfunc
+    def _count_dead_letters(self, ruled: RuledStream, group: Group) -> cython.void:
+        rules: GroupRules | None = group.rules
+        if rules is not None and rules.max_deliveries:
+            target = (ruled.database, dead_letter_stream(ruled.key, rules))
+            ruled.dead_letter_keys[group.name] = target
             self._dead_letters[target] = self._dead_letters.get(target, 0) + 1
 
     @cython.cfunc
-    def _forget_dead_letters(self, ruled: RuledStream) -> cython.void:
-        for target in ruled.dead_letter_keys:
+    def _forget_dead_letters(self, ruled: RuledStream, group: bytes) -> cython.void:
+        target = ruled.dead_letter_keys.pop(group, None)
+        if target is not None:
             self._dead_letters[target] -= 1
             if self._dead_letters[target] == 0:
                 del self._dead_letters[target]
-        ruled.dead_letter_keys = []
+
+    @cython.cfunc
+    def _forget_all_dead_letters(self, ruled: RuledStream) -> cython.void:
+        for group in list(ruled.dead_letter_keys):
+            self._forget_dead_letters(ruled, group)
 
     def clear(self) -> None:
         """Forget all streams."""

@@ -26,6 +26,7 @@ from headrace.structures.stream_id import StreamId
 # Of an archive, and of all archives of a stream.
 LINE_BYTES_MAX = 300
 VALUE_BYTES_MAX = 3000
+DIGITS_MAX = 20  # of a number of entries; any client that may SET the key can write more
 
 
 def has_watermark_size(value: bytes) -> bool:
@@ -58,7 +59,7 @@ def _parse_watermark(stream: Stream, text: bytes) -> StreamId | None:
         return None
     if stream.last_id().precedes(archived):
         return None
-    number = int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else None
+    number = int(parts[1]) if len(parts) > 1 and parts[1].isdigit() and len(parts[1]) <= DIGITS_MAX else None
     fingerprint = parts[2].decode(errors="replace") if len(parts) > 2 else ""
     if number is None and not fingerprint:
         return archived

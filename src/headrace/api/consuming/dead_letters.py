@@ -23,7 +23,7 @@ from headrace.api.consuming.requests import Requests
 from headrace.api.delivery import Delivery
 from headrace.api.entry import Entry, entries_from_reply
 from headrace.api.stream_id import StreamID
-from headrace.errors import CommandError
+from headrace.errors import CommandError, InvalidID
 
 T = TypeVar("T")
 
@@ -72,11 +72,20 @@ class DeadLetter(Entry[T]):
     def __init__(self, id: StreamID, fields: dict[bytes, bytes], codec: Codec[T] | None = None) -> None:
         super().__init__(id, {name: value for name, value in fields.items() if name not in OURS}, codec)
         self.stream = decode_name(fields.get(b"dead:stream", b""))
-        self.origin = StreamID.parse(fields.get(b"dead:id", b"0-0"))
+        self.origin = origin_of(fields.get(b"dead:id", b"0-0"))
         self.group = decode_name(fields.get(b"dead:group", b""))
         self.consumer = decode_name(fields.get(b"dead:consumer", b""))
-        self.deliveries = int(fields.get(b"dead:deliveries", b"0"))
+        deliveries = fields.get(b"dead:deliveries", b"0")  # any client may have added the entry
+        self.deliveries = int(deliveries) if deliveries.isdigit() and len(deliveries) < 20 else 0
         self.error = fields.get(b"dead:error", b"").decode("utf-8", "replace")
+
+
+def origin_of(text: bytes) -> StreamID:
+    """Return the ID of a dead letter in its stream; 0-0 if it is none: any client may add an entry."""
+    try:
+        return StreamID.parse(text)
+    except InvalidID:
+        return StreamID(0, 0)
 
 
 class DeadLetters(Generic[T]):

@@ -41,7 +41,7 @@ def run(call: Call) -> None:
         if order is not None and group.pending.order is not order:
             call.keyspace.rules.dispose(order)
         rule_effects.record_rules(call, [b"XGROUP", b"CFGSET", key, name, *words])
-        call.keyspace.rules.on_rules_changed(call.database.index, key, stream)
+        call.keyspace.rules.on_rules_changed(call.database.index, key, stream, group)
         call.keyspace.blocking.separate_waiters(call.database.index, key)
     call.reply.ok()
 

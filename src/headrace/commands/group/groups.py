@@ -181,7 +181,7 @@ def run_destroy(call: Call) -> None:
     if not stream.drop_group(call.argv[3]):
         call.reply.integer(0)
         return
-    call.keyspace.rules.on_group_removed(stream)
+    call.keyspace.rules.on_group_removed(stream, call.argv[3])
     group_changed(call, b"xgroup-destroy")
     call.database.signal_ready(call.argv[2])
     call.reply.integer(1)

@@ -122,7 +122,7 @@ def run(call: Call) -> None:
     if rules != before:
         stream.rules = rules if rules != NO_STREAM_RULES else None
         rule_effects.record_rules(call, [b"XCFGSET", call.argv[1], *request.rules])
-        call.keyspace.rules.on_rules_changed(call.database.index, call.argv[1], stream)
+        call.keyspace.rules.on_rules_changed(call.database.index, call.argv[1], stream, None)
     call.effects.make_atomic(start)
     call.reply.ok()
 
