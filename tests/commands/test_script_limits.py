@@ -225,6 +225,16 @@ def test_one_string_as_many_arguments_is_not_copied_without_limit(talk, call):
     assert evaluate(talk, script, "0", "4") in (0, 1)
 
 
+@pytest.mark.parametrize("field", ["function_name", "description"])
+def test_what_a_library_registers_is_kept_outside_of_lua_and_limited(talk, field):
+    words = {"function_name": "'f'", "description": "''", "callback": "function() end"}
+    words[field] = "text"
+    arguments = ", ".join(f"{name} = {value}" for name, value in words.items())
+    library = "#!lua name=l\nlocal text = 'x' for i = 1, 20 do text = text .. text end "
+    library += f"redis.register_function{{{arguments}}}"
+    assert "of a function is longer than" in talk.words("FUNCTION", "LOAD", library)
+
+
 def payload(*texts):
     return dump_libraries([text.encode() for text in texts], versions.by_name("compatible"), False)
 

@@ -40,6 +40,12 @@ def test_a_monitors_line_says_when_where_and_who(watched):
     assert watched.clients["m"].reply.take() == b'+1234.567000 [3 1.2.3.4:5] "PING"\r\n'
 
 
+def test_a_monitor_sees_the_beginning_of_a_long_argument(watched):
+    watched.words("SET", "k", "\x1b" * 3_000_000)
+    [line] = lines(watched)
+    assert line == '"SET" "k" "' + r"\x1b" * 65536 + '"'
+
+
 def test_a_transaction_is_shown_as_it_runs(watched):
     for line in ("MULTI", "SET a 1", "INCR a", "EXEC"):
         watched(line)

@@ -130,3 +130,16 @@ def test_only_requests_may_block() -> None:
     policies = [value for value in vars(dispatch).values() if isinstance(value, Policy)]
     assert [policy.may_block for policy in policies].count(True) == 1
     assert dispatch.REQUEST.may_block
+
+
+def test_the_log_of_denials_keeps_no_long_names(talk: Talk) -> None:
+    talk.engine.auth.begin_session(talk.engine.session())
+    talk("ACL SETUSER eve on nopass ~ok +get +auth")
+    talk("PING", client="eve")
+    talk.engine.auth.begin_session(talk.clients["eve"])
+    talk("AUTH eve x", client="eve")
+    for _ in range(3):
+        assert "No permissions to access a key" in talk.words("GET", "k" * 1_000_000, client="eve")
+    talk.words("AUTH", "u" * 1_000_000, "wrong", client="eve")
+    attempt, denial = talk.engine.auth.log.entries
+    assert (len(attempt.user), denial.object, denial.count) == (1024, b"k" * 1024, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 GROUPED_MS = 60_000  # a repeated denial after a longer time is a new entry
+NAME_BYTES_MAX = 1024  # of what was denied, and of a user's name, in an entry
 MERGE_WINDOW = 10  # newest entries that are compared with a new denial
 
 # Reasons.
@@ -42,8 +43,9 @@ class AccessLog:
     def add(
         self, reason: bytes, context: bytes, what: bytes, user: bytes, client: bytes, now_ms: int
     ) -> None:
-        """Log a denial."""
+        """Log a denial. Long names are cut, so that denied clients cannot fill the memory."""
         self.denied[COUNTED[reason]] += 1
+        what, user = what[:NAME_BYTES_MAX], user[:NAME_BYTES_MAX]
         for at, entry in enumerate(self.entries[:MERGE_WINDOW]):
             same = (entry.reason, entry.context, entry.object, entry.user) == (reason, context, what, user)
             if same and now_ms - entry.updated_ms <= GROUPED_MS:

@@ -25,6 +25,7 @@ from headrace.keyspace.settings import Settings
 from headrace.structures.histogram import Histogram
 
 NEVER_NS = cython.declare(cython.longlong, (1 << 62) - 1)
+MONITORED_BYTES_MAX = 64 * 1024  # of each argument that MONITOR shows: escaping takes time
 
 
 @cython.cfunc
@@ -157,7 +158,7 @@ class Timing:
         argv = redaction.without_secrets(call.command, call.argv)
         address = b"lua" if call.session.is_script else call.session.address
         where = b"%d %s" % (call.session.database, address)
-        shown = b" ".join(redaction.quoted(word) for word in argv)
+        shown = b" ".join(redaction.quoted(word[:MONITORED_BYTES_MAX]) for word in argv)
         self.pubsub.send_to_monitors(
             b"%d.%06d [%s] %s" % (microseconds // 1_000_000, microseconds % 1_000_000, where, shown)
         )

@@ -9,6 +9,7 @@ local begin_run, end_run, reset = H.begin_run, H.end_run, H.reset
 
 local NOTHING = '$-1\r\n'
 local BAD_ARGUMENT = 'ERR Lua redis lib command arguments must be strings or integers'
+local NAME_BYTES_MAX, DESCRIPTION_BYTES_MAX = 1024, 16384
 local TOO_LONG = 'ERR the arguments of one command are longer than the memory of scripts'
 local NO_ARGUMENT = 'ERR Please specify at least one argument for this redis lib call'
 
@@ -209,6 +210,11 @@ local function register(name, callback, flags, description)
         fail('ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long')
     end
     if loading[name] then fail('ERR Function already exists in the library') end
+    -- They are kept outside of Lua.
+    if #name > NAME_BYTES_MAX then fail('ERR the name of a function is longer than ' .. NAME_BYTES_MAX .. ' bytes') end
+    if description and #description > DESCRIPTION_BYTES_MAX then
+        fail('ERR the description of a function is longer than ' .. DESCRIPTION_BYTES_MAX .. ' bytes')
+    end
     loading[name] = callback
     H.on_register(name, flags, description)
 end

@@ -167,8 +167,9 @@ class PrimarySide:
             return
         now = self.engine.keyspace.now
         replica.acknowledged_ms = now
-        replica.acknowledged = max(replica.acknowledged, offset)
-        replica.synced = max(replica.synced, synced)
+        sent = self.primary.end  # no replica has more
+        replica.acknowledged = max(replica.acknowledged, min(offset, sent))
+        replica.synced = max(replica.synced, min(synced, sent))
         self.on_acknowledged()
         if replica.state == ONLINE and replica.waits_for_ack:
             replica.waits_for_ack = False

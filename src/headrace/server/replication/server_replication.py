@@ -24,7 +24,7 @@ from headrace.replication.divergent_tail import DivergentTail
 from headrace.replication.history import NO_ID
 from headrace.replication.origin import FROM_HEADRACE, origin_of
 from headrace.replication.primary import ONLINE
-from headrace.replication.replica_link import ORIGIN
+from headrace.replication.replica_link import CAPABILITIES, ORIGIN
 from headrace.replication.stored_position import (
     decode_comment,
     decode_position,
@@ -282,7 +282,8 @@ class ServerReplication(ReplicationInterface):
         elif option == b"ip-address":
             replica.host = text
         elif option == b"capa":
-            replica.capabilities.add(text)
+            if text in CAPABILITIES:  # others change nothing, and would be kept
+                replica.capabilities.add(text)
         elif option == b"rdb-only":
             replica.rdb_only = value == b"1"
         elif option == b"rdb-filter-only":
