@@ -84,6 +84,9 @@ SCRIPT_MEMORY_MARGIN_BYTES = 128 * 1024 * 1024
 # The reply of one command to a script.
 SCRIPT_REPLY_BYTES_MAX = 64 * 1024 * 1024
 
+# The requests whose effects a script records, which go to the log and the replicas when it ends.
+SCRIPT_RECORDED_BYTES_MAX = 1024 * 1024 * 1024
+
 # What a running script has published and is not delivered yet: messages, and their bytes.
 OUTBOX_MESSAGES_MAX = 1024
 OUTBOX_BYTES_MAX = 1024 * 1024

@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import pathlib
 import uuid
+import zoneinfo
 from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -503,3 +504,13 @@ def test_an_invalid_field_is_named_in_one_line() -> None:
         read(Cat, {b"kind": b"cat", b"lives": b"x"})
     with pytest.raises(CodecError, match=r"^entry 1-0: Cat: field 'kind': Field required \(and 1 more\)$"):
         read(Cat, {b"name": b"x"})
+
+
+def test_a_time_in_the_hour_that_its_zone_has_twice_is_stored() -> None:
+    """PEP 495: such a time of a zone equals no time of another zone, not even the same instant."""
+    berlin = zoneinfo.ZoneInfo("Europe/Berlin")
+    for fold in (0, 1):
+        time = datetime.datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold)
+        assert difference(time, datetime.datetime.fromisoformat(time.isoformat())) is None
+        other = datetime.datetime.fromisoformat(time.replace(fold=1 - fold).isoformat())
+        assert difference(time, other) == ("", time, other)

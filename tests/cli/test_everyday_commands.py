@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -287,6 +288,28 @@ def test_add_stops_at_a_wrong_line_and_counts_the_added_entries(
     lines = run("add", "s", "--json", code=2, stdin=b'{"n": 1}\n{"n": 2}\n' + line + b'\n{"n": 3}\n')
     assert len(lines) == client.xlen("s") == 2
     assert message in run.error and run.error.endswith("; 2 entries added\n") and run.error.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_line_of_a_live_pipe_is_added_at_once(url: str, client: redis.Redis, number: int) -> None:
+    command = [sys.executable, "-m", "headrace", "add", "s", "--json", "--url", url]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as adding:
+        assert adding.stdin is not None and adding.stdout is not None and adding.stderr is not None
+        for n in range(1, 4):
+            print(json.dumps({"n": n}), file=adding.stdin, flush=True)
+            assert adding.stdout.readline() and client.xlen("s") == n
+        adding.send_signal(number)
+        assert "headrace: 3 entries added" in adding.stderr.read()
+        assert adding.wait(30) != 0
+
+
+def test_a_command_without_standard_output_ends_as_with_one(url: str, orders: redis.Redis) -> None:
+    for command in ("tail orders", "tail --json orders", "ls", "groups orders"):
+        line = f"{sys.executable} -m headrace {command} --url {url} >&-"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), command
 
 
 def test_what_tail_prints_as_json_is_added_again_exactly(run: Command, url: str) -> None:

@@ -36,6 +36,9 @@ def test_a_url_names_one_server_a_service_or_a_cluster() -> None:
         "cluster://a:1/3",
         "cluster://a:port",
         "cluster://",
+        "redis://h/orders",
+        "redis://h/1/2",
+        "sentinel://a/s/orders",
         "",
     ],
 )

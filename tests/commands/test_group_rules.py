@@ -300,6 +300,13 @@ def test_dead_letter_streams_have_no_dead_letters(leased: Any) -> None:
     assert leased("XGROUP CFGSET t h MAX-DELIVERIES 2 DEAD-LETTER s") == error
 
 
+@pytest.mark.parametrize("rule", ["DEAD-LETTER", "ORDERED-BY"])
+def test_a_name_in_a_rule_is_no_place_for_megabytes(leased: Any, rule: str) -> None:
+    words = ("XGROUP", "CFGSET", "s", "g", "MAX-DELIVERIES", "3", rule)
+    assert "take at most 4096 bytes" in leased.words(*words, "x" * 5000)
+    assert leased.words(*words, "x" * 4096) == "OK"
+
+
 def test_changing_one_group_passes_no_other_groups(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(50):
         leased(f"XGROUP CREATE s g{n} 0")

@@ -235,6 +235,15 @@ def test_what_a_library_registers_is_kept_outside_of_lua_and_limited(talk, field
     assert "of a function is longer than" in talk.words("FUNCTION", "LOAD", library)
 
 
+def test_a_script_whose_changes_fill_the_memory_gets_an_error(talk, monkeypatch):
+    monkeypatch.setattr(limits, "SCRIPT_RECORDED_BYTES_MAX", 5_000_000)
+    talk.engine.record_effects(True)
+    script = "local s = string.rep('x', 1000000) for i = 1, 100 do redis.call('SET', 'k' .. i, s) end"
+    assert "the changes of a script may have at most" in evaluate(talk, script)
+    assert talk("DBSIZE") == 5
+    assert evaluate(talk, script.replace("100", "3")) is None
+
+
 def payload(*texts):
     return dump_libraries([text.encode() for text in texts], versions.by_name("compatible"), False)
 

@@ -143,3 +143,16 @@ def test_the_log_of_denials_keeps_no_long_names(talk: Talk) -> None:
     talk.words("AUTH", "u" * 1_000_000, "wrong", client="eve")
     attempt, denial = talk.engine.auth.log.entries
     assert (len(attempt.user), denial.object, denial.count) == (1024, b"k" * 1024, 3)
+
+
+def test_an_unexpected_error_before_a_command_is_a_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk("SET k v")
+    talk.engine.write_gate.memory.limit = 1
+
+    def fail(size: int) -> bool:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(talk.engine.write_gate.eviction, "make_room", fail)
+    assert talk("SET l w").startswith("-ERR internal error")
+    monkeypatch.undo()
+    assert talk("GET k") == "v"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import select
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -23,6 +24,7 @@ from headrace.pipeline.standard_input import standard_input
 from headrace.plurals import plural
 
 ENTRIES_PER_PIPELINE = 500
+READ_BYTES = 1 << 18
 LINE_MAX = 64 << 20  # bytes of one line of JSON
 TAIL_KEYS = {"stream", "id", "fields"}  # the keys of a line of `tail --json`
 ID = re.compile(rb"[0-9]+-[0-9]+")
@@ -72,8 +74,12 @@ def command(
         if source is None:
             appender.add([single])
             return
-        for batch in read_batches(source, appender):
-            appender.add(batch)
+        try:
+            for batch in read_batches(source, appender):
+                appender.add(batch)
+        except KeyboardInterrupt:
+            click.echo(f"headrace: {appender.summary()}", err=True)
+            raise
 
 
 class EntryAppender:
@@ -108,9 +114,9 @@ class EntryAppender:
             elif not isinstance(reply, bytes) or not ID.fullmatch(reply):
                 failed = failed or HeadraceError(f"the reply to XADD is no ID: {printable(repr(reply))}")
             else:
+                self.added += 1
                 with writing():
                     click.echo(reply.decode())
-                self.added += 1
         if failed is not None and str(failed).startswith("NOQUORUM"):
             raise HeadraceError(f"{failed}; {self.summary()} with a confirmation")
         if failed is not None:
@@ -137,7 +143,14 @@ def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fie
     """Return batches of entries from lines of JSON. UsageError after the entries before a wrong line."""
     batch: list[Fields] = []
     wrong: UsageError | None = None
-    for number, text in enumerate(iter(lambda: source.readline(LINE_MAX + 1), b""), 1):
+    number = 0
+    for text in lines_of(source):
+        if text is None:
+            if batch:
+                yield batch
+                batch = []
+            continue
+        number += 1
         try:
             if len(text) > LINE_MAX:
                 raise ValueError(f"longer than {LINE_MAX >> 20} MiB")
@@ -155,6 +168,34 @@ def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fie
     if wrong is not None:
         wrong.args = (f"{wrong}; {appender.summary()}",)
         raise wrong
+
+
+def lines_of(source: BinaryIO) -> Iterator[bytes | None]:
+    """Yield the lines of standard input, and None where it pauses: what was read need not wait for more."""
+    begun: list[bytes] = []  # the parts of a line whose end was not read yet
+    while True:
+        if not is_ready(source):
+            yield None
+        data = source.read1(READ_BYTES)  # type: ignore[attr-defined]
+        if not data:
+            break
+        first, *others = data.split(b"\n")
+        begun.append(first)
+        for following in others:
+            yield b"".join(begun)
+            begun = [following]
+        if sum(map(len, begun)) > LINE_MAX:
+            break  # the caller rejects the line
+    if any(begun):
+        yield b"".join(begun)
+
+
+def is_ready(source: BinaryIO) -> bool:
+    """Return whether reading would not wait."""
+    try:
+        return bool(select.select([source], [], [], 0)[0])
+    except (OSError, ValueError):  # not a file of the system
+        return True
 
 
 class NumberText(str):

@@ -98,6 +98,8 @@ def program() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the program and return its exit code. An error is printed as one line on stderr."""
     previous = signal.signal(signal.SIGTERM, stop_cleanly)
+    if sys.stdout is None:  # it was closed: `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if logging.lastResort is not None:  # the handler that prints warnings
         logging.lastResort.setFormatter(EscapingFormatter("%(message)s"))
     try:

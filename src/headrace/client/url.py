@@ -65,6 +65,8 @@ def parse_server_url(url: str) -> ServerUrl:
         if kind in DEFAULT_PORTS:
             return _parse_multi_host(kind, scheme != kind, rest)
         settings = parse_url(url)  # type: ignore[no-untyped-call]
+        if scheme != "unix":
+            _check_database(urlsplit(url).path.removeprefix("/"))
         _check_names(settings, _known_settings(settings.get("connection_class", Connection)))
         return ServerUrl("standalone", settings)
     except _WrongSetting as error:
@@ -103,6 +105,7 @@ def _parse_multi_host(kind: str, tls: bool, rest: str) -> ServerUrl:
     place, _, path = rest.partition("/")
     login, at, names = place.rpartition("@")
     service, _, db = path.partition("/")
+    _check_database(db)
     if kind == "sentinel" and not service:
         raise ValueError("the name of the service is missing: …/name")
     if kind == "cluster" and path:
@@ -144,6 +147,12 @@ def _check_names(settings: dict[str, Any], known: frozenset[str]) -> None:
             if name in _known_settings(SSLConnection):
                 raise _WrongSetting(f"{name} needs TLS: rediss://, sentinels:// or clusters://")
             raise _WrongSetting(f"unknown setting {name!r}{did_you_mean(name, known)}")
+
+
+def _check_database(text: str) -> None:
+    """Raise ValueError for a path that is no number; redis-py would take the database 0."""
+    if text and not text.isdigit():
+        raise ValueError(f"the database {text!r} is not a number")
 
 
 def _host(name: str, port: int) -> tuple[str, int]:

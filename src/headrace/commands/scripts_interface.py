@@ -33,6 +33,7 @@ class RunningScript:
     wrote: Public[cython.bint]  # it has called a command that writes
     out_of_memory: Public[cython.bint]  # memory was full when it began
     replicates: Public[cython.bint]  # effects are recorded
+    recorded_bytes: Public[cython.longlong]  # of the requests whose effects are, which are kept until it ends
     is_loading: Public[cython.bint]  # a library is being loaded
     is_busy: Public[cython.bint]
     end_reason: Public[bytes | None]  # the text of the error that ends it
@@ -40,7 +41,7 @@ class RunningScript:
     def __init__(self, name: bytes, flags: int, argv: list[bytes], is_function: bool = False) -> None:
         self.name, self.flags, self.argv, self.is_function = name, flags, argv, is_function
         self.session = self.end_reason = None
-        self.started_ns = 0
+        self.started_ns = self.recorded_bytes = 0
         self.wrote = self.out_of_memory = self.is_loading = self.is_busy = False
         self.replicates = True
 
@@ -55,6 +56,7 @@ def started_script(
     made.session = caller
     made.end_reason = None
     made.started_ns = system.monotonic_ns()
+    made.recorded_bytes = 0
     made.wrote = made.out_of_memory = made.is_loading = made.is_busy = False
     made.replicates = True
     return made

@@ -568,7 +568,11 @@ class Engine(RowRunner):
     @cython.cfunc
     def _reject_or_pause(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.bint:
         """Reject or pause the request if it may not run now; return whether it was."""
-        error: CommandError | None = self.write_gate.error_for(session, row, argv)
+        error: CommandError | None
+        try:
+            error = self.write_gate.error_for(session, row, argv)  # may evict, and for that apply rules
+        except Exception as exception:
+            error = error_replies.command_error(exception, row.command)
         if error is not None:
             self._reject(session, row, error)
             return True

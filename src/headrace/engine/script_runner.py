@@ -118,6 +118,12 @@ class ScriptAbandoned(BaseException):
     """
 
 
+class ScriptWritesTooMuch(CommandError):
+    """A script's changes, which are kept in memory until it ends, are too large."""
+
+    text = "OOM the changes of a script may have at most 1 GiB; those before this one remain"
+
+
 @cython.final
 @cython.cclass
 class ScriptRunner(ScriptsInterface):
@@ -561,6 +567,8 @@ class ScriptRunner(ScriptsInterface):
         self._row_runner.run_script_call(call, row)
         if not running.replicates:
             del self.effects.items[position:]
+        elif len(call.records) != position:
+            running.recorded_bytes += sum(map(len, argv))
         if self.command_reply.overflowed:
             self._use_writer(ReplyWriter())
             raise CommandError("ERR the reply is too large for a script")
@@ -622,6 +630,8 @@ class ScriptRunner(ScriptsInterface):
         error: CommandError | None = gate.waiter_error() if command.write and gate.shut else None
         if error is not None:
             raise error
+        if command.write and running.recorded_bytes > limits.SCRIPT_RECORDED_BYTES_MAX:
+            raise ScriptWritesTooMuch()
         if (
             running.out_of_memory
             and command.denyoom

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable
-from datetime import date, datetime
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -49,8 +50,17 @@ def difference(value: Any, back: Any, path: str = "") -> tuple[str, Any, Any] | 
         if len(value) != len(back):
             return path, value, back
         return _first_difference(((f"[{n}]", one, back[n]) for n, one in enumerate(value)), path)
+    return None if _equal(value, back) else (path, value, back)
+
+
+def _equal(value: Any, back: Any) -> bool:
+    """Whether two values are the same, or both are NaN."""
+    if isinstance(value, datetime) and value.tzinfo and isinstance(back, datetime) and back.tzinfo:
+        # In the hour that a zone has twice, a time equals none of another zone: PEP 495.
+        with suppress(OverflowError):
+            value, back = value.astimezone(UTC), back.astimezone(UTC)
     both_nan = value != value and back != back
-    return None if both_nan or value == back else (path, value, back)
+    return bool(both_nan or value == back)
 
 
 def describe_difference(value: Any, back: Any) -> str:

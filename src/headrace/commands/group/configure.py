@@ -12,8 +12,10 @@ from headrace.commands.spec import Command
 from headrace.commands.stream.count import HEADRACE_VERSION
 from headrace.errors import CommandError, InvalidSyntax, KeyRequired
 from headrace.streams.group import Group
-from headrace.streams.rules import NO_GROUP_RULES, GroupRules
+from headrace.streams.rules import NO_GROUP_RULES, GroupRules, InvalidRule
 from headrace.streams.stream import Stream
+
+NAME_BYTES_MAX = 4096  # of a stream or a field in a rule: what rules hold is not part of used_memory
 
 
 class NothingToSet(CommandError):
@@ -33,6 +35,8 @@ def run(call: Call) -> None:
         raise NoSuchGroupForKey(name, key)
     before: GroupRules = group.rules or NO_GROUP_RULES
     rules = _parse(before, words)
+    if not call.replayed() and max(len(rules.dead_letter), len(rules.ordered_by)) > NAME_BYTES_MAX:
+        raise InvalidRule(f"DEAD-LETTER and ORDERED-BY take at most {NAME_BYTES_MAX} bytes")
     if rules.max_deliveries and not call.replayed():
         dead_letter_rules.check(call, key, rules)
     if rules != before:
