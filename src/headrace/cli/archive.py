@@ -79,6 +79,7 @@ class ArchiveJob:
         written: Number of entries written.
         keep_ms: The age in milliseconds up to which days are kept; None to keep all.
         time_zone: The time zone of the days.
+        reported: Number of those that --follow has printed.
         kept_whole: Number of those whose fields the columns cannot hold exactly, kept in _exact.
         misfits: Number of values that became null, by stream and column.
     """
@@ -92,6 +93,7 @@ class ArchiveJob:
     time_zone: str = "UTC"
     fields: StructType | None = None
     written: int = 0
+    reported: int = 0
     kept_whole: int = 0
     misfits: MisfitCounts = field(default_factory=dict)
 
@@ -200,6 +202,7 @@ def command(
             with scratch_spark("headrace archive", time_zone, job.misfits.update, quiet) as spark:
                 archive_once(console, spark, job, streams)
                 while not once:
+                    print_round(console, job)
                     sleep_until_interrupted(every or EVERY_SECONDS)
                     archive_once(console, spark, job, select_streams(url, names, pattern))
         counts = count_archive(location)
@@ -211,6 +214,15 @@ def command(
     print_kept_whole(console, job)
     if once:
         console.print(f"The archive holds {plural(counts.entries, 'entry')} of {plural(counts.days, 'day')}")
+
+
+def print_round(console: Console, job: ArchiveJob) -> None:
+    """Print when a run of --follow has written entries, and how many; nothing if there were none."""
+    new = job.written - job.reported
+    if new:
+        now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        console.print(f"{now}  {plural(new, 'entry')} written", soft_wrap=True)
+        job.reported = job.written
 
 
 def is_current(job: ArchiveJob, streams: list[str]) -> bool:

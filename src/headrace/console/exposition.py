@@ -256,7 +256,7 @@ def _stream(out: Exposition, stream: StreamStats) -> None:
         stream.length,
         stream.keys,
         stream.nodes,
-        len(stream.groups),
+        stream.group_count,
         milliseconds(stream.last_id),
         milliseconds(stream.max_deleted_id),
         milliseconds(stream.first_entry_id),

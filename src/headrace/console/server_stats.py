@@ -18,6 +18,7 @@ SendPipeline = Callable[[list[Request]], list[object]]  # the replies in order, 
 
 STREAMS_MAX = 1000  # per server; the others are only counted
 STREAMS_PER_PIPELINE = 50
+GROUPS_MAX = 1000  # per stream; the others are only counted
 CONSUMERS_MAX = 100  # per group
 SCAN_COUNT = 500
 
@@ -71,7 +72,8 @@ class StreamStats:
     first_entry_id: bytes | None = None
     last_entry_id: bytes | None = None
     memory_bytes: int | None = None
-    groups: list[GroupStats] = field(default_factory=list)
+    group_count: int = 0
+    groups: list[GroupStats] = field(default_factory=list)  # at most GROUPS_MAX
 
 
 @dataclass
@@ -180,7 +182,8 @@ def read_streams(
         if not isinstance(about, list) or not isinstance(groups, list):
             continue  # it was deleted, or replaced by another type
         stream = stream_stats(database, key, named(about))
-        stream.groups = [group_stats(named(group)) for group in groups]
+        stream.group_count = len(groups)
+        stream.groups = [group_stats(named(group)) for group in groups[:GROUPS_MAX]]
         stream.memory_bytes = size[0] if size and isinstance(size[0], int) else None
         streams.append(stream)
     read_group_details(send, database, streams, consumers)

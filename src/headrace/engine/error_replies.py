@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import cython
 
@@ -17,6 +18,8 @@ SUBSCRIBER_COMMANDS = frozenset(
     b"subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe ping quit reset".split()
 )
 
+HTTP_WARNING_S = 60  # between two warnings: anyone who can connect could fill the log
+_http_warning = {"next_s": float("-inf")}
 HTTP = frozenset({b"post", b"host:"})  # an HTTP method with a body, and a header that every HTTP request has
 
 # Commands of Redis's other types: clients of job queues and caches begin with one of these.
@@ -84,6 +87,17 @@ def allowed_while_subscribed(command: Command) -> bool:
     return command.name in SUBSCRIBER_COMMANDS
 
 
+def warn_of_http(session: Session) -> None:
+    """Log that a client speaks HTTP, but once a minute only."""
+    now = time.monotonic()
+    if now >= _http_warning["next_s"]:
+        _http_warning["next_s"] = now + HTTP_WARNING_S
+        address = session.address.decode(errors="replace")
+        logging.getLogger("headrace").warning(
+            "closing %s: it speaks HTTP, perhaps for a page in a browser", address
+        )
+
+
 def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
     """Return the error for an unknown command; it repeats the beginning of the request.
 
@@ -91,10 +105,7 @@ def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
     """
     if argv[0].lower() in HTTP:
         session.closing = True
-        address = session.address.decode(errors="replace")
-        logging.getLogger("headrace").warning(
-            "closing %s: it speaks HTTP, perhaps for a page in a browser", address
-        )
+        warn_of_http(session)
     kind = OTHER_TYPES.get(argv[0].lower())
     if kind is not None:
         return CommandError(
