@@ -207,7 +207,7 @@ def test_a_file_that_is_not_a_log_is_not_fixed(tmp_path):
         path = tmp_path / "x"
         path.write_bytes(text)
         report = check(path)
-        assert not report.fixable and "it does not contain any record of a log" in report.obstacle
+        assert not report.fixable and "it is not a log and not a snapshot" in report.obstacle
 
 
 def test_a_bad_manifest_is_reported(log):
