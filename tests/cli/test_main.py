@@ -145,7 +145,8 @@ def test_a_missing_password_is_not_reported_as_a_missing_server(
         assert main(["trim", "--stream", "s", "--url", server_url]) == 1
     finally:
         client.config_set("requirepass", "")
-    assert capsys.readouterr().err.endswith(": the server rejected the request: Authentication required.\n")
+    error = capsys.readouterr().err
+    assert ": the server rejected the request: NOAUTH Authentication required. Give the password: " in error
 
 
 def test_a_full_disk_prints_one_line_and_exits_with_1() -> None:

@@ -445,7 +445,7 @@ def test_the_tables_of_an_archive_are_listed_without_its_server(
     command = ["query", "--archive", str(archive.directory), "--url", UNREACHABLE, "--archive-only", "--csv"]
     assert main([*command, "SHOW TABLES"]) == 0
     last = entries(1, 3 * 1440 - 1)[0][0]
-    assert capsys.readouterr().out == f"table,archived,archived_through\ns:1,{3 * 1440 - 1},{last}\n"
+    assert capsys.readouterr().out == f"table,archived,archived_through\ns:1,{3 * 1440},{last}\n"
     assert main([*command, "DESCRIBE `s:1`"]) == 0
     assert "inferred from" in capsys.readouterr().out
     assert main([*command, "SELECT * FROM s:2"]) == 2
