@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,18 @@ def test_a_session_after_a_stopped_one_has_the_current_environment(tmp_path: Pat
     command = [sys.executable, "-c", AFTER_ANOTHER, str(tmp_path / "log")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "yes\n"), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the name of the machine")
+def test_spark_starts_where_no_server_knows_the_name_of_the_machine(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from headrace.pipeline.local_spark import local_spark\n"
+        "with local_spark('test', pathlib.Path(sys.argv[1])) as spark:\n"
+        "    print('rows:', spark.range(3).count())\n"
+    )
+    shell = 'hostname a-name-that-no-server-knows && exec "$@"'
+    words = [sys.executable, "-c", program, str(tmp_path / "log")]
+    command = ["unshare", "--uts", "sh", "-c", shell, "-", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert "rows: 3" in done.stdout, done.stderr

@@ -148,6 +148,8 @@ def start_session(name: str, conf: dict[str, str], log: Path) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
+    # Otherwise Spark looks up the name of this machine, and fails where no server knows it.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with stderr_redirected_to(log), utf8_locale():
         return builder.getOrCreate()
 
