@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 
+LOG_NAME_MAX = 512  # bytes of a name in a line of the log
 NAME_ECHO_MAX = 128  # bytes of an unknown name that an error repeats
 
 
@@ -32,9 +33,6 @@ def copy_error(error: BaseException) -> BaseException:
 def to_text(word: bytes) -> str:
     """Decode a client's bytes to text that encodes to the same bytes again."""
     return word.decode("utf-8", "surrogateescape")
-
-
-LOG_NAME_MAX = 512  # bytes of a name in the log
 
 
 def log_text(word: bytes) -> str:

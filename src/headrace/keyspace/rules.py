@@ -75,9 +75,7 @@ class RuledStream:
     retry_ms: Public[cython.longlong]  # dead letters could not be added: no others are tried before
     dead_letters: Public[cython.longlong]
     rejected: Public[cython.longlong]  # XADDs rejected at a limit
-    dead_letter_keys: dict[
-        bytes, tuple[int, bytes]
-    ]  # where the dead letters go: by group a database and a key
+    dead_letter_keys: dict[bytes, tuple[int, bytes]]  # by group: database and key of its dead letters
 
     def __init__(self, stream: Stream, database: cython.Py_ssize_t) -> None:
         self.stream = stream
