@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from redis_programs import INSTALLED, redis_program
+from redis_programs import INSTALLED, redis_program, without_sanitizers
 from waiting import answers, wait_until
 
 
@@ -31,7 +31,7 @@ def redis_server(directory: Path | None = None, *options: str, kind: str = INSTA
     words += ["--hz", "200"]  # how often it looks for waits that are over; 10 times a second by itself
     with tempfile.TemporaryDirectory() as elsewhere, tempfile.TemporaryFile("w+") as log:
         words += ["--dir", str(directory or elsewhere), *options]
-        process = subprocess.Popen(words, stdout=log)
+        process = subprocess.Popen(words, stdout=log, env=without_sanitizers())
 
         def is_there() -> bool:
             if process.poll() is not None:

@@ -13,7 +13,7 @@ from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.data_directory import DiskDirectory
-from redis_programs import installed_redis
+from redis_programs import installed_redis, without_sanitizers
 from waiting import answers, wait_until
 
 
@@ -201,7 +201,7 @@ def test_a_real_redis_reads_it(tmp_path: pathlib.Path) -> None:
     assert log.close(clean=True)
     socket = str(tmp_path / "socket")
     options = f"--port 0 --unixsocket {socket} --dir {tmp_path} --appendonly yes".split() + ["--save", ""]
-    server = subprocess.Popen([installed_redis(), *options], stdout=subprocess.PIPE)
+    server = subprocess.Popen([installed_redis(), *options], stdout=subprocess.PIPE, env=without_sanitizers())
     try:
         with (
             redis.Redis(unix_socket_path=socket) as client,
