@@ -156,3 +156,11 @@ def test_an_unexpected_error_before_a_command_is_a_reply(talk: Talk, monkeypatch
     assert talk("SET l w").startswith("-ERR internal error")
     monkeypatch.undo()
     assert talk("GET k") == "v"
+
+
+def test_clients_that_speak_http_fill_no_log(talk: Talk, caplog: pytest.LogCaptureFixture) -> None:
+    for now_ms in (1_000_000, 1_000_000, 1_059_999, 1_060_000):
+        session = talk.engine.session()
+        talk.engine.execute(session, [b"POST", b"/"], now_ms)
+        assert session.closing
+    assert len([line for line in caplog.messages if "speaks HTTP" in line]) == 2

@@ -41,6 +41,7 @@ from headrace.keyspace.blocking import Blocking, Waiter, WakeOrder
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.log_budget import LogBudget
 from headrace.keyspace.rules import RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import ReplyWriter
@@ -74,6 +75,7 @@ class Engine(RowRunner):
     stats: Stats
     timing: Timing
     rows: dict[bytes, CommandRow]  # by the first argument of a request, in lower and upper case
+    http_lines: LogBudget  # of the log: clients that speak HTTP
     last_name: bytes | None  # the previous request's first argument and its row: saves 100 instructions when
     last_row: CommandRow | None  # this request begins with the same object (see resp/token_cache.py)
     by_name: dict[bytes, CommandRow]  # subcommands too, as "config|get"
@@ -99,6 +101,7 @@ class Engine(RowRunner):
         self.timing = Timing(self.keyspace.settings, self.pubsub)
         self.rows, self.by_name, self.held_ready = {}, {}, {}
         self.last_name = self.last_row = None
+        self.http_lines = LogBudget(1, error_replies.HTTP_LINE_MS)
         self.next_client = self.last_sweep_ms = 0
         self.dispatcher = Dispatcher(
             self.keyspace, self.effects, self.stats, self.timing, self.auth, self.write_gate
@@ -306,7 +309,7 @@ class Engine(RowRunner):
         if row is None:
             row = self.rows.get(argv[0].lower())
             if row is None:
-                self._reject(session, None, error_replies.unknown_command(session, argv))
+                self._reject(session, None, error_replies.unknown_command(session, argv, self.http_lines))
                 return None
         if row.is_plain or len(argv) == 1:
             return row

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import cython
 
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import NAME_ECHO_MAX, CommandError, to_text
+from headrace.keyspace.log_budget import LogBudget
 
 ARGUMENTS_SHOWN_MAX = 128  # total bytes of an unknown command's arguments that the error repeats
 
@@ -18,8 +18,7 @@ SUBSCRIBER_COMMANDS = frozenset(
     b"subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe ping quit reset".split()
 )
 
-HTTP_WARNING_S = 60  # between two warnings: anyone who can connect could fill the log
-_http_warning = {"next_s": float("-inf")}
+HTTP_LINE_MS = 60_000  # between two lines of the log: any client that can connect could fill it
 HTTP = frozenset({b"post", b"host:"})  # an HTTP method with a body, and a header that every HTTP request has
 
 # Commands of Redis's other types: clients of job queues and caches begin with one of these.
@@ -87,25 +86,18 @@ def allowed_while_subscribed(command: Command) -> bool:
     return command.name in SUBSCRIBER_COMMANDS
 
 
-def warn_of_http(session: Session) -> None:
-    """Log that a client speaks HTTP, but once a minute only."""
-    now = time.monotonic()
-    if now >= _http_warning["next_s"]:
-        _http_warning["next_s"] = now + HTTP_WARNING_S
-        address = session.address.decode(errors="replace")
-        logging.getLogger("headrace").warning(
-            "closing %s: it speaks HTTP, perhaps for a page in a browser", address
-        )
-
-
-def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
+def unknown_command(session: Session, argv: list[bytes], http_lines: LogBudget) -> CommandError:
     """Return the error for an unknown command; it repeats the beginning of the request.
 
     A client that speaks HTTP is closed: a web page could make a browser send requests to this port.
     """
     if argv[0].lower() in HTTP:
         session.closing = True
-        warn_of_http(session)
+        if http_lines.take(session.active_ms):
+            address = session.address.decode(errors="replace")
+            logging.getLogger("headrace").warning(
+                "closing %s: it speaks HTTP, perhaps for a page in a browser", address
+            )
     kind = OTHER_TYPES.get(argv[0].lower())
     if kind is not None:
         return CommandError(

@@ -26,6 +26,7 @@ from headrace.engine.foreign_commands import (
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, HeadraceError, InvalidStreamId, to_text
 from headrace.persistence import rule_records
+from headrace.replication.stored_position import is_number
 from headrace.streams import delivery
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -38,16 +39,12 @@ CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
 CLAIM_WORDS = 14  # of the XCLAIM by which a delivery is propagated; its LASTID is the last word
 
 
-DIGITS_MAX = 19  # of a number that fits 64 bits; Python converts none of thousands of digits
-
-
 def is_replacement(words: list[bytes]) -> bool:
     """Return whether a record is a command that Headrace runs instead of those that follow."""
     return (
         len(words) > 2
         and words[0] == rule_records.INSTEAD
-        and words[1].isdigit()
-        and len(words[1]) <= DIGITS_MAX
+        and is_number(words[1]) is not None
         and words[2].upper() not in CONTROL
     )
 
@@ -259,7 +256,7 @@ class StreamApplier:
         at = words.index(b"ENTRIESREAD", 5) + 1
         stream = self.keyspace.databases[self.database].values.get(argv[2])
         most = stream.entries_added if isinstance(stream, Stream) else 0
-        if not argv[at].isdigit() or (len(argv[at]) <= DIGITS_MAX and int(argv[at]) <= most):
+        if not argv[at].isdigit() or (is_number(argv[at]) and int(argv[at]) <= most):
             return argv
         return [*argv[:at], b"%d" % most, *argv[at + 1 :]]
 
