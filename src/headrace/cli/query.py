@@ -303,7 +303,9 @@ def print_followed(result: DataFrame, limit: int, form: str | None, time_zone: s
 def result_console() -> Console:
     """Return where tables are printed: as wide as the terminal; in a pipe as wide as the rows."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
 
 
 def limited_grid(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int) -> RenderableType:

@@ -79,9 +79,14 @@ def xadd_id(given: IdLike) -> bytes:
 
 def count_argument(count: int) -> bytes:
     """Return the COUNT argument. Raises UsageError if it is not a non-negative integer."""
-    if not isinstance(count, int) or count < 0:
-        raise UsageError(f"count={count!r}: must be an integer of at least 0; omit it for all entries")
-    return b"%d" % count
+    return _entries_argument("count", count, "; omit it for all entries")
+
+
+def _entries_argument(name: str, entries: int, hint: str = "") -> bytes:
+    """Return a number of entries. Raises UsageError if it is not a non-negative integer."""
+    if not isinstance(entries, int) or entries < 0:
+        raise UsageError(f"{name}={entries!r}: must be an integer of at least 0{hint}")
+    return b"%d" % entries
 
 
 def references_argument(references: References) -> bytes:
@@ -97,9 +102,7 @@ def trim_arguments(maxlen: int | None, minid: IdLike | None, approximate: bool) 
     if maxlen is not None and minid is not None:
         raise UsageError("maxlen and minid: pass only one of them")
     if maxlen is not None:
-        if not isinstance(maxlen, int) or maxlen < 0:
-            raise UsageError(f"maxlen={maxlen!r}: must be an integer of at least 0")
-        return [b"MAXLEN", about, b"%d" % maxlen]
+        return [b"MAXLEN", about, _entries_argument("maxlen", maxlen)]
     if minid is not None:
         return [b"MINID", about, bytes(to_stream_id(minid))]
     return []
