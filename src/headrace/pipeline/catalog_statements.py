@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
@@ -98,16 +98,21 @@ def show_tables(servers: Servers | None, contents: Archive | None, pattern: str)
     matches = re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL).fullmatch
     names = [name for name in known_tables(servers, contents) if matches(name)]
     lengths = servers.request(names, lambda pipe, name: pipe.xlen(stream_key(name))) if servers else {}
-    columns: dict[str, Callable[[str], object]] = {"table": str}
-    if servers is not None:
-        columns["entries"] = lambda name: length if isinstance(length := lengths.get(name), int) else None
-    if contents is not None:
-        archived = Counter[str]()
-        for file in contents.files:
-            archived[file.stream] += file.rows
-        columns["archived"] = lambda name: archived[name]
-        columns["archived_through"] = contents.archived_through.get
-    return list(columns), [tuple(column(name) for column in columns.values()) for name in names]
+    archived = Counter[str]()
+    for file in contents.files if contents is not None else ():
+        archived[file.stream] += file.rows
+    titles = ["table"]
+    titles += ["entries"] if servers is not None else []
+    titles += ["archived", "archived_through"] if contents is not None else []
+    rows: Rows = []
+    for name in names:
+        row: list[object] = [name]
+        if servers is not None:
+            row.append(lengths[name] if isinstance(lengths.get(name), int) else None)
+        if contents is not None:
+            row += [archived[name], contents.archived_through.get(name)]
+        rows.append(tuple(row))
+    return titles, rows
 
 
 def describe(
