@@ -33,7 +33,8 @@ $(VENV)/.dependencies: $(VENV)/.compiler
 	touch $@
 
 build/.compiled: $(VENV)/.compiler $(SOURCES)
-	$(PY) setup.py -q build
+	mkdir -p build
+	$(PY) setup.py -q build >build/compile.log 2>&1 || { cat build/compile.log; exit 1; }
 	touch $@
 
 # Built in place of the last build, so that only changed modules are compiled again.
