@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import random
 import socket
 import subprocess
 import tempfile
@@ -14,12 +16,23 @@ import redis
 from redis_programs import INSTALLED, redis_program, without_sanitizers
 from waiting import answers, wait_until
 
+# Below the ports that Linux gives to outgoing connections (from 32768): one of those can take a port
+# between the moment it is found free and the moment the server listens there.
+# Each worker of pytest has 1,000 ports of its own.
+FIRST_PORT, PORTS_PER_WORKER, WORKERS = 10_000, 1_000, 20
+worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+next_port = random.randrange(PORTS_PER_WORKER)  # another run of the tests on this machine starts elsewhere
+
 
 def free_port() -> int:
-    """One that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, another one each time."""
+    global next_port
+    while True:
+        port = FIRST_PORT + worker * PORTS_PER_WORKER + next_port
+        next_port = (next_port + 1) % PORTS_PER_WORKER
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 @contextlib.contextmanager
