@@ -60,6 +60,27 @@ def test_streams_are_asked_in_one_round_trip_and_errors_stay_with_their_stream(
     assert Servers(stream_server.url).request([], lambda pipe, s: pipe.xlen(s)) == {}
 
 
+class Interrupted(int):
+    """A number, during whose conversion to text Ctrl-C is pressed."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+def test_a_signal_while_numbers_become_text_does_no_harm(stream_server: StreamServer) -> None:
+    stream_server.fill("s", 1)
+    servers = Servers(stream_server.url)
+    connection = RawConnection(servers, "s")  # hiredis 3.5 crashes
+    [found] = connection.exchange([("XREAD", "COUNT", Interrupted(1), "STREAMS", "s", 0)])
+    assert len(found) == 1
+    connection.send(b"XLEN", b"s", Interrupted(1))
+    reply = bytearray(100)
+    connection.receive(reply)
+    assert b"wrong number of arguments" in reply
+    connection.close()
+    servers.close()
+
+
 def test_waiting_ends_when_an_entry_comes(stream_server: StreamServer) -> None:
     servers = Servers(stream_server.url)
     assert not servers.wait_for_entries({"s": "0-0"}, 20)

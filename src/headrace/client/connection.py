@@ -31,7 +31,7 @@ def exchange(connection: Any, requests: Sequence[Words]) -> list[Any]:
     Any other error closes the connection, because replies may still arrive.
     """
     try:
-        connection.send_packed_command(connection.pack_commands(requests))
+        connection.send_packed_command(connection.pack_commands([as_text(words) for words in requests]))
         replies: list[Any] = []
         for _ in requests:
             try:
@@ -42,6 +42,15 @@ def exchange(connection: Any, requests: Sequence[Words]) -> list[Any]:
     except BaseException:
         connection.disconnect()
         raise
+
+
+def as_text(words: Words) -> list[bytes | str]:
+    """Return the words of a command, its numbers as decimal digits.
+
+    hiredis 3.5 must not do that: while it does, Python can run the handler of a signal, and if that raises
+    an exception (as Ctrl-C does), hiredis uses the missing text and the process crashes.
+    """
+    return [b"%d" % word if isinstance(word, int) else word for word in words]
 
 
 class RawConnection:
@@ -83,7 +92,7 @@ class RawConnection:
 
     def send(self, *words: bytes | int) -> None:
         """Send one command; its reply is read with receive()."""
-        self.send_encoded(*self._connection.pack_command(*words))
+        self.send_encoded(*self._connection.pack_command(*as_text(words)))
 
     def send_encoded(self, *commands: bytes | bytearray | memoryview) -> None:
         """Send encoded commands.
