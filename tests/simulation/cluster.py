@@ -30,9 +30,9 @@ from world import BIRTH_MS
 from headrace.engine.clock import SettableClock
 from headrace.persistence.rdb import encoder_thread
 from headrace.resp.replies import INCOMPLETE, ReplyParser
-from headrace.server import main
+from headrace.server import commit, main
 from headrace.server.config.config import Config
-from headrace.server.disk import group_commit, snapshot_job, startup
+from headrace.server.disk import snapshot_job, startup
 from headrace.server.replication import link_socket, replica_side
 from portrait import Portrait, alive, differences, portrait
 from speaking import encoded
@@ -247,7 +247,7 @@ class Cluster(contextlib.ExitStack):
         snapshot_threading = SimpleNamespace(Thread=self.snapshots.create, Condition=threading.Condition)
         for module, name, value in (
             (startup, "reduced_gc", contextlib.nullcontext),
-            (group_commit, "ThreadPoolExecutor", lambda *arguments: self.threads),
+            (commit, "ThreadPoolExecutor", lambda *arguments: self.threads),
             (encoder_thread, "threading", snapshot_threading),
             (encoder_thread, "_lower_priority", lambda: None),
             (snapshot_job, "system", self.snapshots.clock()),

@@ -24,8 +24,8 @@ from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import PendingRewrite
 from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.server.commit import Durability
 from headrace.server.config.config import Config
-from headrace.server.disk.group_commit import Durability
 from headrace.server.loop.event_loop import EventLoop
 from speaking import encoded
 

@@ -14,6 +14,7 @@ from collections import deque
 
 import cython
 
+from headrace.persistence.aof.encoded_effects import EncodedEffects
 from headrace.visibility import Public
 
 BLOCK_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)
@@ -36,19 +37,36 @@ class Backlog:
 
     @cython.ccall
     def append(self, data: memoryview) -> cython.void:
-        """Append bytes of the stream."""
+        """Append bytes of the stream: all of them, or none after a MemoryError."""
         n: cython.Py_ssize_t = len(data)
         at: cython.Py_ssize_t = 0
         room: cython.Py_ssize_t
+        start: cython.Py_ssize_t
+        index: cython.Py_ssize_t
+        offset: cython.longlong = self.end - self._first
         while at < n:
-            room = self._first + len(self._blocks) * BLOCK_BYTES - self.end
-            if room == 0:
+            index = offset // BLOCK_BYTES
+            start = offset % BLOCK_BYTES
+            if index == len(self._blocks):
                 self._blocks.append(bytearray())
-                room = BLOCK_BYTES
-            room = min(room, n - at)
-            self._blocks[-1] += data[at : at + room]
-            self.end += room
+            block = self._blocks[index]
+            if len(block) > start:  # an interrupted call has left something
+                del block[start:]
+            room = min(BLOCK_BYTES - start, n - at)
+            block += data[at : at + room]
             at += room
+            offset += room
+        self.end = self._first + offset
+
+    @cython.ccall
+    def append_effects(self, data: memoryview, encoded: EncodedEffects) -> cython.void:
+        """Append what the effects are in the stream, and note that it has them.
+
+        Both in compiled code, so that no signal handler can raise in between. After a MemoryError the stream
+        has none of them.
+        """
+        self.append(data)
+        encoded.mark_fed()
 
     @cython.ccall
     def read(self, position: cython.longlong, most: cython.Py_ssize_t) -> bytes:

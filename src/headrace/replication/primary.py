@@ -1,6 +1,7 @@
-"""The primary's stream: effects encoded once a turn into the backlog, and the replicas that read it.
+"""The primary's stream, kept in its backlog, and the replicas that read it.
 
     effects of a turn ── SELECT, XADD ..., MULTI ... EXEC ──▶ backlog ──▶ each online replica
+                         the bytes that the log gets, too
 
 On a replica the stream is that of its own primary, byte for byte: see feed_raw().
 
@@ -15,6 +16,7 @@ from typing import Any
 
 from headrace.commands.session import Session
 from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.aof.encoded_effects import EncodedEffects
 from headrace.persistence.aof.log_buffer import Item, LogBuffer
 from headrace.persistence.rule_records import TRANSLATED, rule_record
 from headrace.replication.backlog import Backlog
@@ -81,8 +83,9 @@ class Replica:
 class Primary:
     """The stream of one server, and its replicas. Without a backlog nothing is encoded or kept."""
 
-    def __init__(self, keyspace: Keyspace) -> None:
+    def __init__(self, keyspace: Keyspace, encoded: EncodedEffects) -> None:
         self.translator = Translator(keyspace)
+        self.encoded = encoded
         self.history = History()
         self.backlog: Backlog | None = None
         self.replicas: list[Replica] = []
@@ -90,8 +93,7 @@ class Primary:
         self.translates = False  # a replica needs it, or one that may come back
         self._translated_from = 0  # while it does: the stream has commands of Redis 7.0 only from here on
         self._returning: list[tuple[int, int]] = []  # position and deadline of replicas that may come back
-        self._encoder = LogBuffer()
-        self._fed = 0  # how many of the engine's effects are in the stream already
+        self._translated = LogBuffer()
         self._position = 0  # of the end of the stream while there is no backlog
         self._trimmed_at = 0
 
@@ -111,7 +113,7 @@ class Primary:
         self.backlog = Backlog(position)
         self._trimmed_at = self._translated_from = position
         self._returning.clear()
-        self._encoder.forget_database()
+        self.force_select()
 
     def close_backlog(self) -> None:
         """Stop keeping the stream: no replica has come back for a long time."""
@@ -122,27 +124,27 @@ class Primary:
     # Feeding.
 
     def feed(self, items: list[Item], form_of: FormOf = no_form) -> bool:
-        """Encode the effects that are not in the stream yet; return whether there were any.
+        """Bring the effects that are not in the stream yet into it; return whether there were any.
 
         Args:
+            items: the effects of this turn, all of which are encoded.
             form_of: returns the form of an effect in older commands, if one was noted.
+
+        Raises:
+            MemoryError: the stream has none of them.
         """
-        if self.backlog is None or self._fed >= len(items):
+        encoded = self.encoded
+        if self.backlog is None or not encoded.has_unfed():
+            encoded.mark_fed()
             return False
-        new = items[self._fed :] if self._fed else items
-        self._fed = len(items)
         if self.translates:
-            new = self.translator.translate(new, form_of)
-        self._encoder.put_all(new)
-        with self._encoder.view() as view:
-            self.backlog.append(view)
-        self._encoder.clear()
+            translated = self.translator.translate(items[encoded.fed_count :], form_of)
+            self._translated.clear()
+            self._translated.put_all(translated)
+        with self._translated.view() if self.translates else encoded.unfed() as view:
+            self.backlog.append_effects(view, encoded)
         self._trim()
         return True
-
-    def effects_taken(self, left: int) -> None:
-        """Note that the log has taken the effects, of which so many are left in the list."""
-        self._fed = left
 
     def feed_raw(self, data: bytes) -> None:
         """Append bytes that are no effects: PING, GETACK, or the stream of this server's own primary."""
@@ -156,7 +158,8 @@ class Primary:
 
     def force_select(self) -> None:
         """Write a SELECT before the next effect: a replica that starts here knows no database."""
-        self._encoder.forget_database()
+        self.encoded.forget_database()
+        self._translated.forget_database()
 
     def _trim(self) -> None:
         """Drop blocks that are no longer needed, about every 64 KiB."""
@@ -188,7 +191,9 @@ class Primary:
         needed = any(replica.needs_translation for replica in self.replicas) or bool(self._returning)
         if needed and not self.translates:
             self._translated_from = self.end
-        self.translates = needed
+        if needed != self.translates:
+            self.translates = needed
+            self.force_select()  # the stream is encoded by another buffer now
 
     def feed_translation_mark(self) -> None:
         """Tell replicas that are Headrace that the stream is translated from here on."""

@@ -20,11 +20,11 @@ from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import RdbVersion
+from headrace.server.commit import Durability
 from headrace.server.config import user_file
 from headrace.server.config.config import Config
 from headrace.server.config.rewrite import rewrite
 from headrace.server.disk import persistence_info
-from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.saving import SaveManager
 from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.disk.startup import Startup

@@ -27,11 +27,11 @@ from headrace.engine.engine import Engine
 from headrace.engine.script_runner import ScriptAbandoned
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.persistence.data_directory import DiskDirectory
+from headrace.server.commit import Durability
 from headrace.server.config import user_file
 from headrace.server.config.config import Config, set_failed
 from headrace.server.config.directives import DIRECTIVES
 from headrace.server.config.rewrite import format_config
-from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.saving import SaveManager
 from headrace.server.disk.startup import LoadInterrupted, Startup, as_usage_errors
 from headrace.server.host import ServerHost

@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from headrace import system
 from headrace.commands.scripts_interface import RunningScript, ScriptsInterface
+from headrace.server.commit import Durability
 from headrace.server.config.config import Config
-from headrace.server.disk.group_commit import Durability
 
 LOG = logging.getLogger("headrace")
 KILLED_BY_SHUTDOWN = b"Script killed: the server shuts down"

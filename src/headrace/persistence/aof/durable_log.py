@@ -3,7 +3,7 @@
     commit() or tick() fails ─▶ report(): log the failure, reject writes ─▶ tick() retries, or a rewrite
     the log is complete      ─▶ report(): accept writes
 
-The server (server/disk/group_commit.py) and a database in a program (api/local/storage.py) use one each.
+The server (server/commit.py) and a database in a program (api/local/storage.py) use one each.
 """
 
 from __future__ import annotations

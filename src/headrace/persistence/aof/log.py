@@ -63,6 +63,7 @@ import cython
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof import log_files
+from headrace.persistence.aof.encoded_effects import EncodedEffects
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_buffer import Item, LogBuffer
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS, LogFileMonitor
@@ -217,15 +218,19 @@ class Log:
             raise HeadraceError(f"the log could not be written: {rewrite.failure}")
 
     @cython.ccall
-    def commit(self, items: list[Item], now_ms: cython.longlong) -> cython.bint:
+    def commit(
+        self, items: list[Item], now_ms: cython.longlong, encoded: EncodedEffects | None = None
+    ) -> cython.bint:
         """Append records, each a (database, words), and clear the list of items.
+
+        encoded: the bytes of all these items, if they are encoded already; cleared as well.
 
         Returns True if all records given so far are as durable as the policy promises. If False, failure says
         why, and the records stay in memory: tick(), or a commit of an empty list, retries. If an exception
         interrupts commit() (7), call it again with the same list.
         """
         if items:
-            self._record(items, now_ms)
+            self._record(items, now_ms, encoded)
         if self._pending is not None and now_ms - self._sync_ms > SYNC_WAIT_MAX_MS:
             self.delayed_commits += 1
             self._collect(wait=True)
@@ -375,7 +380,9 @@ class Log:
         return self.policy == "always" and not self.sync_paused
 
     @cython.ccall
-    def _record(self, items: list[Item], now_ms: cython.longlong) -> cython.void:
+    def _record(
+        self, items: list[Item], now_ms: cython.longlong, encoded: EncodedEffects | None
+    ) -> cython.void:
         """Append a record of each item to the recorder, and clear items."""
         recorder = self._recorder
         if recorder.used != self._recorded:
@@ -383,10 +390,17 @@ class Log:
         recorder.begin_commit(self.checksums)
         if self.timestamps:
             recorder.stamp(now_ms)
-        recorder.put_all(items)
+        if encoded is None:
+            recorder.put_all(items)
+        else:
+            encoded.copy_to(recorder)
         recorder.end_commit()
-        written = self.written - self._recorded
-        self.written, self._recorded, items[:] = written + recorder.used, recorder.used, ()
+        used: cython.Py_ssize_t = recorder.used
+        written: cython.longlong = self.written - self._recorded + used
+        if encoded is None:
+            self.written, self._recorded, items[:] = written, used, ()
+        else:
+            self.written, self._recorded, items[:], encoded.count = written, used, (), 0
 
     @cython.ccall
     def _flush(self, sync: cython.bint) -> cython.bint:

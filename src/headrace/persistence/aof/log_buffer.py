@@ -70,8 +70,7 @@ class LogBuffer:
     @cython.ccall
     def put(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
         """Append one record, after a SELECT if it is in another database."""
-        if database != self.database:
-            self._select(database)
+        self.select(database)
         self._record(words)
 
     @cython.ccall
@@ -82,8 +81,28 @@ class LogBuffer:
         for number, words in items:
             database = number
             if database != self.database:
-                self._select(database)
+                self.select(database)
             self._record(words)
+
+    @cython.ccall
+    def put_encoded(
+        self, source: LogBuffer, start: cython.Py_ssize_t, database: cython.Py_ssize_t
+    ) -> cython.void:
+        """Append the records of another buffer from index `start` on. `database`: of the first one."""
+        self.select(database)
+        n: cython.Py_ssize_t = source.used - start
+        if self.used + n > self.cap:
+            self._grow(n)
+        mem.copy(self.p, self.used, source.p, start, n)
+        self.used += n
+        self.database = source.database
+
+    @cython.ccall
+    def select(self, database: cython.Py_ssize_t) -> cython.void:
+        """Append a SELECT, unless the last record is in this database."""
+        if database != self.database:
+            self._record([b"SELECT", b"%d" % database])
+            self.database = database
 
     @cython.ccall
     def stamp(self, now_ms: cython.longlong) -> cython.void:
@@ -173,11 +192,6 @@ class LogBuffer:
         self.used = 0
         if self.cap > CAP_KEPT_MAX:
             self._resize(0)
-
-    @cython.cfunc
-    def _select(self, database: cython.Py_ssize_t) -> cython.void:
-        self._record([b"SELECT", b"%d" % database])
-        self.database = database
 
     @cython.cfunc
     def _record(self, words: list[bytes]) -> cython.void:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.commands.server_interface import Section
-from headrace.server.disk.group_commit import Durability
+from headrace.server.commit import Durability
 from headrace.server.disk.saving import REWRITE, SNAPSHOT, SaveManager
 from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.disk.startup import Startup

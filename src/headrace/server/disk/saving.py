@@ -27,8 +27,8 @@ from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import RdbVersion, by_name
 from headrace.persistence.rdb.writer import rdb_steps, write_rdb
+from headrace.server.commit import Durability
 from headrace.server.config.config import Config
-from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.snapshot_job import SnapshotJob, Steps
 from headrace.server.loop.event_loop import EventLoop
 

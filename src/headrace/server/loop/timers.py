@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS
+from headrace.server.commit import Durability
 from headrace.server.config.config import Config
-from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.saving import SaveManager
 from headrace.server.host import ServerHost
 from headrace.server.loop.event_loop import EventLoop

@@ -21,8 +21,8 @@ from headrace.persistence.rdb.writer import rdb_steps
 from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, Primary, Replica
 from headrace.replication.stored_position import encode_position
 from headrace.replication.translation import newer_command
+from headrace.server.commit import Durability
 from headrace.server.config.config import Config
-from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.loop.client_limits import OutputBufferLimits
 from headrace.server.loop.event_loop import EventLoop
@@ -85,7 +85,7 @@ class PrimarySide:
         self.durability = durability
         self.temporary_path = temporary_path
         self.wake = wake
-        self.primary = Primary(engine.keyspace)
+        self.primary = Primary(engine.keyspace, durability.encoded)
         self.known: dict[Session, Replica] = {}  # by session: those that have sent REPLCONF
         self.sync: FullSync | None = None
         self.full_syncs = self.partial_syncs = self.refused_partial_syncs = 0
@@ -225,7 +225,10 @@ class PrimarySide:
     # The stream.
 
     def feed(self, items: list[Item]) -> None:
-        """Send the effects of this turn to the replicas. Called by the commit, before the log."""
+        """Send the effects of this turn to the replicas.
+
+        Called by the commit, when the effects are encoded and before the log gets them.
+        """
         primary = self.primary
         messages, self._messages = self._messages, []
         ack_requested, self._ack_requested = self._ack_requested, False
@@ -264,14 +267,15 @@ class PrimarySide:
 
     def start_feeding(self) -> None:
         """Let the stream consist of the effects that are recorded from now on."""
-        self.primary.effects_taken(len(self.engine.effects.items))
+        encoded = self.durability.encoded
+        encoded.encode(self.engine.effects.items)
+        encoded.mark_fed()
         self.durability.feed = self.feed
-        self.durability.effects_taken = self.primary.effects_taken
         self.durability.set_replicating(True)
 
     def stop_feeding(self) -> None:
         """End what start_feeding() began."""
-        self.durability.feed = self.durability.effects_taken = None
+        self.durability.feed = None
         self.durability.set_replicating(False)
 
     def feed_now(self) -> bool:
@@ -284,15 +288,28 @@ class PrimarySide:
             return False
         if effects.in_transaction():
             return len(effects.items) > 0
+        self.durability.encoded.encode(effects.items)
         if self._feed(effects.items):
             self.send()
         return False
 
     def _feed(self, items: list[Item]) -> bool:
-        """Bring effects into the stream; return whether there are new bytes."""
+        """Bring effects into the stream; return whether there are new bytes.
+
+        If there is no memory for them, the stream ends, because it must not have a gap. The replicas connect
+        again and get a snapshot.
+        """
         effects = self.engine.effects
-        changed = self.primary.feed(items, effects.form_of)
-        effects.forget_forms()
+        try:
+            changed = self.primary.feed(items, effects.form_of)
+        except MemoryError:
+            LOG.error("out of memory: the replication stream ends here, and replicas need a new snapshot")
+            self.primary.close_backlog()
+            self.stop_feeding()
+            self.disconnect_replicas()
+            return False
+        finally:
+            effects.forget_forms()
         return changed
 
     # Time.

@@ -131,7 +131,6 @@ class ServerReplication(ReplicationInterface):
         else:
             primary.history.shift(primary.end)
         primary.force_select()
-        primary.effects_taken(len(self.engine.effects.items))
         self.replicas.generates = True
         self.replicas.update_translation()
         if primary.backlog is not None:

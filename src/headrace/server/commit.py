@@ -1,6 +1,7 @@
 """Group commit: a reply is sent only when its changes are in the log, as durable as appendfsync says.
 
-    turn     requests run ─ commit: one write, and with `always` one sync ─ replies are sent
+    turn     requests run ─ commit: effects encoded once ─┬─ to the replicas' backlog     ─┬─ replies are sent
+                                                          └─ one write; `always`: a sync  ─┘
     failure  the disk fails: the replies of that turn are held, writes are rejected, reads continue;
              the log keeps what it could not write and retries; then the held replies are sent
 
@@ -19,6 +20,7 @@ import cython
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.durable_log import DurableLog
+from headrace.persistence.aof.encoded_effects import EncodedEffects
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import error_reply_for
 from headrace.persistence.aof.log_buffer import Item
@@ -58,9 +60,8 @@ class Durability:
     failed_in_turn: Public[cython.bint]  # writing the log within this turn failed
     sync_completed: Public[cython.bint]  # a background sync has ended
     sync_executor: Public[ThreadPoolExecutor | None]
-    # Replication: gets the effects before the log does, and then how many the log has left.
-    feed: Public[Callable[[list[Item]], None] | None]
-    effects_taken: Public[Callable[[int], None] | None]
+    encoded: EncodedEffects  # of this turn; only used while there are replicas
+    feed: Public[Callable[[list[Item]], None] | None]  # sends them to the replicas, before the log gets them
     replicating: Public[cython.bint]  # effects are recorded also without a log
 
     def __init__(
@@ -80,8 +81,8 @@ class Durability:
         self.failed_in_turn = False
         self.sync_completed = False
         self.sync_executor = None
+        self.encoded = EncodedEffects()
         self.feed = None
-        self.effects_taken = None
         self.replicating = False
 
     @property
@@ -180,16 +181,24 @@ class Durability:
         self.replicating = on
         if self.log is None and self.engine.effects.recording != on:
             self.engine.record_effects(on)
-            self.engine.effects.take()
+            self.encoded.drop(self.engine.effects.items)
 
     def _take_effects(self) -> list[Item]:
         """Return the recorded effects and forget them. Replicas get them first."""
-        if self.feed is not None:
-            self.feed(self.engine.effects.items)
-        items = self.engine.effects.take()
-        if self.effects_taken is not None:
-            self.effects_taken(0)
+        effects = self.engine.effects
+        self._encode_for_replicas(effects.items)
+        items = effects.items[:]
+        self.encoded.drop(effects.items)
         return items
+
+    @cython.cfunc
+    def _encode_for_replicas(self, items: list[Item]) -> cython.void:
+        """Encode the effects once for the replicas and the log, and send them to the replicas."""
+        if self.feed is not None:
+            self.encoded.encode(items)
+            self.feed(items)
+        elif self.encoded.count:  # the last replica has left within this turn
+            self.encoded.encode(items)
 
     def disable(self, now: int) -> None:
         """Turn the log off (CONFIG SET appendonly no): nothing is promised, and no client waits for it."""
@@ -218,15 +227,8 @@ class Durability:
         """Write the changes since the last call; return whether their replies may be sent."""
         if self.sync_completed:
             self._end_background_sync()
-        effects = self.engine.effects
-        if self.feed is None:
-            return self._commit_to_log()
-        self.feed(effects.items)
-        try:
-            return self._commit_to_log()
-        finally:  # a signal handler may raise in between: what is left is not sent again
-            if self.effects_taken is not None:
-                self.effects_taken(len(effects.items))
+        self._encode_for_replicas(self.engine.effects.items)
+        return self._commit_to_log()
 
     @cython.cfunc
     def _commit_to_log(self) -> cython.bint:
@@ -238,11 +240,12 @@ class Durability:
             safe, self.failed_in_turn = not self.failed_in_turn, False
             return safe
         if log is None:
-            effects.take()
+            self.encoded.drop(effects.items)
             self.start_offset += 1  # later writes are told from these, also without a log
             effects.offset = self.start_offset
             return True
-        safe = log.commit(effects.items, self.engine.keyspace.now)
+        encoded = self.encoded if self.encoded.count else None
+        safe = log.commit(effects.items, self.engine.keyspace.now, encoded)
         effects.offset = self.start_offset + log.written
         if safe:
             self.failed_in_turn = False
