@@ -35,7 +35,7 @@ DIRECTIVES = {
     "nonecheck": True,  # None.attribute raises, as interpreted, instead of reading stray memory
     "auto_pickle": False,  # the default pickles a pointer as a C string and loads it dangling
     "embedsignature": True,
-    "freethreading_compatible": True,
+    "freethreading_compatible": False,  # buffers for IDs and words are shared by all engines of a process
 }
 # A helper that Cython calls but leaves out would be missed only at the import. In 3.3.1 these are, if helpers
 # are shared, those for `+=`, append() and extend() of a bytearray; a list or a slice does without.
