@@ -55,9 +55,24 @@ SET new2 v IFDNE {HELLO}             -> OK
 SET s v IFEQ v                       -> {WRONG_TYPE}
 SET s v IFDNE {HELLO}                -> {WRONG_TYPE}
 SET k v NX IFEQ v                    -> -ERR syntax error
-SET k v IFEQ v XX                    -> -ERR syntax error
+SET k v XX IFNE v                    -> -ERR syntax error
+SET k v IFEQ v XX IFEQ v             -> -ERR syntax error
+SET k v IFEQ v NX XX                 -> -ERR syntax error
 SET k v IFEQ v IFNE v                -> -ERR syntax error
 SET k v IFEQ                         -> -ERR syntax error
+SET k w IFEQ w NX                    -> None
+SET k w2 IFEQ w XX                   -> OK
+SET k w IFEQ other IFEQ w2           -> OK
+SET k w2 IFEQ w IFEQ other           -> None
+SET k v GET IFEQ other NX            -> w
+SET new3 v IFEQ v NX                 -> None
+SET new3 v IFNE v XX                 -> None
+SET new3 v IFNE v NX                 -> OK
+SET new4 v IFDNE 0 NX                -> OK
+SET k v IFDEQ 0 NX                   -> None
+SET k v IFDEQ 0 XX                   -> {BAD_DIGEST}
+SET s v IFEQ v NX                    -> None
+SET s v IFEQ v XX                    -> {WRONG_TYPE}
 DELEX none                           -> 0
 DELEX none FOO x                     -> 0
 DELEX none IFDEQ x                   -> 0

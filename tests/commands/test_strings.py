@@ -52,6 +52,8 @@ STRING_TOO_LONG = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)
         ("SET old w IFEQ v KEEPTTL", ["SET old w KEEPTTL"]),
         ("SET k v IFNE v KEEPTTL", ["SET k v"]),
         ("SET k v IFEQ v", []),
+        ("SET old w IFEQ v XX", ["SET old w"]),
+        ("SET old w IFEQ v NX", []),
         ("DELEX old", ["DEL old"]),
         ("DELEX old IFEQ v", ["DEL old"]),
         ("DELEX old IFNE v", []),

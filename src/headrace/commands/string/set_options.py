@@ -3,6 +3,9 @@
 SET    [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]
        [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
 GETEX  [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | PERSIST]
+
+After a comparison, the same one may follow with another operand, which replaces the first, and so may NX or
+XX: then both conditions must hold. Redis 8 accepts that, too, and writes it to its log and its replicas.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 ALWAYS = cython.declare(cython.int, 0)
 IF_ABSENT = cython.declare(cython.int, 1)
 IF_PRESENT = cython.declare(cython.int, 2)
-IF_EQUAL = cython.declare(cython.int, 3)  # from here on the condition compares with an operand
+IF_EQUAL = cython.declare(cython.int, 3)  # these compare with an operand
 IF_NOT_EQUAL = cython.declare(cython.int, 4)
 IF_DIGEST = cython.declare(cython.int, 5)
 IF_NOT_DIGEST = cython.declare(cython.int, 6)
@@ -48,7 +51,8 @@ class BadDigest(CommandError):
 class SetOptions:
     """The options after the value (SET) or the key (GETEX)."""
 
-    condition: cython.int
+    condition: cython.int  # ALWAYS, IF_ABSENT or IF_PRESENT
+    comparison: cython.int  # ALWAYS, or a condition with an operand
     operand: bytes  # of IFEQ, IFNE, IFDEQ and IFDNE
     get: cython.bint
     keep: cython.bint  # KEEPTTL
@@ -58,6 +62,7 @@ class SetOptions:
 
     def __init__(self) -> None:
         self.condition = ALWAYS
+        self.comparison = ALWAYS
         self.operand = b""
         self.get = False
         self.keep = False
@@ -70,12 +75,19 @@ class SetOptions:
         """Read the options of SET. Raises InvalidSyntax if one is unknown or they contradict each other."""
         at: cython.Py_ssize_t = 3
         word: bytes
+        comparison: cython.int
         while at < len(argv):
             word = argv[at]
+            comparison = comparison_of(word)
             if arguments.is_keyword(word, b"GET"):
                 self.get = True
-            elif self.condition == ALWAYS and at + 1 < len(argv) and comparison_of(word) != ALWAYS:
-                self.condition = comparison_of(word)
+            elif (
+                comparison != ALWAYS
+                and at + 1 < len(argv)
+                and self.condition == ALWAYS
+                and self.comparison in (ALWAYS, comparison)
+            ):
+                self.comparison = comparison
                 at += 1
                 self.operand = argv[at]
             else:

@@ -73,15 +73,18 @@ def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
 
 @cython.cfunc
 def is_permitted(call: Call, options: SetOptions, key: bytes) -> cython.bint:
-    """Return whether the condition of SET holds. Raises WrongType if it compares another type."""
-    if options.condition == set_options.ALWAYS:
+    """Return whether the conditions of SET hold. Raises WrongType if one compares another type."""
+    comparison: cython.int = options.comparison
+    if options.condition != set_options.ALWAYS and (
+        call.database.contains(key) != (options.condition == set_options.IF_PRESENT)
+    ):
+        return False
+    if comparison == set_options.ALWAYS:
         return True
-    if options.condition >= set_options.IF_EQUAL:
-        value = call.database.string(key) if options.get else replaceable(call, key)
-        if value is None:
-            return options.condition in (set_options.IF_NOT_EQUAL, set_options.IF_NOT_DIGEST)
-        return set_options.compares(options.condition, value, options.operand)
-    return call.database.contains(key) == (options.condition == set_options.IF_PRESENT)
+    value = call.database.string(key) if options.get else replaceable(call, key)
+    if value is None:
+        return comparison in (set_options.IF_NOT_EQUAL, set_options.IF_NOT_DIGEST)
+    return set_options.compares(comparison, value, options.operand)
 
 
 def run_get(call: Call) -> None:
