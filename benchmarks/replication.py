@@ -1,6 +1,7 @@
 """Measure a primary with replicas; the replicas of each server are servers of the same kind.
 
 XADD depth 16, n replicas     throughput, and CPU of the primary alone
+the replica of that           its own CPU for each command, and how long after the load it has all of it
 full synchronisation          entries per second until the replica has them, and CPU of the primary for it
 longest PING during it        at the primary
 visible at the replica        under load, from the reply of XADD to that of an XREAD which waits at the
@@ -44,6 +45,9 @@ def measure(rounds: int, requests: int, entries: int) -> Rows:
     for replicas in track((0, 1, 2), description="replication"):
         name = f"XADD depth {DEPTH}, {replicas} replica{'s' * (replicas != 1)}"
         rows[name] = medians(sample_rounds(rounds, lambda server, n=replicas: load(server, n, requests)))  # type: ignore[misc]
+    rows[f"the replica of XADD depth {DEPTH}"] = medians(
+        sample_rounds(rounds, lambda server: replica_load(server, requests))
+    )
     synced = medians(sample_rounds(rounds, lambda server: synchronise(server, entries)))
     rows["full synchronisation"] = select(synced, "per_s", "cpu_us")
     rows["longest PING during a full synchronisation"] = select(synced, "worst_ms")
@@ -91,6 +95,33 @@ def load(server: str, replicas: int, requests: int) -> redis_benchmark.Sample:
     """Add entries to a primary with so many replicas."""
     with group(server, replicas) as (primary, _):
         return redis_benchmark.run(primary, XADD, DEPTH, requests)
+
+
+def replica_load(server: str, requests: int) -> dict[str, float]:
+    """Add entries to a primary, and return what its replica needs for them."""
+    with group(server, 1) as (primary, [replica]):
+        before = replica.cpu_s()
+        redis_benchmark.run(primary, XADD, DEPTH, requests)
+        ended = time.monotonic()
+        wait_for_replica(primary, replica)
+        late_ms = (time.monotonic() - ended) * 1000
+        return {"cpu_us": (replica.cpu_s() - before) / requests * 1e6, "worst_ms": late_ms}
+
+
+def wait_for_replica(primary: Server, replica: Server) -> None:
+    """Return when the replica has applied what the primary has written."""
+    source, target = Connection(primary.port), Connection(replica.port)
+    while number(info(target, "replication"), b"slave_repl_offset") < number(
+        info(source, "replication"), b"master_repl_offset"
+    ):
+        time.sleep(0.002)
+    source.close()
+    target.close()
+
+
+def number(text: bytes, field: bytes) -> int:
+    """Return a number of INFO's reply."""
+    return int(text.split(field + b":", 1)[1].split(b"\r\n", 1)[0])
 
 
 def synchronise(server: str, entries: int) -> dict[str, float]:

@@ -17,6 +17,8 @@ from command_generator import CommandGenerator
 from headrace.commands.session import Session
 from headrace.engine.clock import RealClock
 from headrace.persistence.data_directory import DiskDirectory
+from headrace.replication.replica_link import ReplicaLink
+from headrace.replication.stream_reader import StreamReader
 from headrace.resp.replies import ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -544,13 +546,13 @@ def test_an_unexpected_error_ends_the_link_and_not_the_server(
 ) -> None:
     replica.side.start("127.0.0.1", port_of(primary), None, 0)
     replica.until_synced(primary)
-    run = replica.side.applier._run
+    commands = ReplicaLink.commands
 
-    def fail_once(name: bytes, argv: list[bytes]) -> None:
-        monkeypatch.setattr(replica.side.applier, "_run", run)
+    def fail_once(link: ReplicaLink) -> StreamReader:
+        monkeypatch.setattr(ReplicaLink, "commands", commands)
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(replica.side.applier, "_run", fail_once)
+    monkeypatch.setattr(ReplicaLink, "commands", fail_once)
     primary.set("k", "v")
     replica.until(lambda: "RecursionError: too deep" in replica.side._last_error, "the error")
     replica.until(lambda: len(replica.told) == 2, "the second snapshot")

@@ -6,12 +6,14 @@ import logging
 from unittest.mock import ANY
 
 import pytest
+from opened_reader import opened_reader
 
 from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.rule_records import rule_record
 from headrace.replication.stream_applier import CannotApply, StreamApplier
 from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.request import request
 
 NOW = 1_800_000_000_000
 
@@ -26,8 +28,8 @@ class Replica:
         self.client = self.engine.session()
 
     def apply(self, *lines: str | bytes | list[bytes], now: int = NOW) -> None:
-        commands = [line if isinstance(line, list) else words(line) for line in lines]
-        self.applier.apply([(argv, 0) for argv in commands], now)
+        commands = [request(*(line if isinstance(line, list) else words(line))) for line in lines]
+        self.applier.apply(opened_reader(b"".join(commands)), now)
 
     def ask(self, line: str, now: int = NOW) -> object:
         self.engine.execute(self.client, words(line), now)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from nodes import Raw, group_state, pairs
+from opened_reader import opened_reader
 
 from headrace.commands.table import COMMANDS
 from headrace.engine.engine import Engine
@@ -255,7 +256,7 @@ def test_every_replica_has_the_data_of_the_primary_after_each_turn(seed: int, cl
             stream = encoded(primary.take())
             assert newer_command(stream) == ""
             commands = commands_of(stream)
-            applier.apply([(words, 0) for words in commands], primary.now)
+            applier.apply(opened_reader(stream), primary.now)
             replies = [other.request(*words) for words in commands]
             assert not [reply for reply in replies if isinstance(reply, Exception)], (turn, commands)
             copy_times_seen(primary.engine, follower)
@@ -305,8 +306,9 @@ def test_what_follows_an_effect_without_an_older_form_is_kept(
                 lines = ["MULTI", *lines, "EXEC"]
             for line in lines:
                 primary.execute(line)
-            commands = commands_of(encoded(primary.take()))
-            applier.apply([(words, 0) for words in commands], primary.now)
+            stream = encoded(primary.take())
+            commands = commands_of(stream)
+            applier.apply(opened_reader(stream), primary.now)
             assert not [reply for words in commands if isinstance(reply := other.request(*words), Exception)]
         copy_times_seen(primary.engine, follower)
         assert exact(follower, primary.now) == exact(primary.engine, primary.now)

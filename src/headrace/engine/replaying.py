@@ -53,6 +53,10 @@ class Replayer:
     call: Call
     now_ms: Public[cython.longlong]  # the time of the replay, for commands that do not carry their own
     live: cython.bint  # the commands are those of a primary
+    # The previous command's first argument, whose objects the parser reuses, and its row; None if the next
+    # command of that name must be checked again, because its row depends on more than the name.
+    _last_word: bytes | None
+    _last_row: CommandRow | None
 
     def __init__(self, engine: Engine, now_ms: cython.longlong, live: cython.bint = False) -> None:
         assert live or not engine.effects.recording, "the effects of a log would be recorded again"
@@ -60,6 +64,7 @@ class Replayer:
         self.keyspace = engine.keyspace
         self.now_ms = now_ms
         self.live = live
+        self._last_word = self._last_row = None
         self.session = Session(0)
         self.session.replayed = True
         policy = dispatch.PRIMARY if live else dispatch.REPLAY
@@ -77,20 +82,21 @@ class Replayer:
                 or headrace failed to run it.
         """
         call: Call = self.call
-        recorded: list[bytes] | None = None
-        row: CommandRow | None = self.engine.rows.get(argv[0])
-        if row is not None and row.command.name == b"publish":
-            recorded = rule_effects.recorded_command(argv)
-        if recorded is not None:
-            argv = recorded
-            row = self.engine.rows.get(argv[0])
-        if row is None or not row.is_plain:
-            row = self._find(argv)
+        row: CommandRow | None = self._last_row
+        known: cython.bint = argv[0] is self._last_word and row is not None
+        if not known:
+            argv, row = self._recorded(argv)
+        assert row is not None
         command: Command = row.command
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
             raise InvalidLogCommand(argv, str(WrongArgumentCount(command.name.decode())).removeprefix("ERR "))
-        if not (command.write or command.readonly or command.name == b"select"):
-            raise InvalidLogCommand(argv, "it changes no data, so it cannot be in a log")
+        if not known:
+            if not (command.write or command.readonly or command.name == b"select"):
+                raise InvalidLogCommand(argv, "it changes no data, so it cannot be in a log")
+            self._last_word = argv[0]
+            self._last_row = None
+            if command.name_length == 1 and command.name != b"publish":
+                self._last_row = row
         call.argv = argv
         call.now = self.now_ms
         self.keyspace.now = self.now_ms
@@ -106,6 +112,20 @@ class Replayer:
         finally:
             call.reply.rewind(0)
         return None
+
+    @cython.cfunc
+    def _recorded(self, argv: list[bytes]) -> tuple[list[bytes], CommandRow]:
+        """Return the command and its row; of a record of rules, those of the command in it."""
+        row: CommandRow | None = self.engine.rows.get(argv[0])
+        recorded: list[bytes] | None = None
+        if row is not None and row.command.name == b"publish":
+            recorded = rule_effects.recorded_command(argv)
+        if recorded is not None:
+            argv = recorded
+            row = self.engine.rows.get(argv[0])
+        if row is None or not row.is_plain:
+            row = self._find(argv)
+        return argv, row
 
     @cython.cfunc
     def _find(self, argv: list[bytes]) -> CommandRow:

@@ -13,19 +13,17 @@ REPLCONF ACK <offset>           ──▶  *2 $6 SELECT $1 0 ...            the 
 REPLCONF ACK <offset> FACK <n>  ──▶                                   each second
 REPLCONF headrace-translation 1 ──▶                                   a message: from here on it is translated
 
-The offset counts the bytes of the stream. It advances when a command has been applied, and for a
-transaction when its EXEC has: a replica that reconnects asks for the whole transaction again.
+The stream itself is read by stream_reader.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.errors import HeadraceError, ProtocolError
 from headrace.replication.stored_position import OFFSET_MAX
-from headrace.resp.parser import RequestParser
+from headrace.replication.stream_reader import LinkError as LinkError
+from headrace.replication.stream_reader import StreamReader, shown
 from headrace.resp.request import request
 
 # States, as ROLE names them. The owner adds those of a link without a connection: connect, connecting.
@@ -35,8 +33,6 @@ ACK_INTERVAL_MS = 1000
 ORIGIN = "headrace-origin"  # it asks where the stream comes from
 CAPABILITIES = ("eof", "psync2", ORIGIN, "headrace")  # the last one: it knows commands of Headrace
 LINE_MAX = 4096  # bytes of a reply during the handshake
-SHOWN_MAX = 128  # bytes of what was received that an error repeats
-BULK_MAX = 1 << 62  # the primary has checked the lengths of arguments
 MARK_BYTES = 40
 ID_LENGTH = 40
 RETRY_LATER = (b"-NOMASTERLINK", b"-LOADING")
@@ -44,10 +40,6 @@ ACCEPTED_PING_ERRORS = (b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")
 
 # Steps: what the next bytes from the primary are.
 _PONG, _AUTH, _PORT, _ADDRESS, _CAPA, _PSYNC, _SIZE, _SNAPSHOT, _LOADING, _STREAM = range(10)
-
-
-class LinkError(HeadraceError):
-    """The link cannot continue: close the connection and try again later. The text says why."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +92,6 @@ class ReplicaLink:
         self.settings = settings
         self.events = events
         self.history = history
-        self.offset = offset
         self.failover = failover
         self.may_have_taken_over = False  # the primary was asked to, and has not refused
         self.outgoing = bytearray()  # to send; the owner deletes what it has sent
@@ -117,15 +108,15 @@ class ReplicaLink:
         self._mark: bytes | None = None
         self._tail = b""  # may contain a part of the mark
         self._left = 0
-        self._parser = RequestParser()
-        self._parser.bulk_max = BULK_MAX
-        self._fed = 0  # the offset of the end of what the parser was given
-        self._raw = bytearray()  # the stream from the offset _raw_start on
-        self._raw_start = 0
-        self._in_transaction = False
+        self._reader = StreamReader(offset, self._on_getack)
         self._send(b"PING")
 
     # State.
+
+    @property
+    def offset(self) -> int:
+        """The number of bytes of the stream that were applied."""
+        return self._reader.offset
 
     @property
     def state(self) -> str:
@@ -147,7 +138,7 @@ class ReplicaLink:
     @property
     def received_offset(self) -> int:
         """The offset of the end of the stream received so far; it may not be applied yet."""
-        return self._fed if self._step == _STREAM else self.offset
+        return self._reader.end if self._step == _STREAM else self.offset
 
     # Bytes.
 
@@ -155,7 +146,7 @@ class ReplicaLink:
         """Handle bytes from the primary; read commands() afterwards. Raises LinkError."""
         self.last_received_ms = now_ms
         if self._step >= _LOADING:
-            self._feed(data)
+            self._reader.feed(data)
         elif self._step == _SNAPSHOT:
             self._receive_snapshot(data)
         else:
@@ -246,20 +237,22 @@ class ReplicaLink:
             if len(words) == 2:
                 self.history = history_id(words[1], line)
             self._step = _STREAM
-            self._start_stream()
+            self._reader.is_open = True
             self.events.on_continue(self.history)
         elif words[0] == b"+FULLRESYNC" and len(words) == 3 and words[2].isdigit():
             offset = int(words[2])
             if offset > OFFSET_MAX:
                 raise LinkError(f"the primary sent an offset that is too large: {shown(line)}")
-            self.history, self.offset = history_id(words[1], line), offset
+            self.history = history_id(words[1], line)
+            self._reader.begin(offset)
             self._step = _SIZE
             self.events.on_snapshot_begins(self.history, self.offset)
         elif line.startswith(RETRY_LATER) or self.failover or not line.startswith(b"-"):
             raise LinkError(f"the primary answered PSYNC with {shown(line)}")
         else:
             self.legacy = True
-            self.history, self.offset = None, 0
+            self.history = None
+            self._reader.begin(0)
             self.outgoing += b"SYNC\r\n"
             self._step = _SIZE
 
@@ -302,8 +295,7 @@ class ReplicaLink:
     def _end_snapshot(self, rest: bytes) -> None:
         self._tail = b""
         self._step = _LOADING
-        self._start_stream()
-        self._feed(rest)
+        self._reader.feed(rest)
         self.events.on_snapshot_complete()
 
     def keepalive(self) -> None:
@@ -313,68 +305,26 @@ class ReplicaLink:
     def loaded(self, now_ms: int) -> None:
         """Note that the snapshot is loaded: acknowledge, and continue with the stream."""
         self._step = _STREAM
+        self._reader.is_open = True
         self.last_received_ms = now_ms
         if not self.legacy or self._mark is not None:
             self._acknowledge(now_ms)
 
     # The stream.
 
-    def _start_stream(self) -> None:
-        self._fed = self._raw_start = self.offset
-
-    def _feed(self, data: bytes) -> None:
-        self._fed += len(data)
-        self._raw += data
-        self._parser.feed(data)
-
-    def commands(self) -> Iterator[tuple[list[bytes], int]]:
-        """Yield each complete command, with the offset after it, and note that it was applied.
-
-        PING and REPLCONF are handled here. Raises LinkError if the bytes are no commands.
-        """
-        if self._step != _STREAM:
-            return
-        while (argv := self._next()) is not None:
-            end = self._fed - self._parser.pending()
-            if len(argv) == 1:
-                name = argv[0].upper()
-                if name == b"MULTI":
-                    self._in_transaction = True
-                elif name == b"EXEC":
-                    self._in_transaction = False
-                elif name == b"PING":
-                    self._advance(end)
-                    continue
-            elif len(argv) == 3 and argv[0].upper() == b"REPLCONF":
-                if argv[1].upper() == b"GETACK":
-                    self._acknowledge(self.last_received_ms)
-                    self._synced_wanted = self.offset if self.synced_offset < self.offset else -1
-                self._advance(end)
-                continue
-            yield argv, end
-            self._advance(end)
-
-    def _next(self) -> list[bytes] | None:
-        try:
-            return self._parser.next()
-        except ProtocolError as error:
-            received = self._raw[self.offset - self._raw_start :]
-            text = f"the stream is damaged after offset {self.offset} ({error}): {shown(received)}"
-            raise LinkError(text) from None
-
-    def _advance(self, end: int) -> None:
-        if not self._in_transaction:
-            self.offset = end
+    def commands(self) -> StreamReader:
+        """Return the reader of the stream's commands, which has none before the stream begins."""
+        return self._reader
 
     def take_raw(self) -> bytes:
         """Return the bytes of the stream that were applied since the last call."""
-        count = self.offset - self._raw_start
-        taken = bytes(self._raw[:count])
-        del self._raw[:count]
-        self._raw_start = self.offset
-        return taken
+        return self._reader.take_raw()
 
     # Acknowledgements and time.
+
+    def _on_getack(self) -> None:
+        self._acknowledge(self.last_received_ms)
+        self._synced_wanted = self.offset if self.synced_offset < self.offset else -1
 
     def _acknowledge(self, now_ms: int) -> None:
         words = [b"REPLCONF", b"ACK", b"%d" % self.offset]
@@ -411,9 +361,3 @@ def history_id(word: bytes, line: bytes) -> str:
     if len(word) != ID_LENGTH or not word.isalnum():
         raise LinkError(f"the primary sent an invalid replication ID: {shown(line)}")
     return word.decode()
-
-
-def shown(data: bytes | bytearray) -> str:
-    """Return the beginning of received bytes for a message."""
-    text = repr(bytes(data[:SHOWN_MAX]))[1:]
-    return text if len(data) <= SHOWN_MAX else f"{text} and {len(data) - SHOWN_MAX} more bytes"

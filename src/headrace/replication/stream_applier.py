@@ -13,8 +13,13 @@ not have is an error, unless such keys are skipped: then a key here that it woul
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
+import cython
+
+from headrace.commands.connection.subscriptions import PubSub
+from headrace.commands.spec import Command
+from headrace.commands.stats import CommandRow
 from headrace.engine.engine import Engine
 from headrace.engine.foreign_commands import (
     FOREIGN_ERRORS,
@@ -25,18 +30,28 @@ from headrace.engine.foreign_commands import (
 )
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, HeadraceError, InvalidStreamId, to_text
+from headrace.keyspace.effects import Effects
+from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence import rule_records
 from headrace.replication.stored_position import is_number
+from headrace.replication.stream_reader import StreamReader
 from headrace.streams import delivery
+from headrace.streams.group import Group
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+from headrace.visibility import Public
 
 LOG = logging.getLogger("headrace")
 SET_WHAT = "set replica-skip-foreign-types yes to skip keys of other types"
 # They change no keys.
 IGNORED = frozenset({b"SCRIPT", b"FUNCTION", b"REPLCONF", b"PING"})
 CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
-CLAIM_WORDS = 14  # of the XCLAIM by which a delivery is propagated; its LASTID is the last word
+# They need more than a run, even outside of a transaction.
+CHECKED = CONTROL | {b"COPY", b"XCLAIM", b"XGROUP"}
+CLAIM_WORDS = cython.declare(
+    cython.Py_ssize_t, 14
+)  # of the XCLAIM that propagates a delivery; its LASTID is last
 
 
 def is_replacement(words: list[bytes]) -> bool:
@@ -53,24 +68,45 @@ class CannotApply(HeadraceError):
     """The primary has sent a command without which the data here would differ. The text says what to set."""
 
 
+@cython.final
+@cython.cclass
 class StreamApplier:
     """Applies one primary's commands, in order, from one connection after the other."""
 
-    def __init__(self, engine: Engine, skip_foreign: bool) -> None:
+    engine: Engine
+    keyspace: Keyspace
+    pubsub: PubSub
+    skip_foreign: Public[cython.bint]
+    counts_deliveries: Public[cython.bint]  # the primary is a Redis 7: see streams/delivery.py
+    limits_entries_read: Public[cython.bint]  # it is a Redis 8, which limits the counts that it is given
+    accepts_rules: Public[cython.bint]  # it is a Headrace: its clients cannot write records of rules
+    on_translated: Public[Callable[[], None]]  # from here on Redis 7.0 knows the stream
+    on_message: Public[Callable[[list[bytes]], None]]  # of a client
+    skipped: dict[str, int]  # by command name
+    failed: dict[str, int]
+    is_torn: Public[cython.bint]  # a part of a transaction was applied: only a snapshot helps
+    _for_others: cython.Py_ssize_t  # how many commands follow that only other servers run
+    _replayer: Replayer
+    _held: list[list[bytes]] | None  # the transaction being received
+    _last_word: bytes | None  # the first argument of the previous command: the parser reuses such objects
+    _runs_directly: cython.bint  # a command of that name needs no more than a run
+
+    def __init__(self, engine: Engine, skip_foreign: cython.bint) -> None:
         self.engine = engine
         self.keyspace = engine.keyspace
+        self.pubsub = engine.pubsub
         self.skip_foreign = skip_foreign
-        self.counts_deliveries = False  # the primary is a Redis 7: see streams/delivery.py
-        self.limits_entries_read = False  # the primary is a Redis 8, which limits the counts that it is given
-        self.accepts_rules = True  # the primary is a Headrace: its clients cannot write records of rules
-        self.on_translated: Callable[[], None] = lambda: None  # from here on Redis 7.0 knows it
-        self.on_message: Callable[[list[bytes]], None] = lambda argv: None  # of a client
-        self.skipped: dict[str, int] = {}  # by command name
-        self.failed: dict[str, int] = {}
-        self.is_torn = False  # a part of a transaction was applied: only a snapshot helps
-        self._for_others = 0  # how many commands follow that only other servers run
+        self.counts_deliveries = self.limits_entries_read = self.is_torn = False
+        self.accepts_rules = True
+        self.on_translated = _ignore
+        self.on_message = _ignore
+        self.skipped = {}
+        self.failed = {}
+        self._for_others = 0
         self._replayer = Replayer(engine, 0, True)
-        self._held: list[list[bytes]] | None = None  # the transaction being received
+        self._held = None
+        self._last_word = None
+        self._runs_directly = False
 
     @property
     def database(self) -> int:
@@ -86,17 +122,26 @@ class StreamApplier:
         self._held = None
         self._for_others = 0
 
-    def apply(self, commands: Iterable[tuple[list[bytes], int]], now_ms: int) -> int:
-        """Apply commands, each with the offset after it; return how many there were. Raises CannotApply."""
-        keyspace, pubsub = self.keyspace, self.engine.pubsub
+    @cython.ccall
+    def apply(self, reader: StreamReader, now_ms: cython.longlong) -> cython.longlong:
+        """Apply the commands that the reader has; return how many there were.
+
+        Raises LinkError, of the reader, or CannotApply.
+        """
+        keyspace: Keyspace = self.keyspace
+        kept: cython.bint = keyspace.keep_expired
+        count: cython.longlong = 0
+        argv: list[bytes] | None
         self._replayer.now_ms = keyspace.now = now_ms
-        kept, count = keyspace.keep_expired, 0
         keyspace.keep_expired = True
         try:
-            for argv, _ in commands:
+            while True:
+                argv = reader.next()
+                if argv is None:
+                    break
                 count += 1
                 self._apply(argv)
-                if keyspace.blocking.ready or pubsub.outbox:
+                if keyspace.blocking.ready or self.pubsub.outbox:
                     keyspace.keep_expired = kept
                     self.engine.after_replay()
                     keyspace.keep_expired = True
@@ -104,23 +149,48 @@ class StreamApplier:
             keyspace.keep_expired = kept
         return count
 
-    def _apply(self, argv: list[bytes]) -> None:
-        name = argv[0].upper()
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _apply(self, argv: list[bytes]) -> cython.int:
+        """Apply one command. Returns 0: an int is cheaper to check for an exception than void."""
+        word: bytes = argv[0]
+        name: bytes
+        error: bytes | None
+        held: list[list[bytes]] | None = self._held
+        if word is not self._last_word:
+            self._last_word = word
+            self._runs_directly = self._needs_no_check(word)
+        if self._runs_directly and held is None and self._for_others == 0:
+            error = self._replay(argv)
+            if error is not None:
+                self._on_error(word.upper(), argv, error)
+            return 0
+        name = word.upper()
         if name == b"EXEC":
-            held, self._held = self._held, None
-            self._run_transaction(held or [])
-        elif self._held is not None:
+            self._held = None
+            self._run_transaction([] if held is None else held)
+        elif held is not None:
             if not self._can_run(name, argv):
                 self._require_skipping(name)  # before the first command of the transaction has run
-            self._held.append(argv)
+            held.append(argv)
         elif name == b"MULTI":
             self._held = []
         else:
             self._run(name, argv)
+        return 0
 
-    def _run_transaction(self, commands: list[list[bytes]]) -> None:
+    @cython.cfunc
+    def _needs_no_check(self, word: bytes) -> cython.bint:
+        """Return whether commands of this name change data, and need no more than a run."""
+        name: bytes = word.upper()
+        row: CommandRow | None = self.engine.rows.get(name)
+        return row is not None and row.is_plain and row.command.write and name not in CHECKED
+
+    @cython.cfunc
+    def _run_transaction(self, commands: list[list[bytes]]) -> cython.void:
         """Run the commands of a transaction; their effects are one transaction, too."""
-        effects = self.engine.effects
+        effects: Effects = self.engine.effects
+        argv: list[bytes]
         effects.begin_transaction()
         try:
             for argv in commands:
@@ -133,9 +203,11 @@ class StreamApplier:
 
     # One command.
 
-    def _can_run(self, name: bytes, argv: list[bytes]) -> bool:
+    @cython.cfunc
+    def _can_run(self, name: bytes, argv: list[bytes]) -> cython.bint:
         """Return whether it is a command that can change data here."""
-        row = self.engine.rows.get(name)
+        row: CommandRow | None = self.engine.rows.get(name)
+        sub: Command | None
         if row is None:
             return False
         if row.is_plain or len(argv) == 1:
@@ -143,13 +215,16 @@ class StreamApplier:
         sub = row.command.subcommand(argv[1])
         return sub is not None and sub.write
 
-    def _require_skipping(self, name: bytes) -> None:
+    @cython.cfunc
+    def _require_skipping(self, name: bytes) -> cython.void:
         """Raise CannotApply unless the command, which cannot run here, may be skipped."""
-        row = self.engine.rows.get(name)
+        row: CommandRow | None = self.engine.rows.get(name)
         if not (self.skip_foreign or name in IGNORED or (row is not None and row.readonly)):
             raise CannotApply(f"the primary has sent {shown(name)}, which headrace does not have: {SET_WHAT}")
 
-    def _run(self, name: bytes, argv: list[bytes]) -> None:
+    @cython.cfunc
+    def _run(self, name: bytes, argv: list[bytes]) -> cython.void:
+        """Run a command, or skip it."""
         if self._for_others > 0:
             self._for_others -= 1
             return
@@ -169,14 +244,17 @@ class StreamApplier:
             return
         if self.limits_entries_read and name == b"XGROUP":
             argv = self._with_limited_count(argv)
-        claim = self._delivery(argv) if self.counts_deliveries and name == b"XCLAIM" else None
-        error = self._replay(argv)
+        claimed: StreamId | None = None
+        if self.counts_deliveries and name == b"XCLAIM":
+            claimed = self._new_delivery(argv)
+        error: bytes | None = self._replay(argv)
         if error is not None:
             self._on_error(name, argv, error)
-        elif claim is not None:
-            self._count_delivery(argv, *claim)
+        elif claimed is not None:
+            self._count_delivery(argv, claimed)
 
-    def _publish(self, argv: list[bytes]) -> None:
+    @cython.cfunc
+    def _publish(self, argv: list[bytes]) -> cython.void:
         """Deliver a message. A record is applied, if only the primary itself can have written it."""
         if argv[1] != rule_records.CHANNEL:
             self.engine.pubsub.publish(argv[1], argv[2])
@@ -195,8 +273,10 @@ class StreamApplier:
         else:
             count_name(self.skipped, "PUBLISH")
 
+    @cython.cfunc
     def _replay(self, argv: list[bytes]) -> bytes | None:
         """Run the command; return the text of its error."""
+        error: bytes | None
         try:
             error = self._replayer.replay(argv)
         except CommandError as impossible:
@@ -209,7 +289,8 @@ class StreamApplier:
             )
         return error
 
-    def _on_error(self, name: bytes, argv: list[bytes], error: bytes) -> None:
+    @cython.cfunc
+    def _on_error(self, name: bytes, argv: list[bytes], error: bytes) -> cython.void:
         """Count the command that failed."""
         foreign = error.startswith(FOREIGN_ERRORS)
         if foreign and name == b"RESTORE" and not self.skip_foreign:
@@ -224,7 +305,8 @@ class StreamApplier:
 
     # Keys of types that do not exist here.
 
-    def _skip(self, name: bytes, argv: list[bytes]) -> None:
+    @cython.cfunc
+    def _skip(self, name: bytes, argv: list[bytes]) -> cython.void:
         """Count a command that is skipped; remove the key that it overwrites."""
         shown_name = shown(name)
         if shown_name not in self.skipped and name not in IGNORED:
@@ -234,10 +316,12 @@ class StreamApplier:
         if key is not None and key in self.keyspace.databases[self.database].values:
             self._replay([b"DEL", key])
 
-    def _is_missing(self, argv: list[bytes]) -> bool:
+    @cython.cfunc
+    def _is_missing(self, argv: list[bytes]) -> cython.bint:
         return len(argv) > 2 and argv[1] not in self.keyspace.databases[self.database].values
 
-    def _remove_copy(self, argv: list[bytes]) -> None:
+    @cython.cfunc
+    def _remove_copy(self, argv: list[bytes]) -> cython.void:
         """Handle COPY of a key that does not exist here: the copy does not either."""
         database = self.database
         target = copy_database(argv)
@@ -248,6 +332,7 @@ class StreamApplier:
 
     # Redis 8 propagates an ENTRIESREAD as it came, and its replicas limit it as it does.
 
+    @cython.cfunc
     def _with_limited_count(self, argv: list[bytes]) -> list[bytes]:
         """Return an XGROUP with an ENTRIESREAD of at most the number of entries ever added."""
         words = [word.upper() for word in argv]
@@ -262,25 +347,41 @@ class StreamApplier:
 
     # Redis 7 does not propagate how many entries a group has read.
 
-    def _delivery(self, argv: list[bytes]) -> tuple[int, int] | None:
+    @cython.cfunc
+    def _group(self, argv: list[bytes]) -> Group | None:
+        """Return the group of an XCLAIM, None if there is none."""
+        stream: Stream
+        value: object = self.keyspace.databases[self.database].values.get(argv[1])
+        if not isinstance(value, Stream):
+            return None
+        stream = value
+        return stream.group(argv[2])
+
+    @cython.cfunc
+    def _new_delivery(self, argv: list[bytes]) -> StreamId | None:
         """Return the ID of a new entry that the XCLAIM delivers, or None."""
         if len(argv) != CLAIM_WORDS or argv[5] != argv[-1] or argv[9] != b"1":
             return None
-        stream = self.keyspace.databases[self.database].values.get(argv[1])
-        group = stream.group(argv[2]) if isinstance(stream, Stream) else None
+        group: Group | None = self._group(argv)
+        entry: StreamId
         try:
             entry = stream_id.parse(argv[5], 0)
         except InvalidStreamId:
             return None
-        if group is None or (entry.ms, entry.seq) <= (group.last_ms, group.last_seq):
+        if group is None or not stream_id.before(group.last_ms, group.last_seq, entry.ms, entry.seq):
             return None
-        return entry.ms, entry.seq
+        return entry
 
-    def _count_delivery(self, argv: list[bytes], ms: int, seq: int) -> None:
+    @cython.cfunc
+    def _count_delivery(self, argv: list[bytes], entry: StreamId) -> cython.void:
         """Count an entry that was delivered, and record the count for the own log."""
-        stream = self.keyspace.databases[self.database].values.get(argv[1])
-        group = stream.group(argv[2]) if isinstance(stream, Stream) else None
-        if isinstance(stream, Stream) and group is not None:
-            delivery.count_as_redis_7(stream, group, ms, seq)
+        group: Group | None = self._group(argv)
+        stream: object = self.keyspace.databases[self.database].values.get(argv[1])
+        if group is not None and isinstance(stream, Stream):
+            delivery.count_as_redis_7(stream, group, entry.ms, entry.seq)
             words = [b"XGROUP", b"SETID", argv[1], argv[2], argv[5], b"ENTRIESREAD"]
             self.engine.effects.record(self.database, [*words, b"%d" % group.entries_read])
+
+
+def _ignore(*arguments: object) -> None:
+    """Do nothing: no callback is set."""

@@ -1,0 +1,132 @@
+r"""The commands in the stream of a primary, and how far they were applied.
+
+    chunks    |  received 1   |  received 2   |  received 3 |
+                    ^               ^         ^             ^
+                  start           offset    parsed         end
+
+    start     up to here the chunks were taken for the replicas of this server: take_raw()
+    offset    up to here the stream was applied
+    parsed    the end of the last command that next() returned: within a transaction it is after the offset
+    end       what the parser was given
+
+The offset counts the bytes of the stream. It advances when a command has been applied, and for a transaction
+when its EXEC has: a replica that reconnects asks for the whole transaction again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cython
+
+from headrace.errors import HeadraceError, ProtocolError
+from headrace.resp.parser import RequestParser
+from headrace.visibility import Public
+
+BULK_MAX = cython.declare(cython.longlong, 1 << 62)  # the primary has checked the lengths of arguments
+SHOWN_MAX = 128  # bytes of what was received that an error repeats
+
+
+class LinkError(HeadraceError):
+    """The link cannot continue: close the connection and try again later. The text says why."""
+
+
+@cython.final
+@cython.cclass
+class StreamReader:
+    """Feed it what was received, then call next() until it returns None."""
+
+    offset: Public[cython.longlong]
+    parsed: cython.longlong
+    end: Public[cython.longlong]
+    is_open: Public[cython.bint]  # the data are those of the offset: commands may be applied
+    on_getack: Public[Callable[[], None]]  # the primary asks for an acknowledgement
+    _parser: RequestParser
+    _chunks: list[bytes]
+    _start: cython.longlong
+    _in_transaction: cython.bint
+
+    def __init__(self, offset: cython.longlong, on_getack: Callable[[], None]) -> None:
+        self.offset = offset
+        self.is_open = False
+        self.on_getack = on_getack
+        self._parser = RequestParser()
+        self._parser.bulk_max = BULK_MAX
+        self._chunks = []
+        self._in_transaction = False
+        self.begin(offset)
+
+    @cython.ccall
+    def begin(self, offset: cython.longlong) -> cython.void:
+        """Set the offset at which the stream begins. Nothing may have been fed before."""
+        self.offset = self.end = self._start = self.parsed = offset
+
+    @cython.ccall
+    def feed(self, data: bytes) -> cython.void:
+        """Append received bytes of the stream."""
+        if len(data) > 0:
+            self.end += len(data)
+            self._chunks.append(data)
+            self._parser.feed(data)
+
+    @cython.ccall
+    def next(self) -> list[bytes] | None:
+        """Return the next command, None if it is incomplete; note that the one before it was applied.
+
+        PING and REPLCONF are handled here. Raises LinkError if the bytes are no commands.
+        """
+        argv: list[bytes] | None
+        word: bytes
+        count: cython.Py_ssize_t
+        if not self.is_open:
+            return None
+        while True:
+            if not self._in_transaction:
+                self.offset = self.parsed
+            argv = self._parse()
+            if argv is None:
+                return None
+            self.parsed = self.end - self._parser.pending()
+            count = len(argv)
+            if count == 1:
+                word = argv[0].upper()
+                if word == b"PING":
+                    continue
+                if word == b"MULTI":
+                    self._in_transaction = True
+                elif word == b"EXEC":
+                    self._in_transaction = False
+            elif count == 3 and len(argv[0]) == 8 and argv[0].upper() == b"REPLCONF":
+                if argv[1].upper() == b"GETACK":
+                    self.on_getack()
+                continue
+            return argv
+
+    @cython.cfunc
+    def _parse(self) -> list[bytes] | None:
+        try:
+            return self._parser.next()
+        except ProtocolError as error:
+            received = b"".join(self._chunks)[self.offset - self._start :]
+            text = f"the stream is damaged after offset {self.offset} ({error}): {shown(received)}"
+            raise LinkError(text) from None
+
+    @cython.ccall
+    def take_raw(self) -> bytes:
+        """Return the bytes of the stream that were applied since the last call."""
+        count: cython.Py_ssize_t = self.offset - self._start
+        if count == 0:
+            return b""
+        received: bytes = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._start = self.offset
+        if count == len(received):
+            self._chunks = []
+            return received
+        self._chunks = [received[count:]]
+        return received[:count]
+
+
+def shown(data: bytes | bytearray) -> str:
+    """Return the beginning of received bytes for a message."""
+    text = repr(bytes(data[:SHOWN_MAX]))[1:]
+    return text if len(data) <= SHOWN_MAX else f"{text} and {len(data) - SHOWN_MAX} more bytes"
