@@ -2,9 +2,9 @@
 
     queues:     (database, key) -> {wait_class: {waiter: None, ...}}   oldest first; removal is O(1)
     ready:      (database, key) -> None                   keys with new data, in order of arrival
-    heap:       (deadline, number, waiter)                dead waiters stay in it until they reach the top
-    timers:     (time, (database, key))                   when to signal a key because of the time alone
-    scheduled:  (database, key) -> time                   the valid timer of a key; others are stale
+    deadlines:  waiters by deadline
+    timers:     (database, key), by time                  when to signal a key because of the time alone
+    scheduled:  (database, key) -> number of its timer
 
 A waiter that is served or closed leaves all its queues at once. One that finds nothing keeps its position.
 
@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import cython
 
-# With fewer dead waiters or stale timers, cleaning their heap is not worth the cost.
-HEAP_DEAD_MIN = cython.declare(cython.Py_ssize_t, 64)
+from headrace.structures.timer_heap import TimerQueue
+
+NONE = cython.declare(cython.Py_ssize_t, -1)
 
 
 @cython.final
@@ -46,6 +47,7 @@ class Waiter:
     wait_class: Hashable
     may_be_served: Callable[..., bool] | None
     number: cython.longlong  # order of arrival among all waiters
+    timer: cython.Py_ssize_t  # of its deadline; -1: none
     tried: cython.longlong  # the latest round of take_ready() in which it was tried
     alive: cython.bint
 
@@ -73,6 +75,7 @@ class Waiter:
         self.wait_class = wait_class
         self.may_be_served = may_be_served
         self.number = 0
+        self.timer = NONE
         self.tried = 0
         self.alive = True
 
@@ -142,8 +145,8 @@ class Blocking:
     round: cython.longlong  # number of take_ready() calls
     queues: dict[tuple[int, bytes], dict[Hashable, OrderedDict[Waiter, None]]]
     ready: dict[tuple[int, bytes], None]
-    heap: list[tuple[int, int, Waiter]]
-    timers: list[tuple[int, tuple[int, bytes]]]
+    deadlines: TimerQueue
+    timers: TimerQueue
     scheduled: dict[tuple[int, bytes], int]
 
     def __init__(self) -> None:
@@ -152,8 +155,8 @@ class Blocking:
         self.round = 0
         self.queues = {}
         self.ready = {}
-        self.heap = []
-        self.timers = []
+        self.deadlines = TimerQueue()
+        self.timers = TimerQueue()
         self.scheduled = {}
 
     @cython.ccall
@@ -165,7 +168,7 @@ class Blocking:
         for key in waiter.keys:
             self._enter(waiter, key)
         if waiter.deadline:
-            heappush(self.heap, (waiter.deadline, self.number, waiter))
+            waiter.timer = self.deadlines.add(waiter.deadline, waiter)
 
     @cython.ccall
     def remove(self, waiter: Waiter) -> cython.void:
@@ -176,9 +179,9 @@ class Blocking:
         self.count -= 1
         for key in waiter.keys:
             self._leave(waiter, key)
-        if len(self.heap) > HEAP_DEAD_MIN and len(self.heap) > 2 * self.count:
-            self.heap = [item for item in self.heap if item[2].alive]
-            heapify(self.heap)
+        if waiter.timer >= 0:
+            self.deadlines.remove(waiter.timer)
+            waiter.timer = NONE
 
     @cython.cfunc
     def _leave(self, waiter: Waiter, key: bytes) -> cython.void:
@@ -191,7 +194,8 @@ class Blocking:
             del wait_classes[waiter.wait_class]
         if not wait_classes:
             del self.queues[location]
-            self.scheduled.pop(location, None)
+            if location in self.scheduled:
+                self.timers.remove(self.scheduled.pop(location))
 
     @cython.ccall
     def signal(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
@@ -261,28 +265,19 @@ class Blocking:
         A key has one timer, the earliest one requested. It fires once.
         """
         location = (database, key)
-        if location in self.scheduled and self.scheduled[location] <= at:
-            return
-        self.scheduled[location] = at
-        heappush(self.timers, (at, location))
-        if len(self.timers) > HEAP_DEAD_MIN and len(self.timers) > 2 * len(self.scheduled):
-            self.timers = [(at, location) for location, at in self.scheduled.items()]
-            heapify(self.timers)
+        if location not in self.scheduled:
+            self.scheduled[location] = self.timers.add(at, location)
+        elif at < self.timers.deadline_of(self.scheduled[location]):
+            self.timers.move(self.scheduled[location], at)
 
     @cython.ccall
     def fire(self, now: cython.longlong) -> cython.void:
         """Signal the keys whose timer is due."""
-        while self.timers and self.timers[0][0] <= now:
-            at, location = heappop(self.timers)
-            if self.scheduled.get(location) == at:
-                del self.scheduled[location]
-                self.signal(location[0], location[1])
-
-    @cython.cfunc
-    def _next_timer(self) -> cython.longlong:
-        while self.timers and self.scheduled.get(self.timers[0][1]) != self.timers[0][0]:
-            heappop(self.timers)
-        return self.timers[0][0] if self.timers else -1
+        location: tuple[int, bytes] | None = self.timers.first_due(now)
+        while location is not None:
+            self.timers.remove(self.scheduled.pop(location))
+            self.signal(location[0], location[1])
+            location = self.timers.first_due(now)
 
     # Deadlines.
 
@@ -290,29 +285,23 @@ class Blocking:
     def pop_expired(self, now: cython.longlong) -> list[Waiter]:
         """Remove the waiters whose deadline has passed and return them, earliest first."""
         due: list[Waiter] = []
-        waiter: Waiter
-        while self.heap and (not self.heap[0][2].alive or self.heap[0][0] <= now):
-            waiter = heappop(self.heap)[2]
-            if waiter.alive:
-                self.remove(waiter)
-                due.append(waiter)
+        waiter: Waiter | None = self.deadlines.first_due(now)
+        while waiter is not None:
+            self.remove(waiter)
+            due.append(waiter)
+            waiter = self.deadlines.first_due(now)
         return due
 
     def shift(self, by_ms: int) -> None:
         """Shift all deadlines by the milliseconds by which the clock was set. Timers are points in time."""
         waiter: Waiter
-        moved: list[tuple[int, int, Waiter]] = []
-        for _, number, waiter in self.heap:
+        for waiter in self.deadlines.all():
             waiter.deadline = max(waiter.deadline + by_ms, 1)
-            moved.append((waiter.deadline, number, waiter))
-        heapify(moved)
-        self.heap = moved
+            self.deadlines.move(waiter.timer, waiter.deadline)
 
     @cython.ccall
     def next_deadline(self) -> cython.longlong:
         """Return when pop_expired() or fire() next has work; -1 means never."""
-        while self.heap and not self.heap[0][2].alive:
-            heappop(self.heap)
-        timer: cython.longlong = self._next_timer()
-        deadline: cython.longlong = self.heap[0][0] if self.heap else -1
+        timer: cython.longlong = self.timers.next_deadline()
+        deadline: cython.longlong = self.deadlines.next_deadline()
         return deadline if timer < 0 or 0 <= deadline < timer else timer

@@ -59,7 +59,7 @@ def clients(call: Call) -> Fields:
         ("tracking_clients", len(engine.tracking.active)),
         ("pubsub_clients", sum(session.subscription_count > 0 for session in sessions)),
         ("watching_clients", sum(session.watch is not None for session in sessions)),
-        ("clients_in_timeout_table", sum(waiter.alive for _, _, waiter in blocking.heap)),
+        ("clients_in_timeout_table", len(blocking.deadlines)),
         ("total_watched_keys", sum(len(d.watched_keys.watches) for d in call.keyspace.databases)),
         ("total_blocking_keys", len(blocking.queues)),
         ("total_blocking_keys_on_nokey", keys_of_group_readers(blocking)),
