@@ -3,15 +3,13 @@
 streams   stream -> RuledStream
 ready     those that a command has just changed: the engine applies their rules after the command
 backlog   those with work left: engine.tick() continues it, a bounded step at a time
-timers    (time, number)                  when to look whether the rules of a stream have work without a
-                                          command: at its due time or earlier. A stale item is not in `timed`
-timed     number -> RuledStream           those that have a timer, by its number
+timers    by time: when to look whether the rules of a stream have work without a command, at its due time or
+          earlier
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from heapq import heapify, heappop, heappush
 
 import cython
 
@@ -22,12 +20,12 @@ from headrace.streams.key_order import KeyOrder
 from headrace.streams.rules import GroupRules
 from headrace.streams.schedule import Schedule
 from headrace.streams.stream import Stream
+from headrace.structures.timer_heap import TimerQueue
 from headrace.visibility import Public
 
-TIMERS_STALE_MIN = cython.declare(cython.Py_ssize_t, 1024)
-TIMERS_PER_STREAM_MAX = cython.declare(cython.Py_ssize_t, 8)
 DISPOSED_PER_STEP = cython.declare(cython.Py_ssize_t, 2000)
 NEVER = cython.declare(cython.longlong, -1)
+NONE = cython.declare(cython.Py_ssize_t, -1)
 
 
 def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
@@ -57,8 +55,7 @@ class RuledStream:
     target: Public[bytes | None]  # the stream that its entries are scheduled for
     schedule: Schedule | None  # of these entries
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
-    timer_ms: cython.longlong  # of its valid timer; -1: none
-    timer_number: cython.longlong
+    timer: cython.Py_ssize_t  # in RuleRegistry.timers; -1: none
     consumers_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
     # CONSUMER-TTL counts from here on if a consumer was last seen before; -1: from when the rules are applied
     ttls_from_ms: Public[cython.longlong]
@@ -82,8 +79,8 @@ class RuledStream:
         self.database = database
         self.target = None
         self.schedule = None
-        self.due_ms = self.timer_ms = self.consumers_due_ms = self.ttls_from_ms = NEVER
-        self.timer_number = NEVER
+        self.due_ms = self.consumers_due_ms = self.ttls_from_ms = NEVER
+        self.timer = NONE
         self.inactive = {}
         self.acked = []
         self.sweep_from = b""
@@ -119,9 +116,7 @@ class RuleRegistry:
     streams: dict[Stream, RuledStream]
     ready: dict[RuledStream, None]
     backlog: OrderedDict[RuledStream, None]  # a dict would pass all removed items again and again
-    timers: list[tuple[int, int]]
-    timed: dict[int, RuledStream]
-    number: cython.longlong
+    timers: TimerQueue
     unused: list[KeyOrder]  # their memory is freed in steps
     _dead_letters: dict[tuple[int, bytes], int]  # by database and key: how many groups have it
 
@@ -129,9 +124,7 @@ class RuleRegistry:
         self.streams = {}
         self.ready = {}
         self.backlog = OrderedDict()
-        self.timers = []
-        self.timed = {}
-        self.number = 0
+        self.timers = TimerQueue()
         self.unused = []
         self._dead_letters = {}
 
@@ -158,8 +151,8 @@ class RuleRegistry:
         ruled: RuledStream | None = self.streams.pop(stream, None)
         if ruled is not None:
             self._forget_all_dead_letters(ruled)
-            self.timed.pop(ruled.timer_number, None)
-            ruled.due_ms = ruled.timer_ms = NEVER
+            self._stop_timer(ruled)
+            ruled.due_ms = NEVER
             self.ready.pop(ruled, None)
             self.backlog.pop(ruled, None)
 
@@ -307,8 +300,7 @@ class RuleRegistry:
         self.streams.clear()
         self.ready.clear()
         self.backlog.clear()
-        self.timers.clear()
-        self.timed.clear()
+        self.timers = TimerQueue()
 
     # Timers.
 
@@ -316,41 +308,35 @@ class RuleRegistry:
     def schedule(self, ruled: RuledStream, at: cython.longlong) -> cython.void:
         """Set when the rules of a stream next have work, in Unix milliseconds; -1: never."""
         ruled.due_ms = at
-        if at >= 0 and (ruled.timer_ms < 0 or at < ruled.timer_ms):
+        if at >= 0 and (ruled.timer < 0 or at < self.timers.deadline_of(ruled.timer)):
             self._set_timer(ruled, at)
 
     @cython.cfunc
     def _set_timer(self, ruled: RuledStream, at: cython.longlong) -> cython.void:
-        self.timed.pop(ruled.timer_number, None)
-        ruled.timer_ms = at
-        self.number += 1
-        ruled.timer_number = self.number
-        self.timed[self.number] = ruled
-        heappush(self.timers, (at, self.number))
-        if len(self.timers) > TIMERS_STALE_MIN and len(self.timers) > TIMERS_PER_STREAM_MAX * len(
-            self.streams
-        ):
-            self.timers = [item for item in self.timers if item[1] in self.timed]
-            heapify(self.timers)
+        self._stop_timer(ruled)
+        ruled.timer = self.timers.add(at, ruled)
+
+    @cython.cfunc
+    def _stop_timer(self, ruled: RuledStream) -> cython.void:
+        if ruled.timer >= 0:
+            self.timers.remove(ruled.timer)
+            ruled.timer = NONE
 
     @cython.ccall
     def pop_due(self, now: cython.longlong) -> RuledStream | None:
         """Remove and return a stream whose rules have work by now; None for none."""
-        ruled: RuledStream | None
-        while self.timers and self.timers[0][0] <= now:
-            item = heappop(self.timers)
-            ruled = self.timed.pop(item[1], None)
-            if ruled is None:
-                continue
-            ruled.timer_ms = NEVER
+        ruled: RuledStream | None = self.timers.first_due(now)
+        while ruled is not None:
+            self._stop_timer(ruled)
             if ruled.due_ms > now:
                 self._set_timer(ruled, ruled.due_ms)
             elif ruled.due_ms >= 0:
                 ruled.due_ms = NEVER
                 return ruled
+            ruled = self.timers.first_due(now)
         return None
 
     @cython.ccall
     def next_due(self) -> cython.longlong:
         """Return when to call pop_due() next; -1 for never."""
-        return self.timers[0][0] if self.timers else NEVER
+        return self.timers.next_deadline()
