@@ -84,13 +84,13 @@ def test_a_snapshot_among_random_commands(seed: int, deferred: bool, monkeypatch
     assert steps > 4
 
 
-def engine_and_run() -> tuple[Engine, Callable[[str], None]]:
+def engine_and_run() -> tuple[Engine, Callable[..., None]]:
     """Return an engine, and a function that runs a command in it, which must succeed."""
     engine = Engine()
     session = engine.session()
 
-    def run(line: str) -> None:
-        engine.execute(session, line.encode().split(), START_MS)
+    def run(line: str, now_ms: int = START_MS) -> None:
+        engine.execute(session, line.encode().split(), now_ms)
         reply = session.reply.take()
         assert not reply.startswith(b"-"), reply
 
@@ -117,6 +117,60 @@ def test_nodes_that_change_before_the_walk_reaches_them() -> None:
     run("DEL t")
     while not walk.step():
         pass
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("first_steps", [0, 8, 60])
+def test_consumers_that_change_before_the_walk_reaches_them(first_steps: int, version: RdbVersion) -> None:
+    engine, run = engine_and_run()
+    for i in range(1, 121):
+        run(f"XADD s {i}-0 f {i}")
+    run("XGROUP CREATE s g 0")
+    for i in range(10):
+        run(f"XREADGROUP GROUP g c{i} COUNT 10 STREAMS s >")
+    run("XGROUP CREATECONSUMER s g idle")
+    walk = Walk(engine.keyspace, version, START_MS, 1)
+    for _ in range(first_steps):
+        walk.step()
+    later = START_MS + 5000
+    for line in (
+        "XREADGROUP GROUP g idle COUNT 3 STREAMS s >",
+        "XREADGROUP GROUP g c0 COUNT 3 STREAMS s >",
+        "XACK s g 1-0 15-0 95-0 96-0",
+        "XCLAIM s g c9 0 21-0 22-0 2-0",
+        "XCLAIM s g idle 0 23-0 TIME 5 RETRYCOUNT 9 JUSTID",
+        "XAUTOCLAIM s g c5 0 30-0 COUNT 4",
+        "XNACK s g FAIL IDS 2 71-0 72-0",
+        "XREADGROUP GROUP g c7 STREAMS s 0",
+        "XGROUP DELCONSUMER s g c8",
+        "XGROUP DELCONSUMER s g c0",
+        "XGROUP CREATECONSUMER s g new",  # it has the number of a deleted one
+        "XREADGROUP GROUP g new COUNT 2 STREAMS s >",
+    ):
+        run(line, later)
+        stream = engine.keyspace.databases[0].stream(b"s")
+        assert stream is not None
+        stream.check()
+        walk.step()
+    for i in range(1, 121):  # from all consumers, while the walk is among their entries
+        run(f"XACK s g {i}-0", later)
+        walk.step()
+    run("XGROUP DESTROY s g", later)
+    while not walk.step():
+        pass
+
+
+def test_two_snapshots_one_after_the_other_share_consumers_with_the_stream() -> None:
+    engine, run = engine_and_run()
+    run("XGROUP CREATE s g $ MKSTREAM")
+    for i in range(20):
+        run(f"XGROUP CREATECONSUMER s g c{i}", START_MS + i)
+    for turn in range(3):
+        walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1)
+        run("XADD s * f v", START_MS + 100 + turn)
+        run(f"XREADGROUP GROUP g c{turn} STREAMS s >", START_MS + 200 + turn)
+        while not walk.step():
+            run("XREADGROUP GROUP g c15 STREAMS s >", START_MS + 300 + turn)
 
 
 @pytest.mark.parametrize(

@@ -410,7 +410,7 @@ class RuleRunner:
         database, seen_ms = self.keyspace.databases[ruled.database], consumer.seen_ms
         claim = [b"XCLAIM", ruled.key, group.name, consumer.name, b"0", *words, b"TIME", b"0", b"JUSTID"]
         self._run(database, claim)
-        consumer.seen_ms = seen_ms
+        group.touch(consumer, seen_ms)
         database.signal_ready(ruled.key)
 
     # Scheduled entries.

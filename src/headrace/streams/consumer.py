@@ -33,3 +33,24 @@ class Consumer:
         self.active_ms = NEVER
         self.pending_count = 0
         self.owned = PendingIndex(arena)
+
+    @cython.cfunc
+    def copy(self, arena: PendingArena) -> Consumer:
+        """Return a copy for a copy of the arena."""
+        return self._twin(self.owned.copy(arena))
+
+    @cython.cfunc
+    def freeze(self, arena: PendingArena) -> Consumer:
+        """Return a copy for a frozen copy of the arena. It shares memory with this consumer."""
+        return self._twin(self.owned.freeze(arena))
+
+    @cython.cfunc
+    def _twin(self, owned: PendingIndex) -> Consumer:
+        other: Consumer = Consumer.__new__(Consumer)
+        other.name = self.name
+        other.number = self.number
+        other.seen_ms = self.seen_ms
+        other.active_ms = self.active_ms
+        other.pending_count = self.pending_count
+        other.owned = owned
+        return other

@@ -14,6 +14,8 @@ entries are counted without any work when entries are added or removed:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import cython
 
 from headrace.streams import memory_account
@@ -40,7 +42,7 @@ class Group:
     entries_read: Public[cython.longlong]
     pending: PendingEntries
     memory: MemoryAccount
-    consumers_by_name: dict[bytes, Consumer]
+    consumers_by_name: dict[bytes, Consumer]  # of a frozen copy: empty
     passed: Public[cython.longlong]  # -1: not known before the next delivery
     lost_unread: Public[cython.longlong]  # those that `passed` does not show any more
     lost_pending: Public[cython.longlong]  # removed from the pending entries, because they were deleted
@@ -155,6 +157,13 @@ class Group:
         return made
 
     @cython.ccall
+    def touch(self, consumer: Consumer, now_ms: cython.longlong) -> cython.void:
+        """Set when a command last named the consumer; called before it changes anything else of it."""
+        if self.pending.frozen is not None:
+            self.pending.preserve(consumer)
+        consumer.seen_ms = now_ms
+
+    @cython.ccall
     def drop_consumer(self, consumer: Consumer) -> cython.Py_ssize_t:
         """Delete a consumer with its pending entries; return how many these were."""
         del self.consumers_by_name[consumer.name]
@@ -162,23 +171,44 @@ class Group:
 
     @cython.ccall
     def consumers(self) -> list[Consumer]:
-        """Return all consumers, in byte order of their names."""
-        names: list[bytes] = sorted(self.consumers_by_name)
-        return [self.consumers_by_name[name] for name in names]
+        """Return all consumers, in byte order of their names.
+
+        Those of a frozen group are valid only until the next change of the group; see kept_consumers().
+        """
+        by_name: dict[bytes, Consumer] = self.consumers_by_name
+        if not by_name:
+            by_name = {consumer.name: consumer for consumer in self.pending.consumers()}
+        return [by_name[name] for name in sorted(by_name)]
+
+    def kept_consumers(self) -> Iterator[Consumer]:
+        """Yield all consumers, in byte order of their names. Those of a frozen group stay as they are."""
+        consumer: Consumer
+        kept: Consumer | None
+        for consumer in self.consumers():
+            kept = self.pending.kept_consumer(consumer.number)
+            assert kept is not None
+            yield kept
 
     @cython.ccall
     def consumer_count(self) -> cython.Py_ssize_t:
         """Return the number of consumers."""
-        return len(self.consumers_by_name)
+        return self.pending.consumer_count()
 
     @cython.ccall
     def copy(self) -> Group:
         """Return a copy with the same position, consumers and pending entries."""
-        return self._twin(self.pending.copy())
+        other: Group = self._twin(self.pending.copy())
+        consumer: Consumer
+        for consumer in other.pending.consumers():
+            other.consumers_by_name[consumer.name] = consumer
+        return other
 
     @cython.ccall
     def freeze(self) -> Group:
-        """Return a copy that must not be changed. It shares memory with this group, which may change."""
+        """Return a copy that must not be changed. It shares memory with this group, which may change.
+
+        Its consumers are not found by name.
+        """
         return self._twin(self.pending.freeze())
 
     @cython.cfunc
@@ -191,9 +221,6 @@ class Group:
         other.logged_pending = self.logged_pending
         other._set_pending(pending)
         other.set_rules(self.rules)
-        consumer: Consumer
-        for consumer in other.pending.consumers():
-            other.consumers_by_name[consumer.name] = consumer
         return other
 
     @cython.ccall

@@ -11,6 +11,9 @@
 Unowned entries, released by XNACK, come first, in order of release. The others follow by delivery time, those
 of equal times in order of delivery. An entry takes about 37 bytes.
 
+A frozen copy (freeze) shares the blocks of arena and indexes, and at first all consumers. Before a consumer
+changes, preserve() replaces it in the frozen copy by a copy of its own.
+
 An entry is identified by its slot, a number from 0 on that is valid until the entry is removed; -1 is none.
 Iteration (`after`, `of_consumer_after`, `newer`) can start from any valid slot. A loop that moves or removes
 entries must get the next slot first.
@@ -57,12 +60,14 @@ class PendingEntries:
     order: Public[KeyOrder | None]  # receives each change; None: the group has none
     references: Public[ReferenceTree | None]  # has a key for each entry; None: the group has no number
     number: Public[cython.Py_ssize_t]  # of the group in `references`
+    frozen: PendingEntries | None  # the last frozen copy of these entries
     insertion_hint: cython.Py_ssize_t  # the owned entry last linked out of order, or one beside it; -1: none
 
     def __init__(self) -> None:
         self.count = self.unowned = 0
         self.order = None
         self.references = None
+        self.frozen = None
         self.number = NONE
         self.arena = PendingArena()
         self.memory = self.arena.memory
@@ -90,6 +95,8 @@ class PendingEntries:
         """Remove consumer and all entries it owns; return how many."""
         slot: cython.Py_ssize_t
         dropped: cython.Py_ssize_t = consumer.pending_count
+        if self.frozen is not None:
+            self.preserve(consumer)
         for slot in consumer.owned.slots():
             if self.order is not None:
                 self.order.before_removal(slot)
@@ -112,6 +119,13 @@ class PendingEntries:
     def consumers(self) -> list[Consumer]:
         """Return the consumers, unordered."""
         return [consumer for consumer in self.owners if consumer is not None]
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def consumer_count(self) -> cython.Py_ssize_t:
+        """Return the number of consumers."""
+        free: cython.Py_ssize_t = 0 if self.free_numbers is None else len(self.free_numbers)
+        return len(self.owners) - 1 - free
 
     # ---- adding, changing, removing
 
@@ -138,6 +152,8 @@ class PendingEntries:
         if self.references is not None:
             self.references.add(ms, seq, self.number)
         if owner is not None:
+            if self.frozen is not None:
+                self.preserve(owner)
             owner.owned.insert(slot, ms, seq)
             owner.pending_count += 1
         self._link_in_order(slot, owner is not None, time_ms)
@@ -156,6 +172,8 @@ class PendingEntries:
             self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
         self.by_id.remove(slot)
         if owner is not None:
+            if self.frozen is not None:
+                self.preserve(owner)
             owner.owned.remove(slot)
             owner.pending_count -= 1
         self.arena.release(slot)
@@ -182,9 +200,13 @@ class PendingEntries:
         self._unlink(slot, was is not None)
         if owner is not was:
             if was is not None:
+                if self.frozen is not None:
+                    self.preserve(was)
                 was.owned.remove(slot)
                 was.pending_count -= 1
             if owner is not None:
+                if self.frozen is not None:
+                    self.preserve(owner)
                 owner.owned.insert(slot, self.arena.ms_of(slot), self.arena.seq_of(slot))
                 owner.pending_count += 1
         self.arena.set_delivery(slot, number, time_ms, deliveries)
@@ -282,29 +304,72 @@ class PendingEntries:
         """Return the next entry in delivery order."""
         return self.arena.next_of(slot)
 
-    # ---- all entries
-
-    @cython.ccall
-    def copy(self) -> PendingEntries:
-        """Return a copy with the same entries at the same slots, owned by copies of the consumers."""
-        return self._twin(False)
+    # ---- snapshots
 
     @cython.ccall
     def freeze(self) -> PendingEntries:
         """Return a copy that must not be changed. It shares memory with these entries, which may change.
 
-        The cost grows with the consumers and with the blocks of memory, not with the entries.
+        An earlier frozen copy must be released. The cost grows with the blocks of memory, not with the
+        entries; a consumer costs one item of a list now, and a copy before its first change.
         """
-        return self._twin(True)
+        other: PendingEntries = self._twin(self.arena.freeze())
+        other.by_id = self.by_id.freeze(other.arena)
+        other.owners = self.owners.copy()
+        self.frozen = other
+        return other
+
+    @cython.ccall
+    def preserve(self, consumer: Consumer) -> cython.void:
+        """Let the frozen copy keep a consumer as it is; called before it changes. There must be such a copy.
+
+        A command that names a consumer calls Group.touch() before it changes anything else of it.
+        """
+        frozen: PendingEntries | None = self.frozen
+        if frozen is None or len(frozen.owners) == 1:
+            self.frozen = None  # released, or without consumers
+        elif consumer.number < len(frozen.owners) and frozen.owners[consumer.number] is consumer:
+            frozen.owners[consumer.number] = consumer.freeze(frozen.arena)
+
+    @cython.ccall
+    def kept_consumer(self, number: cython.Py_ssize_t) -> Consumer | None:
+        """Return the consumer of this number; that of a frozen copy stays as it is."""
+        consumer: Consumer | None = self.owners[number]
+        if consumer is not None and consumer.owned.arena is not self.arena:
+            consumer = self.owners[number] = consumer.freeze(self.arena)
+        return consumer
+
+    @cython.ccall
+    def release(self) -> cython.void:
+        """Free the memory of a frozen copy."""
+        self.owners = [None]
+        self.arena = PendingArena()
+        self.by_id = PendingIndex(self.arena)
+        self.free_numbers = None
+        self.head = self.last_unowned = self.tail = self.insertion_hint = NONE
+        self.count = self.unowned = 0
+
+    # ---- all entries
+
+    @cython.ccall
+    def copy(self) -> PendingEntries:
+        """Return a copy with the same entries at the same slots, owned by copies of the consumers."""
+        other: PendingEntries = self._twin(self.arena.copy())
+        consumer: Consumer | None
+        other.by_id = self.by_id.copy(other.arena)
+        for consumer in self.owners[1:]:
+            if consumer is not None:
+                consumer = consumer.copy(other.arena)
+                other.memory.add(memory_account.CONSUMER_BYTES + len(consumer.name))
+            other.owners.append(consumer)
+        return other
 
     @cython.cfunc
-    def _twin(self, frozen: cython.bint) -> PendingEntries:
+    def _twin(self, arena: PendingArena) -> PendingEntries:
+        """Return the same entries in a copy of the arena, without an index and consumers."""
         other: PendingEntries = PendingEntries()
-        consumer: Consumer | None
-        twin: Consumer
-        other.arena = self.arena.freeze() if frozen else self.arena.copy()
-        other.memory = other.arena.memory
-        other.by_id = self.by_id.freeze(other.arena) if frozen else self.by_id.copy(other.arena)
+        other.arena = arena
+        other.memory = arena.memory
         other.count = self.count
         other.unowned = self.unowned
         other.head = self.head
@@ -312,16 +377,6 @@ class PendingEntries:
         other.tail = self.tail
         other.insertion_hint = self.insertion_hint
         other.free_numbers = self.free_numbers.copy() if self.free_numbers is not None else None
-        for consumer in self.owners[1:]:
-            if consumer is None:
-                other.owners.append(None)
-                continue
-            twin = Consumer(consumer.name, consumer.number, consumer.seen_ms, other.arena)
-            twin.active_ms = consumer.active_ms
-            twin.pending_count = consumer.pending_count
-            twin.owned = consumer.owned.freeze(other.arena) if frozen else consumer.owned.copy(other.arena)
-            other.memory.add(memory_account.CONSUMER_BYTES + len(twin.name))
-            other.owners.append(twin)
         return other
 
     @cython.ccall

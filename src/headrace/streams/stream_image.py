@@ -178,6 +178,10 @@ class StreamImage:
     @cython.ccall
     def end_walk(self) -> cython.void:
         """Free what only the walk needs; the nodes that it passed on stay as they are until close()."""
+        group: Group
+        if self.is_frozen():
+            for group in self.groups:
+                group.pending.release()
         self.groups = []
         self.idempotency = None
         self.data = None

@@ -100,7 +100,7 @@ class ClaimOperation:
         self.consumer_created = found is None
         if found is None:
             found = members.create_consumer(self.call, self.key, self.group, name)
-        found.seen_ms = self.call.now
+        self.group.touch(found, self.call.now)
         self.consumer = found
         if self.call.effects.recording:
             self.effects_start = self.call.effects.position()

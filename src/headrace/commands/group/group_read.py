@@ -177,7 +177,7 @@ class XReadGroupRequest:
             consumer = members.create_consumer(call, key, group, name)
             if self.options.noack and call.effects.recording:
                 members.record_consumer(call, key, group, consumer)
-        consumer.seen_ms = call.now
+        group.touch(consumer, call.now)
         stream_reply: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
         mark: cython.Py_ssize_t = reply.mark()
         if reply.protocol == 2:

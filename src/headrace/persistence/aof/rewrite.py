@@ -280,7 +280,7 @@ def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
             words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word]
             yield [*words, b"TIME", time, b"RETRYCOUNT", count, b"JUSTID", b"FORCE"]
         slot = pending.newer(slot)
-    for consumer in group.consumers():
+    for consumer in group.kept_consumers():
         if consumer.pending_count == 0:
             yield [b"XGROUP", b"CREATECONSUMER", key, group.name, consumer.name]
     yield from nack_commands(key, group, unowned)

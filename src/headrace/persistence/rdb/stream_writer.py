@@ -105,7 +105,8 @@ def write_producers(out: RdbOutput, image: StreamImage, now_ms: cython.longlong)
 def placeholder_consumer(group: Group) -> bytes:
     """Return the name of the placeholder owner of unowned entries, which the group does not use."""
     name = b"headrace-unowned"
-    while group.consumer(name) is not None:
+    used = {consumer.name for consumer in group.pending.consumers()}
+    while name in used:
         name += b"-"
     return name
 
@@ -153,14 +154,13 @@ def _group_steps(
     """Write one group with its pending entries and consumers."""
     pending: PendingEntries = group.pending
     consumer: Consumer
-    consumers: list[Consumer] = group.consumers()
     stands_in: cython.bint = stream_type < WITH_UNOWNED and pending.unowned > 0
     out.string(group.name)
     out.id(group.last_ms, group.last_seq)
     out.length(mem.as_unsigned(group.entries_read))
     yield from _pending_steps(out, pending, step_bytes)
-    out.length(len(consumers) + stands_in)
-    for consumer in consumers:
+    out.length(group.consumer_count() + stands_in)
+    for consumer in group.kept_consumers():
         out.string(consumer.name)
         out.time(consumer.seen_ms)
         if stream_type >= WITH_ACTIVE_TIMES:
