@@ -142,8 +142,6 @@ class LazyFree:
         if pending.order is not None:
             self.waiting.append(pending.order.by_slot)
             self.waiting.append(pending.order.shards)
-        if group.redeliveries is not None:
-            self.waiting.append(group.redeliveries.heap)
         self.waiting.append(group.consumers_by_name)
 
     @cython.cfunc

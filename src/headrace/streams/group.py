@@ -84,6 +84,9 @@ class Group:
         self.rules = rules
         self.lease = Lease(rules) if rules is not None and rules.lease_ms else None
         self.redeliveries = None
+        if self.pending.due is not None:
+            self.pending.due.release()
+            self.pending.due = None
         if not self.is_ordered() or self.lease is None:
             self.pending.order = None
         elif self.pending.order is not None and rules is not None:
@@ -126,23 +129,6 @@ class Group:
         if pending.owner_of(slot) is None or pending.delivery_time_of(slot) == 0:
             return True
         return self.is_ordered() and pending.delivery_count_of(slot) == 0
-
-    @cython.ccall
-    def assign(
-        self,
-        slot: cython.Py_ssize_t,
-        consumer: Consumer,
-        time_ms: cython.longlong,
-        deliveries: cython.longlong,
-    ) -> cython.void:
-        """Make the consumer the owner of a pending entry; see PendingEntries.assign()."""
-        due: DueEntries | None = self.redeliveries
-        shown: cython.longlong = 0
-        if due is not None and due.has_backoff:
-            shown = due.before_claim(slot)
-        self.pending.assign(slot, consumer, time_ms, deliveries)
-        if due is not None and due.has_backoff:
-            due.after_claim(slot, shown)
 
     @cython.ccall
     def consumer(self, name: bytes) -> Consumer | None:

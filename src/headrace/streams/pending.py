@@ -25,6 +25,7 @@ import cython
 
 from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
+from headrace.streams.due_heap import DueHeap
 from headrace.streams.key_order import KeyOrder
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.pending_arena import PendingArena
@@ -58,6 +59,7 @@ class PendingEntries:
     last_unowned: cython.Py_ssize_t
     tail: cython.Py_ssize_t
     order: Public[KeyOrder | None]  # receives each change; None: the group has none
+    due: Public[DueHeap | None]  # likewise
     references: Public[ReferenceTree | None]  # has a key for each entry; None: the group has no number
     number: Public[cython.Py_ssize_t]  # of the group in `references`
     frozen: PendingEntries | None  # the last frozen copy of these entries
@@ -66,6 +68,7 @@ class PendingEntries:
     def __init__(self) -> None:
         self.count = self.unowned = 0
         self.order = None
+        self.due = None
         self.references = None
         self.frozen = None
         self.number = NONE
@@ -100,6 +103,8 @@ class PendingEntries:
         for slot in consumer.owned.slots():
             if self.order is not None:
                 self.order.before_removal(slot)
+            if self.due is not None:
+                self.due.remove(slot)
             self._unlink(slot, True)
             if self.references is not None:
                 self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
@@ -159,6 +164,8 @@ class PendingEntries:
         self._link_in_order(slot, owner is not None, time_ms)
         if self.order is not None:
             self.order.on_added(slot)
+        if self.due is not None:
+            self.due.update(slot)
         return slot
 
     @cython.ccall
@@ -167,6 +174,8 @@ class PendingEntries:
         owner: Consumer | None = self.owner_of(slot)
         if self.order is not None:
             self.order.before_removal(slot)
+        if self.due is not None:
+            self.due.remove(slot)
         self._unlink(slot, owner is not None)
         if self.references is not None:
             self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
@@ -213,6 +222,8 @@ class PendingEntries:
         self._link_in_order(slot, owner is not None, time_ms)
         if self.order is not None:
             self.order.after_change(slot)
+        if self.due is not None:
+            self.due.update(slot)
 
     @cython.ccall
     def touch(
@@ -406,6 +417,9 @@ class PendingEntries:
         self.by_id.check()
         if self.order is not None:
             self.order.check()
+        if self.due is not None:
+            self.due.check()
+            assert self.due.timers.count == self.count - self.unowned
         assert self.count == self.by_id.count == self.arena.live
         assert self.owners[0] is None
         unused: list[int] = [i for i, c in enumerate(self.owners) if i > 0 and c is None]

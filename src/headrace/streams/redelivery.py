@@ -5,25 +5,21 @@
 
 An entry that XNACK has released, or whose delivery time is 0, is due at once. Another one is due when its
 lease has ended, with BACKOFF so much later. Without BACKOFF the delivery order is the order of due times.
-With it, a heap has an item for each owned entry, whose time is at most its due time. An item is corrected
-when it reaches the top, because most changes make an entry due later. What makes one due earlier (XCLAIM with
-TIME and the like), or gives an unowned entry an owner, adds another item: see before_claim().
+With it, PendingEntries.due has the due times of owned entries, from when they are first needed.
 
 All of it follows from the pending entries and the rules. So nothing of it is stored.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
-
 import cython
 
+from headrace.streams.due_heap import DueHeap
 from headrace.streams.lease import Lease
 from headrace.streams.pending import PendingEntries
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
 NEVER = cython.declare(cython.longlong, -1)
-NOT_SHOWN = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)  # later than any due time
 
 
 @cython.final
@@ -35,15 +31,11 @@ class DueEntries:
     pending: PendingEntries
     lease: Lease
     has_backoff: cython.bint  # without BACKOFF there is no heap
-    heap: list[tuple[int, int, int]]  # (due, ms, seq)
-    stale: cython.bint
 
     def __init__(self, pending: PendingEntries, lease: Lease) -> None:
         self.pending = pending
         self.lease = lease
         self.has_backoff = len(lease.backoff_ms) > 0
-        self.heap = []
-        self.stale = True
 
     @cython.ccall
     def due_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
@@ -54,24 +46,6 @@ class DueEntries:
         return self.lease.end(delivered, self.pending.delivery_count_of(slot))
 
     @cython.ccall
-    def add(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Record that the entry was delivered, or skipped by a walk."""
-        if self.has_backoff and not self.stale:
-            heappush(self.heap, (self.due_of(slot), self.pending.ms_of(slot), self.pending.seq_of(slot)))
-
-    @cython.ccall
-    @cython.exceptval(check=False)
-    def before_claim(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """Return the latest time at which the heap shows the entry, for after_claim()."""
-        return NOT_SHOWN if self.pending.owner_of(slot) is None else self.due_of(slot)
-
-    @cython.ccall
-    def after_claim(self, slot: cython.Py_ssize_t, shown: cython.longlong) -> cython.void:
-        """Record that the entry has an owner, and may be due earlier than the heap shows it."""
-        if self.due_of(slot) < shown:
-            self.add(slot)
-
-    @cython.ccall
     def next_due(self) -> cython.longlong:
         """Return when the next entry is due, which may have passed; -1 if none is pending."""
         slot: cython.Py_ssize_t = self.pending.oldest()
@@ -79,43 +53,31 @@ class DueEntries:
             return NEVER
         if not self.has_backoff or self.pending.owner_of(slot) is None:
             return self.due_of(slot)
-        return self.next_owned()
+        return self.heap().timers.first_deadline()
 
-    @cython.cfunc
-    def next_owned(self) -> cython.longlong:
-        """Return the earliest time in the heap, after corrections; -1 if there is none."""
+    @cython.ccall
+    def heap(self) -> DueHeap:
+        """Return the due times of all owned entries; the first call of a group with BACKOFF visits them."""
+        pending: PendingEntries = self.pending
+        heap: DueHeap | None = pending.due
         slot: cython.Py_ssize_t
-        self._refresh()
-        while self.heap:
-            due, ms, seq = self.heap[0]
-            slot = self.pending.find(ms, seq)
-            if slot >= 0 and self.due_of(slot) == due:
-                return due
-            heappop(self.heap)
-            if slot >= 0 and self.pending.owner_of(slot) is not None:
-                self.add(slot)
-        return NEVER
-
-    @cython.cfunc
-    def _refresh(self) -> cython.void:
-        """Build the heap if it is stale or most of it is."""
-        slot: cython.Py_ssize_t
-        if not self.stale and len(self.heap) <= 2 * self.pending.count + 64:
-            return
-        self.heap = []
-        self.stale = False
-        slot = self.pending.from_id(0, 0)
-        while slot >= 0:
-            if self.pending.owner_of(slot) is not None:
-                self.heap.append((self.due_of(slot), self.pending.ms_of(slot), self.pending.seq_of(slot)))
-            slot = self.pending.after(slot)
-        heapify(self.heap)
+        if heap is None:
+            heap = DueHeap(pending.arena, self.lease)
+            slot = pending.oldest()
+            while slot >= 0:
+                heap.update(slot)
+                slot = pending.newer(slot)
+            pending.due = heap
+        return heap
 
 
 @cython.final
 @cython.cclass
 class DueWalk:
-    """A walk over the entries that are due now, the earliest first. They may be delivered during the walk."""
+    """A walk over the entries that are due now, the earliest first. They may be delivered during the walk.
+
+    put_back() must follow for entries that were not delivered.
+    """
 
     due: DueEntries
     now: cython.longlong
@@ -130,7 +92,7 @@ class DueWalk:
 
     @cython.ccall
     def next(self) -> cython.Py_ssize_t:
-        """Return the next slot; -1 at the end. With BACKOFF the caller adds it to the due entries again."""
+        """Return the next slot; -1 at the end. The caller must call put_back() for one that it leaves."""
         pending: PendingEntries = self.due.pending
         slot: cython.Py_ssize_t = self.slot
         in_order: cython.bint = not self.due.has_backoff
@@ -143,10 +105,17 @@ class DueWalk:
         if in_order:
             return NONE
         self.slot = NONE  # the others come from the heap, and may be removed
-        earliest: cython.longlong = self.due.next_owned()
-        if earliest < 0 or earliest > self.now:
+        heap: DueHeap = self.due.heap()
+        if heap.timers.count == 0 or heap.timers.first_deadline() > self.now:
             return NONE
-        item = heappop(self.due.heap)
-        while self.due.heap and self.due.heap[0] == item:
-            heappop(self.due.heap)  # after_claim() may have added it twice
-        return pending.find(item[1], item[2])
+        slot = heap.timers.first()
+        heap.remove(slot)
+        return slot
+
+    @cython.ccall
+    def put_back(self, slots: list[int]) -> cython.void:
+        """Show entries of next() again in later walks: they were not delivered."""
+        slot: cython.Py_ssize_t
+        if self.due.has_backoff:
+            for slot in slots:
+                self.due.heap().update(slot)

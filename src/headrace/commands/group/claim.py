@@ -137,7 +137,7 @@ class ClaimOperation:
             deliveries = self.retry_count
         elif not self.just_id:
             deliveries = members.saturating_increment(deliveries)
-        self.group.assign(slot, self.consumer, self.time, deliveries)
+        pending.assign(slot, self.consumer, self.time, deliveries)
         self.consumer.active_ms = self.call.now
         self.claimed += 1
         self.changes += 1

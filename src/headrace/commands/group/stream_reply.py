@@ -145,7 +145,7 @@ class StreamReply:
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
                 self.write_entry(entry, idle, pending.delivery_count_of(slot))
-                self.group.assign(
+                pending.assign(
                     slot,
                     self.consumer,
                     call.now,
@@ -187,16 +187,11 @@ class StreamReply:
             if slot < 0:
                 break
             outcome: cython.int = self.redeliver(slot, lookup)
-            if outcome == REDELIVERED:
-                due.add(slot)
-            elif outcome == LEFT:
+            if outcome in (LEFT, GIVEN_UP):
                 left.append(slot)
-            else:
+            if outcome in (REMOVED, GIVEN_UP):
                 rest -= 1
-                if outcome == GIVEN_UP:
-                    left.append(slot)
-        for slot in left:
-            due.add(slot)
+        walk.put_back(left)
         if rest == 0:
             self.call.keyspace.rules.continue_later(self.stream)
 
@@ -266,14 +261,11 @@ class StreamReply:
         most: cython.longlong = self.limit
         if self.pending_max < I64_MAX and not noack:
             most = min(most, before + max(self.pending_max - self.consumer.pending_count, 0))
-        due: DueEntries | None = None if noack else group.redeliveries
         while self.found < most and not self.budget.is_full() and entry.next():
             self.write_entry(entry, 0, 0)
             slot = delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
             if call.effects.recording and not noack:
                 self.record_claim(slot, last)
-            if due is not None:
-                due.add(slot)
             self.delivered += 1
         if call.effects.recording and self.found > before:
             self.flush_claims()
