@@ -5,8 +5,6 @@ import pathlib
 
 import pytest
 
-from headrace.commands.access_request import KEY_USES
-from headrace.commands.tips import TIPS
 from headrace.engine.engine import Engine
 from headrace.resp.replies import ReplyParser
 
@@ -132,15 +130,6 @@ def test_a_command_agrees_with_the_real_server(real, name):
 @pytest.mark.parametrize("name", [name for name in OURS if name not in NOT_IN_8_2])
 def test_a_command_agrees_with_8_2(name):
     compare(name, CAPTURED[name])
-
-
-def test_every_command_with_keys_says_how_it_uses_them():
-    silent = {name for name, facts in OURS.items() if facts["specs"] and name.encode() not in KEY_USES}
-    assert not silent
-
-
-def test_tips_and_key_flags_name_commands_that_exist_here_or_in_redis():
-    assert set(text(list(TIPS) + list(KEY_USES))) <= OURS.keys() | CAPTURED.keys()
 
 
 @pytest.mark.parametrize(

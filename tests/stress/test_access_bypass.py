@@ -211,7 +211,7 @@ def test_no_command_touches_a_key_that_is_not_his_in_whatever_place(place):
     tried = 0
     for row in ROWS:
         request = words(row, "ok:1")
-        if row.run is None or not (row.first_key or row.movable_keys is not None):
+        if row.run is None or not row.has_keys:
             continue
         positions = [n for n, word in enumerate(request) if word == "ok:1"][
             : 2 if row.name != b"xread" else 1

@@ -1,132 +1,87 @@
-"""Key specifications: where each command's keys are and what it does with them, in Redis's terms.
+"""Key specifications: where a command's keys are and what it does with them, in Redis's terms.
 
-    RO access          reads the value            OW update      replaces it without reading
-    RO                 looks at metadata only     RM delete      removes the key
-    RW access update   reads and changes it       RW insert      adds to the value
+A row declares them in a short notation, which is parsed once:
 
-The first word says what happens to the key; `access`, `update`, `insert` and `delete` say what happens to
-the user's data in it. Access rules follow from the latter: see access_request.py.
+    "1: RO access"                  the key is argument 1
+    "1..-1: RM delete"              all arguments from the first to the last
+    "1..-1/2: OW update"            every second one
+    "1: RO access, 2: OW update"    two keys with different uses
+    "numkeys 2: RW access update"   the keys follow their number, which is argument 2
+    "numkeys 1/2: OW update"        so, and alternate with values
+    "STREAMS 4: RO access"          the keys follow this word, which is looked for from argument 4 on
+    "1: not_key"                    a channel, which is shown so that a cluster can find its slot
+
+The use begins with what happens to the key: RO (read only), RW (read and written), OW (overwritten), RM
+(removed). `access`, `update`, `insert` and `delete` say what happens to the user's data in it; a command
+without them only looks at metadata. Access rules follow from the latter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from headrace.commands.spec import Command
-
-# Flags and their commands. With a `|` between flags the first key has those before it, the second the others.
-_FLAGS = """
-    RO: exists memory|usage object|encoding object|freq object|idletime object|refcount strlen touch type
-        watch xcount xlag xlen
-    RO access: digest dump eval_ro evalsha_ro expiretime fcall_ro get getrange lcs mget pexpiretime pttl
-        substr ttl xarrow xinfo|consumers xinfo|groups xinfo|stream xpending xrange xread xreadgroup xrevrange
-    RO access | OW update: copy
-    OW insert: msetnx setnx
-    OW update: mset msetex psetex restore setex
-    RM delete: del unlink
-    RW access delete: getdel
-    RW access delete | OW insert: renamenx
-    RW access delete | OW update: rename
-    RW access update: decr decrby eval evalsha fcall getex getset incr incrby incrbyfloat move
-    RW access update variable_flags: set
-    RW delete variable_flags: delex
-    RW delete: xautoclaim xdel xdelex xgroup|delconsumer xgroup|destroy xtrim
-    RW insert: append xgroup|create xgroup|createconsumer
-    RW update: expire expireat persist pexpire pexpireat setrange xack xadd xcfgset xclaim xgroup|cfgset
-        xgroup|setid xidmprecord xnack xsetid
-    RW update delete: xackdel
-    not_key: spublish ssubscribe sunsubscribe
-"""
-
-# Commands whose keys follow a word: the word, and from which argument on it is looked for.
-_AFTER_WORD = {b"xread": (b"STREAMS", 1), b"xreadgroup": (b"STREAMS", 4)}
-# Commands whose keys follow their number, and the index of that number.
-_COUNTED = dict.fromkeys((b"eval", b"eval_ro", b"evalsha", b"evalsha_ro", b"fcall", b"fcall_ro"), 2)
-_COUNTED[b"msetex"] = 1
-# Those of them whose keys alternate with values.
-_IN_PAIRS = frozenset({b"msetex"})
-
-# Channels, which COMMAND shows as keys with the flag not_key, so that a cluster can find their slot.
-_CHANNELS = {b"spublish": (1, 1, 1), b"ssubscribe": (1, -1, 1), b"sunsubscribe": (1, -1, 1)}
+from headrace.access.selector import READ, WRITE
 
 Flags = tuple[str, ...]
-# SET reads the old value only with GET or a comparison, DELEX only with a comparison.
-_READING_OPTIONS = frozenset({b"GET", b"IFEQ", b"IFNE", b"IFDEQ", b"IFDNE"})
-_SET: Flags = ("OW", "update")
-_SET_AND_GET: Flags = ("RW", "access", "update")
-_DELETE: Flags = ("RM", "delete")
-_COMPARE_AND_DELETE: Flags = ("RW", "access", "delete")
-# The commands whose flags depend on their options.
-VARYING = frozenset({b"set", b"delex"})
+
+LOOKUP_ONLY = 0
+# What a flag of a key specification lets the command do with the user's data; other flags do nothing.
+_USE_OF_FLAG = {"access": READ, "insert": WRITE, "update": WRITE, "delete": WRITE}
 
 
-@dataclass(frozen=True)
-class KeySpec:
+class Span(NamedTuple):
+    """A range of arguments. A negative `last` counts from the end; a `first` of 0: there are none."""
+
+    first: int = 0
+    last: int = 0
+    step: int = 0
+
+    def positions(self, words: int) -> list[int]:
+        """Return the positions in a request of so many arguments."""
+        if not self.first:
+            return []
+        last = self.last if self.last >= 0 else words + self.last
+        return [at for at in range(self.first, last + 1, self.step) if at < words]
+
+
+class KeySpec(NamedTuple):
     """Where one or several keys of a command are, and how it uses them."""
 
     flags: Flags
-    begin: dict[bytes, Any]
+    span: Span  # none if the keys are found by the row's function
+    begin: dict[bytes, Any]  # begin_search and find_keys, as COMMAND shows them
     find: dict[bytes, Any]
 
-    def fields(self) -> dict[bytes, Any]:
-        """Return the fields that COMMAND shows after the flags."""
-        return {b"begin_search": self.begin, b"find_keys": self.find}
+
+def parse_span(text: str) -> Span:
+    """Parse `1`, `1..-1` or `1..-1/2`; an empty text is the empty span. Raises ValueError."""
+    if not text:
+        return Span()
+    positions, _, step = text.partition("/")
+    first, dots, last = positions.partition("..")
+    return Span(int(first), int(last if dots else first), int(step or 1))
 
 
-def _read_flags() -> dict[bytes, tuple[Flags, ...]]:
-    """Return the flags of the first key and of further ones, by command."""
-    found: dict[bytes, tuple[Flags, ...]] = {}
-    use: tuple[Flags, ...] = ()
-    for line in _FLAGS.strip().splitlines():
-        flags, colon, names = line.rpartition(":")
-        if colon:
-            use = tuple(tuple(part.split()) for part in flags.split(" | "))
-        found |= {name.encode(): use for name in names.split()}
-    return found
+def parse_key_specs(text: str) -> tuple[KeySpec, ...]:
+    """Parse the notation of a row. Raises ValueError."""
+    return tuple(_parse_key_spec(part) for part in text.split(", ")) if text else ()
 
 
-FLAGS_BY_NAME = _read_flags()
-
-
-def key_flags(command: Command) -> tuple[Flags, ...]:
-    """Return the flags of the first key, of the second, and so on; the last ones apply to the rest."""
-    default = ("RO", "access") if command.readonly else ("RW", "access", "update")
-    return FLAGS_BY_NAME.get(command.name, (default,))
-
-
-def key_flags_of(command: Command, argv: list[bytes]) -> tuple[Flags, ...]:
-    """Return the flags of the keys of one request; those of VARYING depend on its options."""
-    if command.name == b"set":
-        reads = any(word.upper() in _READING_OPTIONS for word in argv[3:])
-        return (_SET_AND_GET if reads else _SET,)
-    if command.name == b"delex":
-        return (_COMPARE_AND_DELETE if len(argv) > 2 else _DELETE,)
-    return key_flags(command)
-
-
-def shown_positions(command: Command) -> tuple[int, int, int]:
-    """Return the first and last position and the step of a command's keys, as COMMAND shows them."""
-    return _CHANNELS.get(command.name, (command.first_key, command.last_key, command.key_step))
-
-
-def key_specs(command: Command) -> list[KeySpec]:
-    """Return the specifications of a command's keys; none if it has no keys."""
-    flags = key_flags(command)
-    name = command.name
-    if name in _AFTER_WORD:
-        word, start = _AFTER_WORD[name]
-        begin = {b"type": b"keyword", b"spec": {b"keyword": word, b"startfrom": start}}
-        return [KeySpec(flags[0], begin, _range(-1, 1, 2))]
-    if name in _COUNTED:
-        numbers = {b"keynumidx": 0, b"firstkey": 1, b"keystep": 2 if name in _IN_PAIRS else 1}
-        return [KeySpec(flags[0], _index(_COUNTED[name]), {b"type": b"keynum", b"spec": numbers})]
-    first, last, step = shown_positions(command)
-    if not first:
-        return []
-    if len(flags) > 1:
-        return [KeySpec(one, _index(first + i), _range(0, 1, 0)) for i, one in enumerate(flags)]
-    return [KeySpec(flags[0], _index(first), _range(last - first if last > 0 else last, step, 0))]
+def _parse_key_spec(text: str) -> KeySpec:
+    place, colon, flags = text.partition(": ")
+    if not colon:
+        raise ValueError(f"no use of a key: {text!r}")
+    word, _, where = place.rpartition(" ")
+    span = parse_span(where)
+    if not word:
+        last = span.last - span.first if span.last > 0 else span.last
+        return KeySpec(tuple(flags.split()), span, _index(span.first), _range(last, span.step, 0))
+    if word == "numkeys":
+        numbers = {b"keynumidx": 0, b"firstkey": 1, b"keystep": span.step}
+        find: dict[bytes, Any] = {b"type": b"keynum", b"spec": numbers}
+        return KeySpec(tuple(flags.split()), Span(), _index(span.first), find)
+    begin = {b"type": b"keyword", b"spec": {b"keyword": word.encode(), b"startfrom": span.first}}
+    return KeySpec(tuple(flags.split()), Span(), begin, _range(-1, 1, 2))
 
 
 def _index(first: int) -> dict[bytes, Any]:
@@ -136,3 +91,19 @@ def _index(first: int) -> dict[bytes, Any]:
 def _range(last: int, step: int, limit: int) -> dict[bytes, Any]:
     """Return a range that ends `last` after its first key; a negative one counts from the end."""
     return {b"type": b"range", b"spec": {b"lastkey": last, b"keystep": step, b"limit": limit}}
+
+
+def shown_span(specs: tuple[KeySpec, ...]) -> Span:
+    """Return the first and last position and the step of all keys together, as COMMAND shows them."""
+    if not specs:
+        return Span()
+    first, last = specs[0].span, specs[-1].span
+    return Span(first.first, last.last, first.step)
+
+
+def use_of(flags: Flags) -> int:
+    """Return what access rules must allow for a key with these flags: READ, WRITE, both, or LOOKUP_ONLY."""
+    use = LOOKUP_ONLY
+    for flag in flags:
+        use |= _USE_OF_FLAG.get(flag, LOOKUP_ONLY)
+    return use

@@ -44,9 +44,22 @@ def server_command(
     summary: str,
     syntax: str = "",
     flags: str = "admin noscript loading stale",
+    tips: str = "",
+    secrets: Callable[[list[bytes]], list[int]] | str = "",
 ) -> Command:
     """Return a row of the server group."""
-    return Command(name, arity, run, flags, group="server", since=since, summary=summary, syntax=syntax)
+    return Command(
+        name,
+        arity,
+        run,
+        flags,
+        secrets=secrets,
+        tips=tips,
+        group="server",
+        since=since,
+        summary=summary,
+        syntax=syntax,
+    )
 
 
 def server_container(name: str, since: str, summary: str, subcommands: list[Command]) -> Command:

@@ -1,11 +1,21 @@
-"""Declaration of commands: one row each, from which dispatch, COMMAND and the reference page derive.
+"""Declaration of commands: one row says all of a command, and everything else derives from it.
 
-    Command("getrange", 4, run_getrange, "readonly", keys=(1, 1, 1), group="string", since="2.4.0",
+    Command("getrange", 4, run_getrange, "readonly", keys="1: RO access", group="string", since="2.4.0",
             summary="Return a part of a string.", syntax="key start end")
 
-The arity counts the command's name; -3 means three or more. Keys are (first, last, step); a negative `last`
-counts from the end. A command with movable keys has a function from argv to their positions instead. If it
-can store a key in another database, it has a function from argv to that database and key (`stores_in`).
+    arity            number of arguments, the name included; -3 means three or more
+    flags            those that COMMAND shows, and INTERNAL_FLAGS
+    keys             where they are and how they are used: see key_specs.py
+      find_keys      a function from argv to their positions, if they are not at fixed ones
+      varying_use    a function from argv to the flags of the key, if they depend on options
+      stores_in      a function from argv to (database, key), if a key is stored in another database
+    channels         positions of channels that access rules must allow: "1" or "1..-1"
+      patterns       the same of patterns
+    secrets          positions of possible passwords, or a function from argv to them: see redaction.py
+    tips             what proxies and clients of a cluster should know, in Redis's terms: request_policy says
+                     to which nodes a request goes, response_policy how the replies are combined
+    categories       ACL categories beside those that the flags and the group imply; "-name" drops one
+
 A container such as CONFIG has subcommands with full names: "config|get".
 """
 
@@ -14,6 +24,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import cython
+
+from headrace.commands.key_specs import (
+    Flags,
+    KeySpec,
+    Span,
+    parse_key_specs,
+    parse_span,
+    shown_span,
+    use_of,
+)
+
+# Flags that COMMAND does not show.
+INTERNAL_FLAGS = frozenset(
+    {
+        "at_once",  # not queued inside MULTI
+        "schedules",  # may add entries to a stream of scheduled entries, which the server appends to another
+    }
+)
 
 # The ACL category implied by a flag, and by a group.
 FLAG_CATEGORIES = {
@@ -38,11 +66,21 @@ class Command:
     arity: cython.int
     run: Callable[..., object] | None  # None for a container, which has only subcommands
     flags: frozenset[str]
-    first_key: cython.int
+    has_keys: cython.bint
+    first_key: cython.int  # 0 if it has none, or find_keys
     last_key: cython.int
     key_step: cython.int
-    movable_keys: Callable[[list[bytes]], list[int]] | None
+    find_keys: Callable[[list[bytes]], list[int]] | None
+    key_specs: tuple[KeySpec, ...]
+    shown_keys: Span  # their range, as COMMAND shows it
+    key_flags: tuple[Flags, ...]  # of the first key, of the second, ...; the last ones apply to the rest
+    key_uses: tuple[int, ...]  # the same: READ, WRITE, BOTH or 0, for access rules
+    varying_use: Callable[[list[bytes]], Flags] | None
     stores_in: Callable[[list[bytes]], tuple[int, bytes] | None] | None  # a key in another database
+    channels: Span
+    patterns: cython.bint  # the channels are patterns
+    secrets: Span | Callable[[list[bytes]], list[int]] | None
+    tips: list[str]
     group: str
     since: str
     summary: str
@@ -55,6 +93,7 @@ class Command:
     blocking: cython.bint
     denyoom: cython.bint
     noscript: cython.bint  # scripts may not call it
+    schedules: cython.bint
     queueable: cython.bint  # queued inside MULTI; MULTI, EXEC and a few others run at once
 
     def __init__(
@@ -63,7 +102,14 @@ class Command:
         arity: cython.int,
         run: Callable[..., object] | None,
         flags: str = "",
-        keys: tuple[int, int, int] | Callable[[list[bytes]], list[int]] = (0, 0, 0),
+        keys: str = "",
+        find_keys: Callable[[list[bytes]], list[int]] | None = None,
+        varying_use: Callable[[list[bytes]], Flags] | None = None,
+        stores_in: Callable[[list[bytes]], tuple[int, bytes] | None] | None = None,
+        channels: str = "",
+        patterns: str = "",
+        secrets: str | Callable[[list[bytes]], list[int]] = "",
+        tips: str = "",
         group: str = "generic",
         since: str = "1.0.0",
         summary: str = "",
@@ -71,7 +117,6 @@ class Command:
         complexity: str = "O(1)",
         categories: str = "",
         subcommands: Iterable[Command] = (),
-        stores_in: Callable[[list[bytes]], tuple[int, bytes] | None] | None = None,
     ) -> None:
         self.name = name.encode()
         self.word = name.rpartition("|")[2].encode()
@@ -79,9 +124,13 @@ class Command:
         self.arity = arity
         self.run = run
         self.flags = frozenset(flags.split())
-        self.first_key, self.last_key, self.key_step = keys if isinstance(keys, tuple) else (0, 0, 0)
-        self.movable_keys = None if isinstance(keys, tuple) else keys
+        self._set_keys(parse_key_specs(keys), find_keys)
+        self.varying_use = varying_use
         self.stores_in = stores_in
+        self.channels = parse_span(channels or patterns)
+        self.patterns = patterns != ""
+        self.secrets = (parse_span(secrets) if secrets else None) if isinstance(secrets, str) else secrets
+        self.tips = tips.split()
         self.group = group
         self.since = since
         self.summary = summary
@@ -98,7 +147,22 @@ class Command:
         self.noscript = "noscript" in self.flags
         self.denyoom = "denyoom" in self.flags
         self.queueable = "at_once" not in self.flags
-        self.flags -= {"at_once"}
+        self.schedules = "schedules" in self.flags
+        self.flags -= INTERNAL_FLAGS
+        if find_keys is not None:
+            self.flags |= {"movablekeys"}
+
+    def _set_keys(
+        self, specs: tuple[KeySpec, ...], find_keys: Callable[[list[bytes]], list[int]] | None
+    ) -> None:
+        self.find_keys = find_keys
+        self.key_specs = specs
+        self.shown_keys = shown_span(specs)
+        self.key_flags = tuple([spec.flags for spec in specs])
+        self.key_uses = tuple([use_of(flags) for flags in self.key_flags])
+        is_channel = specs != () and "not_key" in specs[0].flags
+        self.first_key, self.last_key, self.key_step = Span() if is_channel else self.shown_keys
+        self.has_keys = self.first_key != 0 or find_keys is not None
 
     @cython.ccall
     def accepts_argument_count(self, words: cython.Py_ssize_t) -> cython.bint:
@@ -117,8 +181,8 @@ class Command:
 
     def key_positions(self, argv: list[bytes]) -> list[int]:
         """Return the positions of keys in argv, which must fit the arity. May raise CommandError."""
-        if self.movable_keys is not None:
-            return self.movable_keys(argv)
+        if self.find_keys is not None:
+            return self.find_keys(argv)
         if not self.first_key:
             return []
         last = self.last_key if self.last_key >= 0 else len(argv) + self.last_key
@@ -132,6 +196,15 @@ class Command:
         found = [(database, argv[at]) for at in self.key_positions(argv)]
         other = None if self.stores_in is None else self.stores_in(argv)
         return found if other is None else [*found, other]
+
+    def flags_of_keys(self, argv: list[bytes]) -> tuple[Flags, ...]:
+        """Return the flags of the keys of one request, as key_flags; they may depend on its options."""
+        return self.key_flags if self.varying_use is None else (self.varying_use(argv),)
+
+    @cython.ccall
+    def uses_of_keys(self, argv: list[bytes]) -> tuple[int, ...]:
+        """Return the uses of the keys of one request, as key_uses."""
+        return self.key_uses if self.varying_use is None else (use_of(self.varying_use(argv)),)
 
 
 def _categories(flags: frozenset[str], group: str, more: str, runs: bool) -> frozenset[str]:

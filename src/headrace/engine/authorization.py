@@ -22,17 +22,16 @@ from headrace.access.redis_commands import redis_commands
 from headrace.access.selector import WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users
-from headrace.commands.access_request import KEY_USES, build_access_request
+from headrace.commands.access_request import build_access_request
 from headrace.commands.connection import client
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.commands.table import COMMANDS
+from headrace.commands.table import COMMANDS, TABLE
 from headrace.errors import CommandError, to_text
 
 REASONS = {1: log.COMMAND, 2: log.KEY, 4: log.CHANNEL}  # by the upper half of a verdict
 LOWER_HALF = 0xFFFFFFFF
-# Commands that may add entries to a stream of scheduled entries, which the server appends to another one.
-SCHEDULING = frozenset({b"xadd", b"rename", b"renamenx", b"copy", b"move", b"restore"})
+SCHEDULING = frozenset(command.name for command in COMMANDS if command.schedules)
 
 
 class NotAuthenticated(CommandError):
@@ -228,7 +227,7 @@ class Authorization:
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
         """Raise an error if the user may not run one of these commands on the key: a script runs them."""
         for name in names:
-            request = request_of_key(name, key, KEY_USES[name][0])
+            request = request_of_key(name, key, TABLE[name].key_uses[0])
             permission_error = self._check_all(session, request, log.TOP_LEVEL, now_ms)
             if permission_error is not None:
                 raise permission_error

@@ -358,6 +358,7 @@ def row(
     summary: str,
     syntax: str = "",
     flags: str = "",
+    tips: str = "",
 ) -> Command:
     """Return a subcommand's row."""
     return Command(
@@ -365,6 +366,7 @@ def row(
         arity,
         run,
         f"{flags} noscript loading stale",
+        tips=tips,
         group="connection",
         since=since,
         summary=summary,
@@ -374,7 +376,15 @@ def row(
 
 SUBCOMMANDS = [
     row("id", 2, run_id, "5.0.0", "Returns the caller's ID."),
-    row("setname", 3, run_setname, "2.6.9", "Names the connection.", "connection-name"),
+    row(
+        "setname",
+        3,
+        run_setname,
+        "2.6.9",
+        "Names the connection.",
+        "connection-name",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
+    ),
     row("getname", 2, run_getname, "2.6.9", "Returns the connection's name."),
     row(
         "setinfo",
@@ -383,9 +393,19 @@ SUBCOMMANDS = [
         "7.2.0",
         "Sets the name or version of the client's library.",
         "<LIB-NAME name | LIB-VER version>",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
-    row("info", 2, run_info, "6.2.0", "Describes the connection."),
-    row("list", -2, run_list, "2.4.0", "Describes connections.", "[TYPE type] [ID id [id ...]]", "admin"),
+    row("info", 2, run_info, "6.2.0", "Describes the connection.", tips="nondeterministic_output"),
+    row(
+        "list",
+        -2,
+        run_list,
+        "2.4.0",
+        "Describes connections.",
+        "[TYPE type] [ID id [id ...]]",
+        "admin",
+        tips="nondeterministic_output",
+    ),
     row(
         "kill",
         -3,

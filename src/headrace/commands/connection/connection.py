@@ -130,6 +130,12 @@ def run_hello(call: Call) -> None:
     _introduce(call)
 
 
+def find_hello_secrets(argv: list[bytes]) -> list[int]:
+    """Return the positions of user and password after each AUTH in a HELLO."""
+    found = [at for at in range(1, len(argv)) if argv[at].lower() == b"auth"]
+    return [after for at in found for after in (at + 1, at + 2) if after < len(argv)]
+
+
 def _introduce(call: Call) -> None:
     """Write the server's description; clients expect the name redis."""
     call.reply.map(7)
@@ -180,6 +186,7 @@ COMMANDS = [
         -1,
         run_ping,
         "fast",
+        tips="request_policy:all_shards response_policy:all_succeeded",
         group="connection",
         summary="Returns PONG, or the message.",
         syntax="[message]",
@@ -198,6 +205,7 @@ COMMANDS = [
         -2,
         run_auth,
         "noscript loading stale fast no_auth allow_busy",
+        secrets="1..-1",
         group="connection",
         summary="Authenticates the connection.",
         syntax="[username] password",
@@ -208,6 +216,7 @@ COMMANDS = [
         -1,
         run_hello,
         "noscript loading stale fast no_auth allow_busy",
+        secrets=find_hello_secrets,
         group="connection",
         since="6.0.0",
         summary="Chooses RESP2 or RESP3 and introduces the server.",

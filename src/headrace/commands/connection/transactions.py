@@ -143,7 +143,7 @@ COMMANDS = [
         -2,
         run_watch,
         "noscript loading stale fast allow_busy at_once",
-        keys=(1, -1, 1),
+        keys="1..-1: RO",
         group="transactions",
         since="2.2.0",
         summary="Makes the next EXEC fail if one of these keys changes first.",

@@ -63,7 +63,7 @@ COMMAND = Command(
     -6,
     run,
     "write",
-    keys=(2, 2, 1),
+    keys="2: RW update",
     group="stream",
     since=HEADRACE_VERSION,
     summary="Sets the rules by which the server redelivers and gives up the entries of a group.",

@@ -150,7 +150,7 @@ COMMANDS = [
         -7,
         run,
         "write fast",
-        keys=(1, 1, 1),
+        keys="1: RW update",
         group="stream",
         since="8.8.0",
         summary="Returns pending entries to the group, for other consumers to claim.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import cython
 
 from headrace.access.log import AccessLog, Denial
@@ -226,19 +228,38 @@ def _write_denial(call: Call, entry: Denial) -> None:
 ADMIN = "admin noscript loading stale"
 ANYBODY = "noscript loading stale"
 
-# Subcommand, arity, function, flags, since, summary, syntax, complexity.
-ROWS = (
-    (
-        "cat",
-        -2,
-        run_cat,
-        ANYBODY,
-        "6.0.0",
-        "Lists the categories, or the commands of one.",
-        "[category]",
-        "O(1)",
-    ),
-    (
+
+def row(
+    name: str,
+    arity: int,
+    run: Callable[[Call], None],
+    flags: str,
+    since: str,
+    summary: str,
+    syntax: str = "",
+    cost: str = "O(1)",
+    tips: str = "",
+    secrets: str = "",
+) -> Command:
+    """Return a subcommand's row."""
+    return Command(
+        f"acl|{name}",
+        arity,
+        run,
+        flags,
+        secrets=secrets,
+        tips=tips,
+        group="server",
+        since=since,
+        summary=summary,
+        syntax=syntax,
+        complexity=cost,
+    )
+
+
+SUBCOMMANDS = [
+    row("cat", -2, run_cat, ANYBODY, "6.0.0", "Lists the categories, or the commands of one.", "[category]"),
+    row(
         "deluser",
         -3,
         run_deluser,
@@ -247,8 +268,9 @@ ROWS = (
         "Removes users and closes their connections.",
         "username [username ...]",
         "O(1) for every user, and for every connection",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
-    (
+    row(
         "dryrun",
         -4,
         run_dryrun,
@@ -256,10 +278,10 @@ ROWS = (
         "7.0.0",
         "Reports whether a user may make a request, without running it.",
         "username command [arg [arg ...]]",
-        "O(1)",
+        secrets="4..-1",
     ),
-    ("genpass", -2, run_genpass, ANYBODY, "6.0.0", "Generates a random password.", "[bits]", "O(1)"),
-    (
+    row("genpass", -2, run_genpass, ANYBODY, "6.0.0", "Generates a random password.", "[bits]"),
+    row(
         "getuser",
         3,
         run_getuser,
@@ -269,27 +291,25 @@ ROWS = (
         "username",
         "O(N), N being the user's rules",
     ),
-    (
+    row(
         "list",
         2,
         run_list,
         ADMIN,
         "6.0.0",
         "Lists the users as lines of a file.",
-        "",
-        "O(N), N being the users",
+        cost="O(N), N being the users",
     ),
-    (
+    row(
         "load",
         2,
         run_load,
         ADMIN,
         "6.0.0",
         "Reads the users from the ACL file.",
-        "",
-        "O(N), N being the users",
+        cost="O(N), N being the users",
     ),
-    (
+    row(
         "log",
         -2,
         run_log,
@@ -299,8 +319,17 @@ ROWS = (
         "[count | RESET]",
         "O(N), N being count",
     ),
-    ("save", 2, run_save, ADMIN, "6.0.0", "Writes the users to the ACL file.", "", "O(N), N being the users"),
-    (
+    row(
+        "save",
+        2,
+        run_save,
+        ADMIN,
+        "6.0.0",
+        "Writes the users to the ACL file.",
+        cost="O(N), N being the users",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
+    ),
+    row(
         "setuser",
         -3,
         run_setuser,
@@ -309,24 +338,13 @@ ROWS = (
         "Creates or changes a user by rules.",
         "username [rule [rule ...]]",
         "O(N), N being the rules, and O(1) for every connection",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
+        secrets="2..-1",
     ),
-    ("users", 2, run_users, ADMIN, "6.0.0", "Lists the names of the users.", "", "O(N), N being the users"),
-    ("whoami", 2, run_whoami, ANYBODY, "6.0.0", "Names the caller's user.", "", "O(1)"),
-)
-
-SUBCOMMANDS = [
-    Command(
-        f"acl|{name}",
-        arity,
-        run,
-        flags,
-        group="server",
-        since=since,
-        summary=summary,
-        syntax=syntax,
-        complexity=cost,
-    )
-    for name, arity, run, flags, since, summary, syntax, cost in ROWS
+    row(
+        "users", 2, run_users, ADMIN, "6.0.0", "Lists the names of the users.", cost="O(N), N being the users"
+    ),
+    row("whoami", 2, run_whoami, ANYBODY, "6.0.0", "Names the caller's user."),
 ]
 
 COMMANDS = [

@@ -15,6 +15,9 @@ from headrace.streams import size
 from headrace.streams.stream import Stream
 from headrace.structures import footprint
 
+# Settings with one of these in their names are secret.
+SECRET_NAMES = (b"pass", b"masterauth", b"masteruser")
+
 
 def run_config_get(call: Call) -> None:
     """CONFIG GET: reply with the matching settings as a map."""
@@ -43,6 +46,13 @@ def run_config_set(call: Call) -> None:
     call.server.config_set(pairs)
     call.engine.timing.refresh()
     call.reply.ok()
+
+
+def find_secret_settings(argv: list[bytes]) -> list[int]:
+    """Return the positions of the values of secret settings in a CONFIG SET."""
+    return [
+        at + 1 for at in range(2, len(argv) - 1) if any(secret in argv[at].lower() for secret in SECRET_NAMES)
+    ]
 
 
 def run_config_resetstat(call: Call) -> None:
@@ -147,12 +157,24 @@ CONFIG = [
         "2.0.0",
         "Changes settings.",
         "parameter value [parameter value ...]",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
+        secrets=find_secret_settings,
     ),
     server_command(
-        "config|resetstat", 2, run_config_resetstat, "2.0.0", "Sets the counters of INFO to zero."
+        "config|resetstat",
+        2,
+        run_config_resetstat,
+        "2.0.0",
+        "Sets the counters of INFO to zero.",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
     server_command(
-        "config|rewrite", 2, run_config_rewrite, "2.8.0", "Writes the settings to the configuration file."
+        "config|rewrite",
+        2,
+        run_config_rewrite,
+        "2.8.0",
+        "Writes the settings to the configuration file.",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
 ]
 
@@ -162,15 +184,29 @@ MEMORY = [
         -3,
         run_memory_usage,
         "readonly",
-        keys=(2, 2, 1),
+        keys="2: RO",
         group="server",
         since="4.0.0",
         summary="Returns the memory of a key in bytes.",
         syntax="key [SAMPLES count]",
     ),
-    server_command("memory|stats", 2, memory_report.run_stats, "4.0.0", "Returns memory figures.", flags=""),
     server_command(
-        "memory|doctor", 2, memory_report.run_doctor, "4.0.0", "Reports memory problems.", flags=""
+        "memory|stats",
+        2,
+        memory_report.run_stats,
+        "4.0.0",
+        "Returns memory figures.",
+        flags="",
+        tips="nondeterministic_output request_policy:all_shards response_policy:special",
+    ),
+    server_command(
+        "memory|doctor",
+        2,
+        memory_report.run_doctor,
+        "4.0.0",
+        "Reports memory problems.",
+        flags="",
+        tips="nondeterministic_output request_policy:all_shards response_policy:special",
     ),
     server_command(
         "memory|malloc-stats",
@@ -179,16 +215,31 @@ MEMORY = [
         "4.0.0",
         "Reports memory figures as text.",
         flags="",
+        tips="nondeterministic_output request_policy:all_shards response_policy:special",
     ),
     server_command(
-        "memory|purge", 2, run_memory_purge, "4.0.0", "Returns free memory to the system.", flags=""
+        "memory|purge",
+        2,
+        run_memory_purge,
+        "4.0.0",
+        "Returns free memory to the system.",
+        flags="",
+        tips="request_policy:all_shards response_policy:all_succeeded",
     ),
 ]
 
 COMMANDS = [
     server_container("config", "2.0.0", "The server's settings.", CONFIG),
     server_container("memory", "4.0.0", "Memory figures.", MEMORY),
-    server_command("time", 1, run_time, "2.6.0", "Returns the server's time.", flags="loading stale fast"),
+    server_command(
+        "time",
+        1,
+        run_time,
+        "2.6.0",
+        "Returns the server's time.",
+        flags="loading stale fast",
+        tips="nondeterministic_output",
+    ),
     server_command(
         "shutdown",
         -1,

@@ -11,37 +11,39 @@ from headrace.errors import CommandError
 
 SUMMARY = "Rejected: this server has no cluster mode."
 CHANGE = "admin no_async_loading stale"
-# Subcommand, arity, flags and since which version.
+# What changes without a change of the data.
+VARIES = "nondeterministic_output"
+# Subcommand, arity, flags, since which version, tips.
 ROWS = (
-    ("addslots", -3, CHANGE, "3.0.0"),
-    ("addslotsrange", -4, CHANGE, "7.0.0"),
-    ("bumpepoch", 2, CHANGE, "3.0.0"),
-    ("count-failure-reports", 3, "admin stale", "3.0.0"),
-    ("countkeysinslot", 3, "stale", "3.0.0"),
-    ("delslots", -3, CHANGE, "3.0.0"),
-    ("delslotsrange", -4, CHANGE, "7.0.0"),
-    ("failover", -2, CHANGE, "3.0.0"),
-    ("flushslots", 2, CHANGE, "3.0.0"),
-    ("forget", 3, CHANGE, "3.0.0"),
-    ("getkeysinslot", 4, "stale", "3.0.0"),
-    ("help", 2, "loading stale", "5.0.0"),
-    ("info", 2, "stale", "3.0.0"),
-    ("keyslot", 3, "stale", "3.0.0"),
-    ("links", 2, "stale", "7.0.0"),
-    ("meet", -4, CHANGE, "3.0.0"),
-    ("myid", 2, "stale", "3.0.0"),
-    ("myshardid", 2, "stale", "7.2.0"),
-    ("nodes", 2, "stale", "3.0.0"),
-    ("replicas", 3, "admin stale", "5.0.0"),
-    ("replicate", 3, CHANGE, "3.0.0"),
-    ("reset", -2, "admin noscript stale", "3.0.0"),
-    ("saveconfig", 2, CHANGE, "3.0.0"),
-    ("set-config-epoch", 3, CHANGE, "3.0.0"),
-    ("setslot", -4, CHANGE, "3.0.0"),
-    ("shards", 2, "loading stale", "7.0.0"),
-    ("slaves", 3, "admin stale", "3.0.0"),
-    ("slot-stats", -4, "loading stale", "8.2.0"),
-    ("slots", 2, "loading stale", "3.0.0"),
+    ("addslots", -3, CHANGE, "3.0.0", ""),
+    ("addslotsrange", -4, CHANGE, "7.0.0", ""),
+    ("bumpepoch", 2, CHANGE, "3.0.0", VARIES),
+    ("count-failure-reports", 3, "admin stale", "3.0.0", VARIES),
+    ("countkeysinslot", 3, "stale", "3.0.0", ""),
+    ("delslots", -3, CHANGE, "3.0.0", ""),
+    ("delslotsrange", -4, CHANGE, "7.0.0", ""),
+    ("failover", -2, CHANGE, "3.0.0", ""),
+    ("flushslots", 2, CHANGE, "3.0.0", ""),
+    ("forget", 3, CHANGE, "3.0.0", ""),
+    ("getkeysinslot", 4, "stale", "3.0.0", VARIES),
+    ("help", 2, "loading stale", "5.0.0", ""),
+    ("info", 2, "stale", "3.0.0", VARIES),
+    ("keyslot", 3, "stale", "3.0.0", ""),
+    ("links", 2, "stale", "7.0.0", VARIES),
+    ("meet", -4, CHANGE, "3.0.0", ""),
+    ("myid", 2, "stale", "3.0.0", ""),
+    ("myshardid", 2, "stale", "7.2.0", VARIES),
+    ("nodes", 2, "stale", "3.0.0", VARIES),
+    ("replicas", 3, "admin stale", "5.0.0", VARIES),
+    ("replicate", 3, CHANGE, "3.0.0", ""),
+    ("reset", -2, "admin noscript stale", "3.0.0", ""),
+    ("saveconfig", 2, CHANGE, "3.0.0", ""),
+    ("set-config-epoch", 3, CHANGE, "3.0.0", ""),
+    ("setslot", -4, CHANGE, "3.0.0", ""),
+    ("shards", 2, "loading stale", "7.0.0", VARIES),
+    ("slaves", 3, "admin stale", "3.0.0", VARIES),
+    ("slot-stats", -4, "loading stale", "8.2.0", "nondeterministic_output request_policy:all_shards"),
+    ("slots", 2, "loading stale", "3.0.0", VARIES),
 )
 
 
@@ -54,13 +56,14 @@ def run_rejected(call: Call) -> None:
     raise NoCluster()
 
 
-def row(name: str, arity: int, flags: str, since: str, categories: str = "") -> Command:
+def row(name: str, arity: int, flags: str, since: str, tips: str = "", categories: str = "") -> Command:
     """Return the row of a command that is rejected."""
     return Command(
         name,
         arity,
         run_rejected,
         flags,
+        tips=tips,
         group="cluster",
         since=since,
         summary=SUMMARY,
@@ -77,9 +80,11 @@ COMMANDS = [
         since="3.0.0",
         summary=SUMMARY,
         syntax="subcommand [arg ...]",
-        subcommands=[row(f"cluster|{name}", arity, flags, since) for name, arity, flags, since in ROWS],
+        subcommands=[
+            row(f"cluster|{name}", arity, flags, since, tips) for name, arity, flags, since, tips in ROWS
+        ],
     ),
-    row("asking", 1, "fast", "3.0.0", "connection"),
-    row("readonly", 1, "fast loading stale", "3.0.0", "connection"),
-    row("readwrite", 1, "fast loading stale", "3.0.0", "connection"),
+    row("asking", 1, "fast", "3.0.0", categories="connection"),
+    row("readonly", 1, "fast loading stale", "3.0.0", categories="connection"),
+    row("readwrite", 1, "fast loading stale", "3.0.0", categories="connection"),
 ]

@@ -267,7 +267,14 @@ def run_kill(call: Call) -> None:
 
 SUBCOMMANDS = [
     subcommand(
-        "function|delete", 3, run_delete, "write noscript", "7.0.0", "Removes a library.", "library-name"
+        "function|delete",
+        3,
+        run_delete,
+        "write noscript",
+        "7.0.0",
+        "Removes a library.",
+        "library-name",
+        tips="request_policy:all_shards response_policy:all_succeeded",
     ),
     subcommand("function|dump", 2, run_dump, "noscript", "7.0.0", "Returns all libraries as one string."),
     subcommand(
@@ -279,9 +286,16 @@ SUBCOMMANDS = [
         "Removes all libraries.",
         "[ASYNC | SYNC]",
         "O(N), N being the number of libraries",
+        tips="request_policy:all_shards response_policy:all_succeeded",
     ),
     subcommand(
-        "function|kill", 2, run_kill, "noscript allow_busy", "7.0.0", "Ends a function that runs too long."
+        "function|kill",
+        2,
+        run_kill,
+        "noscript allow_busy",
+        "7.0.0",
+        "Ends a function that runs too long.",
+        tips="request_policy:all_shards response_policy:one_succeeded",
     ),
     subcommand(
         "function|list",
@@ -292,6 +306,7 @@ SUBCOMMANDS = [
         "Returns the libraries and their functions.",
         "[LIBRARYNAME library-name-pattern] [WITHCODE]",
         "O(N), N being the number of functions",
+        tips="nondeterministic_output_order",
     ),
     subcommand(
         "function|load",
@@ -302,6 +317,7 @@ SUBCOMMANDS = [
         "Adds a library.",
         "[REPLACE] function-code",
         "O(N), N being the length of the library",
+        tips="request_policy:all_shards response_policy:all_succeeded",
     ),
     subcommand(
         "function|restore",
@@ -312,6 +328,7 @@ SUBCOMMANDS = [
         "Adds libraries that FUNCTION DUMP has returned.",
         "serialized-value [FLUSH | APPEND | REPLACE]",
         "O(N), N being the number of libraries",
+        tips="request_policy:all_shards response_policy:all_succeeded",
     ),
     subcommand(
         "function|stats",
@@ -320,13 +337,14 @@ SUBCOMMANDS = [
         "noscript allow_busy",
         "7.0.0",
         "Returns the function that runs, and how many there are.",
+        tips="nondeterministic_output request_policy:all_shards response_policy:special",
     ),
 ]
 
 FUNCTION_SYNTAX = "function numkeys [key [key ...]] [arg [arg ...]]"
 
 COMMANDS = [
-    script_command("fcall", run_fcall, "7.0.0", "Runs a function.", FUNCTION_SYNTAX, keys=keys_of),
+    script_command("fcall", run_fcall, "7.0.0", "Runs a function.", FUNCTION_SYNTAX, find_keys=keys_of),
     script_command(
         "fcall_ro",
         run_fcall_ro,

@@ -9,10 +9,8 @@ import cython
 
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
-from headrace.commands.key_specs import key_flags_of, key_specs, shown_positions
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
-from headrace.commands.tips import TIPS
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace.glob import Glob
 from headrace.resp.writer import ReplyWriter
@@ -60,14 +58,12 @@ def write_info(reply: ReplyWriter, command: Command | None) -> None:
     reply.array(10)
     reply.bulk(command.name)
     reply.integer(command.arity)
-    flags = command.flags | {"movablekeys"} if command.movable_keys is not None else command.flags
-    _write_words(reply, sorted(flags))
-    for position in shown_positions(command):
+    _write_words(reply, sorted(command.flags))
+    for position in command.shown_keys:
         reply.integer(position)
     _write_words(reply, [f"@{category}" for category in sorted(command.categories)])
-    tips = TIPS.get(command.name, [])
-    reply.array(len(tips))
-    for tip in tips:
+    reply.array(len(command.tips))
+    for tip in command.tips:
         reply.bulk(tip.encode())
     _write_key_specs(reply, command)
     reply.array(len(subcommands))
@@ -83,15 +79,15 @@ def _write_words(reply: ReplyWriter, words: Sequence[str]) -> None:
 
 def _write_key_specs(reply: ReplyWriter, command: Command) -> None:
     """Write where the keys are and how the command uses them."""
-    specs = key_specs(command)
-    reply.array(len(specs))
-    for spec in specs:
+    reply.array(len(command.key_specs))
+    for spec in command.key_specs:
         reply.map(3)
         reply.bulk(b"flags")
         _write_words(reply, spec.flags)
-        for name, value in spec.fields().items():
-            reply.bulk(name)
-            reply.value(value)
+        reply.bulk(b"begin_search")
+        reply.value(spec.begin)
+        reply.bulk(b"find_keys")
+        reply.value(spec.find)
 
 
 def run_command(call: Call) -> None:
@@ -180,7 +176,7 @@ def keys_of(call: Call) -> tuple[Command, list[bytes]]:
         command = command.subcommand(request[1])
     if command is None:
         raise InvalidCommand()
-    if not command.first_key and command.movable_keys is None:
+    if not command.has_keys:
         raise NoKeys()
     if not command.accepts_argument_count(len(request)):
         raise BadCommandArity()
@@ -198,7 +194,7 @@ def run_getkeys(call: Call) -> None:
 def run_getkeysandflags(call: Call) -> None:
     """COMMAND GETKEYSANDFLAGS: reply with the keys of a request and how it uses them."""
     command, keys = keys_of(call)
-    flags = key_flags_of(command, call.argv[2:])
+    flags = command.flags_of_keys(call.argv[2:])
     call.reply.array(len(keys))
     for i in range(len(keys)):
         call.reply.array(2)
@@ -206,13 +202,16 @@ def run_getkeysandflags(call: Call) -> None:
         _write_words(call.reply, flags[min(i, len(flags) - 1)])
 
 
-def row(name: str, arity: int, run: Any, since: str, summary: str, syntax: str = "") -> Command:
+def row(
+    name: str, arity: int, run: Any, since: str, summary: str, syntax: str = "", tips: str = ""
+) -> Command:
     """Return a subcommand's row."""
     return Command(
         f"command|{name}",
         arity,
         run,
         "loading stale",
+        tips=tips,
         group="server",
         since=since,
         summary=summary,
@@ -223,12 +222,28 @@ def row(name: str, arity: int, run: Any, since: str, summary: str, syntax: str =
 
 SUBCOMMANDS = [
     row("count", 2, run_count, "2.8.13", "Counts the commands."),
-    row("docs", -2, run_docs, "7.0.0", "Documents commands.", "[command-name ...]"),
+    row(
+        "docs",
+        -2,
+        run_docs,
+        "7.0.0",
+        "Documents commands.",
+        "[command-name ...]",
+        tips="nondeterministic_output_order",
+    ),
     row("getkeys", -3, run_getkeys, "2.8.13", "Finds the keys in a request.", "command [arg ...]"),
     row(
         "getkeysandflags", -3, run_getkeysandflags, "7.0.0", "Finds keys and their use.", "command [arg ...]"
     ),
-    row("info", -2, run_info, "2.8.13", "Describes commands.", "[command-name ...]"),
+    row(
+        "info",
+        -2,
+        run_info,
+        "2.8.13",
+        "Describes commands.",
+        "[command-name ...]",
+        tips="nondeterministic_output_order",
+    ),
     row(
         "list",
         -2,
@@ -236,6 +251,7 @@ SUBCOMMANDS = [
         "7.0.0",
         "Names commands.",
         "[FILTERBY <MODULE name | ACLCAT cat | PATTERN glob>]",
+        tips="nondeterministic_output_order",
     ),
 ]
 
@@ -245,6 +261,7 @@ COMMANDS = [
         -1,
         run_command,
         "loading stale",
+        tips="nondeterministic_output_order",
         group="server",
         since="2.8.13",
         summary="Describes the commands.",

@@ -110,14 +110,60 @@ def upright(labels: list[str]) -> list[str]:
     return ["".join(label[at : at + 1] or " " for label in labels) for at in range(max(map(len, labels)))]
 
 
+EVENT_TIPS = "nondeterministic_output request_policy:all_nodes response_policy:special"
+
 SUBCOMMANDS = [
-    server_command("latency|latest", 2, run_latest, "2.8.13", "Returns the latest latency events."),
-    server_command("latency|history", 3, run_history, "2.8.13", "Returns samples of an event.", "event"),
-    server_command("latency|reset", -2, run_reset, "2.8.13", "Deletes events.", "[event [event ...]]"),
-    server_command("latency|doctor", 2, run_doctor, "2.8.13", "Reports latency problems."),
-    server_command("latency|graph", 3, run_graph, "2.8.13", "Draws the samples of an event.", "event"),
     server_command(
-        "latency|histogram", -2, run_histogram, "7.0.0", "Returns distributions.", "[command ...]"
+        "latency|latest",
+        2,
+        run_latest,
+        "2.8.13",
+        "Returns the latest latency events.",
+        tips=EVENT_TIPS,
+    ),
+    server_command(
+        "latency|history",
+        3,
+        run_history,
+        "2.8.13",
+        "Returns samples of an event.",
+        "event",
+        tips=EVENT_TIPS,
+    ),
+    server_command(
+        "latency|reset",
+        -2,
+        run_reset,
+        "2.8.13",
+        "Deletes events.",
+        "[event [event ...]]",
+        tips="request_policy:all_nodes response_policy:agg_sum",
+    ),
+    server_command(
+        "latency|doctor",
+        2,
+        run_doctor,
+        "2.8.13",
+        "Reports latency problems.",
+        tips=EVENT_TIPS,
+    ),
+    server_command(
+        "latency|graph",
+        3,
+        run_graph,
+        "2.8.13",
+        "Draws the samples of an event.",
+        "event",
+        tips=EVENT_TIPS,
+    ),
+    server_command(
+        "latency|histogram",
+        -2,
+        run_histogram,
+        "7.0.0",
+        "Returns distributions.",
+        "[command ...]",
+        tips=EVENT_TIPS,
     ),
 ]
 

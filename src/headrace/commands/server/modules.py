@@ -24,7 +24,15 @@ def run_rejected(call: Call) -> None:
 
 
 ROWS = [
-    server_command("module|list", 2, run_list, "4.0.0", "Lists the modules: none.", flags="admin noscript"),
+    server_command(
+        "module|list",
+        2,
+        run_list,
+        "4.0.0",
+        "Lists the modules: none.",
+        flags="admin noscript",
+        tips="nondeterministic_output_order",
+    ),
     server_command(
         "module|load", -3, run_rejected, "4.0.0", "Rejected: there are no modules.", "path [arg ...]", CHANGE
     ),

@@ -315,6 +315,7 @@ COMMANDS = [
         3,
         run_wait,
         "blocking",
+        tips="request_policy:all_shards response_policy:agg_min",
         group="generic",
         since="3.0.0",
         summary="Waits until replicas have the caller's writes.",

@@ -215,6 +215,7 @@ def subcommand(
     summary: str,
     syntax: str = "",
     cost: str = "O(1)",
+    tips: str = "",
 ) -> Command:
     """Return the row of a subcommand of SCRIPT or FUNCTION."""
     return Command(
@@ -222,6 +223,7 @@ def subcommand(
         arity,
         run,  # type: ignore[arg-type]
         flags,
+        tips=tips,
         group="scripting",
         since=since,
         summary=summary,
@@ -241,6 +243,7 @@ SUBCOMMANDS = [
         "Reports which scripts are loaded.",
         "sha1 [sha1 ...]",
         "O(N), N being the number of digests",
+        tips="request_policy:all_shards response_policy:agg_logical_and",
     ),
     subcommand(
         "script|flush",
@@ -251,9 +254,16 @@ SUBCOMMANDS = [
         "Unloads all scripts.",
         "[ASYNC | SYNC]",
         "O(N), N being the number of scripts",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
     subcommand(
-        "script|kill", 2, run_kill, "noscript allow_busy", "2.6.0", "Ends a script that runs too long."
+        "script|kill",
+        2,
+        run_kill,
+        "noscript allow_busy",
+        "2.6.0",
+        "Ends a script that runs too long.",
+        tips="request_policy:all_shards response_policy:one_succeeded",
     ),
     subcommand(
         "script|load",
@@ -264,6 +274,7 @@ SUBCOMMANDS = [
         "Loads a script and returns its digest.",
         "script",
         "O(N), N being the length of the script",
+        tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
 ]
 
@@ -279,7 +290,7 @@ def script_command(
     summary: str,
     syntax: str,
     read_only: bool = False,
-    keys: Callable[[list[bytes]], list[int]] = keys_of,
+    find_keys: Callable[[list[bytes]], list[int]] = keys_of,
 ) -> Command:
     """Return the row of a command that runs a script or function."""
     return Command(
@@ -287,7 +298,8 @@ def script_command(
         -3,
         run,  # type: ignore[arg-type]
         EVAL_FLAGS + (" readonly" if read_only else ""),
-        keys=keys,
+        keys="numkeys 2: RO access" if read_only else "numkeys 2: RW access update",
+        find_keys=find_keys,
         group="scripting",
         since=since,
         summary=summary,

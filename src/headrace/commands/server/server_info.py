@@ -275,6 +275,7 @@ COMMANDS = [
         -1,
         run_info,
         "loading stale",
+        tips="nondeterministic_output request_policy:all_shards response_policy:special",
         group="server",
         summary="Returns figures about the server.",
         syntax="[section [section ...]]",

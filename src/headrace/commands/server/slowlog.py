@@ -47,10 +47,33 @@ FLAGS = "admin loading stale"
 
 SUBCOMMANDS = [
     server_command(
-        "slowlog|get", -2, run_get, "2.2.12", "Returns the latest slow requests.", "[count]", FLAGS
+        "slowlog|get",
+        -2,
+        run_get,
+        "2.2.12",
+        "Returns the latest slow requests.",
+        "[count]",
+        FLAGS,
+        tips="request_policy:all_nodes nondeterministic_output",
     ),
-    server_command("slowlog|len", 2, run_len, "2.2.12", "Counts the recorded requests.", flags=FLAGS),
-    server_command("slowlog|reset", 2, run_reset, "2.2.12", "Deletes the recorded requests.", flags=FLAGS),
+    server_command(
+        "slowlog|len",
+        2,
+        run_len,
+        "2.2.12",
+        "Counts the recorded requests.",
+        flags=FLAGS,
+        tips="request_policy:all_nodes response_policy:agg_sum nondeterministic_output",
+    ),
+    server_command(
+        "slowlog|reset",
+        2,
+        run_reset,
+        "2.2.12",
+        "Deletes the recorded requests.",
+        flags=FLAGS,
+        tips="request_policy:all_nodes response_policy:all_succeeded",
+    ),
 ]
 
 COMMANDS = [server_container("slowlog", "2.2.12", "Slow requests.", SUBCOMMANDS)]

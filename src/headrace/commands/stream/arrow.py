@@ -135,7 +135,7 @@ COMMANDS = [
         -6,
         run_arrow,
         "readonly",
-        keys=(1, 1, 1),
+        keys="1: RO access",
         group="stream",
         since=HEADRACE_VERSION,
         summary="Reads the entries of a stream between two IDs as an Arrow record batch of typed columns.",

@@ -172,7 +172,7 @@ COMMANDS = [
         -2,
         run,
         "write fast",
-        keys=(1, 1, 1),
+        keys="1: RW update",
         group="stream",
         since="8.6.0",
         summary="Sets how a stream remembers idempotent requests, and its rules.",

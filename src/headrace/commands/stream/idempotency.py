@@ -88,7 +88,7 @@ COMMANDS = [
         5,
         run_record,
         "write denyoom fast",
-        keys=(1, 1, 1),
+        keys="1: RW update",
         group="stream",
         since="8.6.2",
         summary="Makes a stream remember an idempotent request; used to restore streams.",

@@ -14,6 +14,7 @@ import cython
 
 from headrace.commands import arguments, strict_rules
 from headrace.commands.call import Call
+from headrace.commands.key_specs import Flags
 from headrace.commands.keys import expire
 from headrace.commands.spec import Command
 from headrace.commands.string import set_options, strings
@@ -60,6 +61,11 @@ def run_delex(call: Call) -> None:
         call.reply.integer(0)
         return
     call.reply.integer(1 if expire.remove_key(call, key) else 0)
+
+
+def use_of_delex(argv: list[bytes]) -> Flags:
+    """Return the flags of the key of a DELEX: it reads the value only with a comparison."""
+    return ("RW", "access", "delete") if len(argv) > 2 else ("RM", "delete")
 
 
 @cython.cfunc
@@ -128,7 +134,7 @@ COMMANDS = [
         2,
         run_digest,
         "readonly fast",
-        keys=(1, 1, 1),
+        keys="1: RO access",
         group="string",
         since="8.4.0",
         summary="Returns the XXH3 hash of the string at a key, in hexadecimal.",
@@ -140,7 +146,8 @@ COMMANDS = [
         -2,
         run_delex,
         "write fast",
-        keys=(1, 1, 1),
+        keys="1: RW delete variable_flags",
+        varying_use=use_of_delex,
         group="string",
         since="8.4.0",
         summary="Removes a key, if its string or the hash of it compares as requested.",
@@ -152,7 +159,9 @@ COMMANDS = [
         -4,
         run_msetex,
         "write denyoom",
-        keys=msetex_keys,
+        keys="numkeys 1/2: OW update",
+        find_keys=msetex_keys,
+        tips="request_policy:multi_shard response_policy:all_succeeded",
         group="string",
         since="8.4.0",
         summary="Stores several strings at once, optionally with a condition and an expiry.",

@@ -171,7 +171,7 @@ COMMANDS = [
         -3,
         run_lcs,
         "readonly",
-        keys=(1, 2, 1),
+        keys="1..2: RO access",
         group="string",
         since="7.0.0",
         summary="Returns the longest common subsequence of two strings.",

@@ -9,6 +9,7 @@ import cython
 
 from headrace.commands import strict_rules
 from headrace.commands.call import Call
+from headrace.commands.key_specs import Flags
 from headrace.commands.keys import expire
 from headrace.commands.spec import Command
 from headrace.commands.string import set_options
@@ -16,6 +17,9 @@ from headrace.commands.string.set_options import SetOptions
 from headrace.errors import WrongArgumentCount
 from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import ReplyWriter
+
+# With them SET reads the value that it replaces.
+READING_OPTIONS = frozenset({b"GET", b"IFEQ", b"IFNE", b"IFDEQ", b"IFDNE"})
 
 
 @cython.cfunc
@@ -231,13 +235,19 @@ def run_msetnx(call: Call) -> None:
     call.reply.integer(1)
 
 
+def use_of_set(argv: list[bytes]) -> Flags:
+    """Return the flags of the key of a SET: it reads the old value only with GET or a comparison."""
+    reads = any(word.upper() in READING_OPTIONS for word in argv[3:])
+    return ("RW", "access", "update") if reads else ("OW", "update")
+
+
 COMMANDS = [
     Command(
         "get",
         2,
         run_get,
         "readonly fast",
-        keys=(1, 1, 1),
+        keys="1: RO access",
         group="string",
         summary="Returns the string at a key.",
         syntax="key",
@@ -247,7 +257,8 @@ COMMANDS = [
         -3,
         run_set,
         "write denyoom",
-        keys=(1, 1, 1),
+        keys="1: RW access update variable_flags",
+        varying_use=use_of_set,
         group="string",
         summary="Stores a string, optionally with a condition and an expiry; replaces any value.",
         syntax="key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]"
@@ -258,7 +269,7 @@ COMMANDS = [
         3,
         run_setnx,
         "write denyoom fast",
-        keys=(1, 1, 1),
+        keys="1: OW insert",
         group="string",
         summary="Stores a string if the key does not exist.",
         syntax="key value",
@@ -268,7 +279,7 @@ COMMANDS = [
         4,
         run_setex,
         "write denyoom",
-        keys=(1, 1, 1),
+        keys="1: OW update",
         group="string",
         since="2.0.0",
         summary="Stores a string for a number of seconds.",
@@ -279,7 +290,7 @@ COMMANDS = [
         4,
         run_psetex,
         "write denyoom",
-        keys=(1, 1, 1),
+        keys="1: OW update",
         group="string",
         since="2.6.0",
         summary="Stores a string for a number of milliseconds.",
@@ -290,7 +301,7 @@ COMMANDS = [
         3,
         run_getset,
         "write denyoom fast",
-        keys=(1, 1, 1),
+        keys="1: RW access update",
         group="string",
         summary="Stores a string and returns the one it replaces.",
         syntax="key value",
@@ -300,7 +311,7 @@ COMMANDS = [
         2,
         run_getdel,
         "write fast",
-        keys=(1, 1, 1),
+        keys="1: RW access delete",
         group="string",
         since="6.2.0",
         summary="Returns the string at a key and removes the key.",
@@ -311,7 +322,7 @@ COMMANDS = [
         -2,
         run_getex,
         "write fast",
-        keys=(1, 1, 1),
+        keys="1: RW access update",
         group="string",
         since="6.2.0",
         summary="Returns the string at a key and sets or drops the key's expiry.",
@@ -323,7 +334,8 @@ COMMANDS = [
         -2,
         run_mget,
         "readonly fast",
-        keys=(1, -1, 1),
+        keys="1..-1: RO access",
+        tips="request_policy:multi_shard",
         group="string",
         summary="Returns the strings at several keys.",
         syntax="key [key ...]",
@@ -334,7 +346,8 @@ COMMANDS = [
         -3,
         run_mset,
         "write denyoom",
-        keys=(1, -1, 2),
+        keys="1..-1/2: OW update",
+        tips="request_policy:multi_shard response_policy:all_succeeded",
         group="string",
         since="1.0.1",
         summary="Stores several strings at once.",
@@ -346,7 +359,7 @@ COMMANDS = [
         -3,
         run_msetnx,
         "write denyoom",
-        keys=(1, -1, 2),
+        keys="1..-1/2: OW insert",
         group="string",
         since="1.0.1",
         summary="Stores several strings at once, or none if one of the keys exists.",
