@@ -142,6 +142,7 @@ class LazyFree:
         if pending.order is not None:
             self.waiting.append(pending.order.by_slot)
             self.waiting.append(pending.order.shards)
+            self.waiting.append(pending.order.checks.items)
         self.waiting.append(group.consumers_by_name)
 
     @cython.cfunc

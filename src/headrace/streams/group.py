@@ -87,12 +87,12 @@ class Group:
         if self.pending.due is not None:
             self.pending.due.release()
             self.pending.due = None
-        if not self.is_ordered() or self.lease is None:
-            self.pending.order = None
-        elif self.pending.order is not None and rules is not None:
-            if self.pending.order.field == rules.ordered_by:
-                self.pending.order.set_lease(self.lease)
+        order: KeyOrder | None = self.pending.order
+        if order is not None:
+            if self.lease is not None and rules is not None and order.field == rules.ordered_by:
+                order.set_lease(self.lease)
             else:
+                order.leave_account()
                 self.pending.order = None  # made when it is needed
         if self.lease is not None and not self.is_ordered():
             self.redeliveries = DueEntries(self.pending, self.lease)

@@ -12,11 +12,7 @@ takes the queue, from its first entry on. When one lease has ended and another h
 more entries of this value. So a queue with a failed entry becomes due soon, and no two consumers process a
 value within their leases.
 
-    checks     142 -> [ queue, queue ]      150 -> [ queue ]       by tenth of a second: when to look whether
-                                                                   a queue is due; leases may be renewed till
-                                                                   then
-    opened     the rest of the last bucket whose time has come
-    soon       a heap of (time, number, queue), for buckets that are opened already
+    checks     queues by time: when to look whether a queue is due; leases may be renewed till then
     free       queues that any consumer may take, unless something has changed
 
 All of it follows from the pending entries and the fields of the entries, so nothing of it is stored.
@@ -26,15 +22,17 @@ PendingEntries reports each change.
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
 from typing import Any
 
 import cython
 
+from headrace.streams import memory_account
 from headrace.streams.key_queue import KeyQueue
 from headrace.streams.lease import Lease
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.pending_arena import PendingArena
 from headrace.streams.pending_index import PendingIndex
+from headrace.structures.timer_heap import TimerQueue
 from headrace.visibility import Public
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
@@ -42,7 +40,6 @@ NEVER = cython.declare(cython.longlong, -1)
 NO_HOLDER = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
 SEVERAL = cython.declare(cython.Py_ssize_t, -1)
 SHARDS = cython.declare(cython.Py_ssize_t, 128)
-BUCKET_MS = cython.declare(cython.longlong, 100)
 RECHECKED_MAX = cython.declare(cython.Py_ssize_t, 32)  # delivered entries
 VISITS_MAX = cython.declare(cython.int, 1000)  # queues that one call looks at
 CONSUMED_MAX = cython.declare(cython.Py_ssize_t, 1024)  # words of `waiting` that are kept without use
@@ -63,12 +60,9 @@ class KeyOrder:
     waiting: Public[cython.longlong]  # the number of waiting entries
     assigned: dict[int, dict[KeyQueue, bool]]  # by holder: queues with waiting entries
     free: deque[KeyQueue]
-    checks: dict[int, list[KeyQueue]]
-    numbers: list[int]  # a heap of the keys of checks
-    opened: list[KeyQueue]
-    opened_number: cython.longlong
-    soon: list[tuple[int, int, KeyQueue]]
-    serial: cython.longlong
+    checks: TimerQueue
+    memory: MemoryAccount  # of the pending entries
+    accounted_bytes: cython.Py_ssize_t  # the bytes of this order in it
     passed: list[tuple[int, int]]  # IDs of waiting entries that are given up, or could not be
     passed_until: cython.longlong
     # Values to be read: of the entries from this ID on.
@@ -92,12 +86,9 @@ class KeyOrder:
         self.waiting = 0
         self.assigned = {}
         self.free = deque()
-        self.checks = {}
-        self.numbers = []
-        self.opened = []
-        self.opened_number = NEVER
-        self.soon = []
-        self.serial = 0
+        self.checks = TimerQueue()
+        self.memory = arena.memory
+        self.accounted_bytes = 0
         self.passed = []
         self.passed_until = 0
         self.is_read = by_id.count == 0
@@ -137,6 +128,7 @@ class KeyOrder:
                 self._shard(value)[value] = queue
         while len(self.by_slot) <= slot:
             self.by_slot.append(None)
+            self._account(memory_account.KEY_SLOT_BYTES)
         self.by_slot[slot] = queue
         queue.count += 1
         self._enter(queue, slot)
@@ -166,10 +158,8 @@ class KeyOrder:
             shard = self.shards[steps & (SHARDS - 1)]
             if shard:
                 shard.popitem()
-            if not self.opened and self.checks:
-                self.opened = self.checks.popitem()[1]
-            if self.opened:
-                self.opened.pop()
+            if self.checks.items:
+                self.checks.items.pop()
             steps -= 1
         return len(self.by_slot) > 0
 
@@ -205,6 +195,8 @@ class KeyOrder:
         if queue.count == 0:
             if queue.value is not None:
                 del self._shard(queue.value)[queue.value]
+            self._cancel_check(queue)
+            self._update_account(queue)
         elif queue.holder != NO_HOLDER:
             self._check_earlier(queue)
         elif self.first_waiting(queue) >= 0:
@@ -216,21 +208,15 @@ class KeyOrder:
         owner: cython.Py_ssize_t = self.arena.owner_of(slot)
         if self._waits(slot):
             self.waiting += 1
-            queue.add_waiting(self.arena.ms_of(slot), self.arena.seq_of(slot))
-            self._offer(queue)
+            self._add_waiting(queue, self.arena.ms_of(slot), self.arena.seq_of(slot))
             return
         while len(self.in_hand) <= owner:
             self.in_hand.append(0)
         self.in_hand[owner] += 1
         end: cython.longlong = self._end_of(slot)
-        if queue.one < 0:
-            queue.holder = owner
-            queue.expires_ms = end
-        else:
-            if queue.holder != owner:
-                queue.holder = SEVERAL
-            queue.expires_ms = min(queue.expires_ms, end)
-        queue.add_delivered(slot)
+        queue.expires_ms = end if queue.one < 0 else min(queue.expires_ms, end)
+        queue.add_delivered(slot, owner)
+        self._update_account(queue)
         if queue.check_ms < 0:
             self._plan(queue, self._due_of(queue))
         if queue.waiting is not None:
@@ -243,14 +229,17 @@ class KeyOrder:
             self.waiting -= 1
             return
         self.in_hand[self.arena.owner_of(slot)] -= 1
-        queue.drop_delivered(slot)
-        if queue.one < 0:
-            queue.holder = NO_HOLDER
-        elif queue.holder == SEVERAL:
-            owners: set[int] = {self.arena.owner_of(other) for other in queue.delivered()}
-            queue.holder = owners.pop() if len(owners) == 1 else SEVERAL
+        queue.drop_delivered(slot, self.arena.owner_of(slot))
+        self._update_account(queue)
         if queue.waiting is not None and queue.holder != NO_HOLDER:
             self._offer(queue)
+
+    @cython.cfunc
+    def _add_waiting(self, queue: KeyQueue, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+        """Add a waiting entry to its queue."""
+        queue.add_waiting(ms, seq)
+        self._update_account(queue)
+        self._offer(queue)
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -277,6 +266,26 @@ class KeyOrder:
             queue.is_free = True
             self.free.append(queue)
 
+    # Memory.
+
+    @cython.cfunc
+    def _account(self, n: cython.Py_ssize_t) -> cython.void:
+        self.accounted_bytes += n
+        self.memory.add(n)
+
+    @cython.cfunc
+    def _update_account(self, queue: KeyQueue) -> cython.void:
+        """Account for the memory of a queue that has changed."""
+        now: cython.Py_ssize_t = queue.memory_bytes() if queue.count > 0 else 0
+        if now != queue.accounted_bytes:
+            self._account(now - queue.accounted_bytes)
+            queue.accounted_bytes = now
+
+    @cython.ccall
+    def leave_account(self) -> cython.void:
+        """Subtract all bytes from the account: the group has no use for the order any more."""
+        self._account(-self.accounted_bytes)
+
     # Times.
 
     @cython.cfunc
@@ -296,17 +305,18 @@ class KeyOrder:
     @cython.cfunc
     def _plan(self, queue: KeyQueue, at: cython.longlong) -> cython.void:
         """Plan the only check of a queue."""
-        number: cython.longlong = at // BUCKET_MS
         queue.check_ms = at
-        if number <= self.opened_number:
-            self.serial += 1
-            heappush(self.soon, (at, self.serial, queue))
-            return
-        bucket: list[KeyQueue] | None = self.checks.get(number)
-        if bucket is None:
-            bucket = self.checks[number] = []
-            heappush(self.numbers, number)
-        bucket.append(queue)
+        if queue.timer < 0:
+            queue.timer = self.checks.add(at, queue)
+        else:
+            self.checks.move(queue.timer, at)
+
+    @cython.cfunc
+    def _cancel_check(self, queue: KeyQueue) -> cython.void:
+        queue.check_ms = NEVER
+        if queue.timer >= 0:
+            self.checks.remove(queue.timer)
+            queue.timer = NONE
 
     @cython.cfunc
     def _check_earlier(self, queue: KeyQueue) -> cython.void:
@@ -317,34 +327,12 @@ class KeyOrder:
         if 0 <= due < queue.check_ms:
             self._plan(queue, due)
 
-    @cython.cfunc
-    def _open_bucket(self, now: cython.longlong) -> cython.void:
-        """Open the next bucket whose time has come, if there is one."""
-        if self.numbers and self.numbers[0] * BUCKET_MS <= now:
-            self.opened_number = heappop(self.numbers)
-            self.opened = self.checks.pop(self.opened_number)
-            self.opened.reverse()
-
-    @cython.cfunc
-    def _next_soon(self, now: cython.longlong) -> KeyQueue | None:
-        queue: KeyQueue
-        while self.soon and self.soon[0][0] <= now:
-            item = heappop(self.soon)
-            queue = item[2]
-            if queue.check_ms == item[0]:
-                return queue
-        return None
-
     @cython.ccall
     def next_due(self, now: cython.longlong) -> cython.longlong:
         """Return when any consumer may take a queue: a time that has passed if one may now; -1 for never."""
         if self._find_free(now):
             return 0
-        due: cython.longlong = NEVER
-        if self.numbers:
-            due = self.numbers[0] * BUCKET_MS
-        if self.soon and (due < 0 or self.soon[0][0] < due):
-            due = self.soon[0][0]
+        due: cython.longlong = self.checks.next_deadline()
         if self.passed and (due < 0 or self.passed_until < due):
             due = self.passed_until
         return due
@@ -369,21 +357,14 @@ class KeyOrder:
                 if queue.one >= 0 and queue.check_ms < 0:  # its leases were renewed, or LEASE is longer now
                     self._plan(queue, self._due_of(queue))
                 continue
-            if not self.opened:
-                self._open_bucket(now)
-            if self.opened:
-                queue = self.opened.pop()
-                if queue.check_ms // BUCKET_MS != self.opened_number:
-                    continue
-            else:
-                queue = self._next_soon(now)
-                if queue is None:
-                    return False
+            queue = self.checks.first_due(now)
+            if queue is None:
+                return False
             due = self._due_of(queue)
-            queue.check_ms = NEVER
             if due > now:
                 self._plan(queue, due)
             else:
+                self._cancel_check(queue)
                 self._set_free(queue)
         self.is_behind = True
         return True
@@ -421,9 +402,8 @@ class KeyOrder:
             (self.arena.ms_of(slot), self.arena.seq_of(slot), slot) for slot in queue.delivered()
         ]
         found.sort()
-        queue.one = NONE
-        queue.more = None
-        queue.holder = NO_HOLDER
+        queue.drop_all_delivered()
+        self._update_account(queue)
         return [item[2] for item in found]
 
     @cython.ccall
@@ -485,9 +465,11 @@ class KeyOrder:
                 if queue.at > CONSUMED_MAX and 2 * queue.at > len(words):
                     del words[: queue.at]
                     queue.at = 0
+                    self._update_account(queue)
                 return slot
             queue.at += 2
         queue.waiting = None
+        self._update_account(queue)
         return NONE
 
     @cython.ccall
@@ -510,8 +492,7 @@ class KeyOrder:
             slot = self.by_id.find(ms, seq)
             queue = self.queue_at(slot) if slot >= 0 else None
             if queue is not None and self._waits(slot):
-                queue.add_waiting(ms, seq)
-                self._offer(queue)
+                self._add_waiting(queue, ms, seq)
 
     @cython.ccall
     def queue_of(self, value: bytes | None) -> KeyQueue | None:
@@ -554,9 +535,26 @@ class KeyOrder:
             assert queue.holder == owner or queue.holder == SEVERAL
             assert queue.expires_ms <= self._end_of(slot)
             assert queue.check_ms >= 0 or queue.is_free
+            assert queue.check_ms < 0 or queue.check_ms == self.checks.deadline_of(queue.timer)
         assert waiting == self.waiting
+        self.checks.check()
+        self._check_account()
         assert {owner: count for owner, count in enumerate(self.in_hand) if count} == counts
         known: list[int] = [slot for slot in range(len(self.by_slot)) if self.by_slot[slot] is not None]
         assert set(known) <= set(self.by_id.slots())
         values: set[bytes] = {value for shard in self.shards for value in shard}
         assert {queue.value for queue in self.by_slot if queue is not None} - {None} == values
+
+    @cython.cfunc
+    def _check_account(self) -> cython.void:
+        """Assert that each queue has its owners and is accounted for."""
+        queue: KeyQueue
+        total: cython.Py_ssize_t = memory_account.KEY_SLOT_BYTES * len(self.by_slot)
+        owners: list[int]
+        for queue in {queue for queue in self.by_slot if queue is not None}:
+            assert queue.accounted_bytes == queue.memory_bytes()
+            total += queue.accounted_bytes
+            owners = [self.arena.owner_of(slot) for slot in queue.delivered()]
+            assert (queue.holder == SEVERAL) == (len(set(owners)) > 1)
+            assert queue.owners is None or queue.owners == {owner: owners.count(owner) for owner in owners}
+        assert self.accounted_bytes == total

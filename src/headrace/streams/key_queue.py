@@ -1,6 +1,7 @@
 """The pending entries of a group with one value of its ORDERED-BY field: those delivered, and those waiting.
 
 delivered   one: 17    more: {3, 40}       slots
+owners      {1: 1, 2: 2}                   by consumer: how many of them it has; only if there are several
 waiting     . . | 9 0 | 12 0 | 15 0        milliseconds and sequence numbers, in order
                 ^ at
 """
@@ -12,9 +13,12 @@ from typing import Any
 
 import cython
 
+from headrace.streams import memory_account
+
 NONE = cython.declare(cython.Py_ssize_t, -1)
 NO_HOLDER = cython.declare(cython.Py_ssize_t, 0)
 NEVER = cython.declare(cython.longlong, -1)
+SEVERAL = cython.declare(cython.Py_ssize_t, -1)
 
 
 @cython.final
@@ -30,10 +34,13 @@ class KeyQueue:
     )  # the number of the consumer that owns the delivered entries; NO_HOLDER, SEVERAL
     one: cython.Py_ssize_t  # the slot of a delivered entry; -1: there is none
     more: set[int] | None  # the slots of the other delivered entries
+    owners: dict[int, int] | None  # None: there are not several
     waiting: array[int] | None  # ms, seq, ms, seq ... in order; some may not be waiting any more
     at: cython.Py_ssize_t  # in waiting
     expires_ms: cython.longlong  # no lease of a delivered entry ends before
     check_ms: cython.longlong  # when to look whether it is due; -1: not planned
+    timer: cython.Py_ssize_t  # of the check; -1: not planned
+    accounted_bytes: cython.Py_ssize_t  # its bytes in the memory of the pending entries
     is_free: cython.bint  # it is in KeyOrder.free
 
     def __init__(self, value: bytes | None) -> None:
@@ -42,24 +49,42 @@ class KeyQueue:
         self.holder = NO_HOLDER
         self.one = NONE
         self.more = None
+        self.owners = None
         self.waiting = None
         self.at = 0
+        self.timer = NONE
+        self.accounted_bytes = 0
         self.expires_ms = self.check_ms = NEVER
         self.is_free = False
 
     @cython.cfunc
-    def add_delivered(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Add a delivered entry."""
+    def add_delivered(self, slot: cython.Py_ssize_t, owner: cython.Py_ssize_t) -> cython.void:
+        """Add a delivered entry of this owner."""
         if self.one < 0:
             self.one = slot
+            self.holder = owner
             return
+        if self.holder != owner and self.holder != SEVERAL:
+            self.owners = {self.holder: self.delivered_count()}
+            self.holder = SEVERAL
+        if self.owners is not None:
+            self.owners[owner] = self.owners.get(owner, 0) + 1
         if self.more is None:
             self.more = set()
         self.more.add(slot)
 
     @cython.cfunc
-    def drop_delivered(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Remove a delivered entry, if it is one."""
+    def drop_delivered(self, slot: cython.Py_ssize_t, owner: cython.Py_ssize_t) -> cython.void:
+        """Remove a delivered entry of this owner, if it is one."""
+        if self.one != slot and (self.more is None or slot not in self.more):
+            return
+        if self.owners is not None:
+            self.owners[owner] -= 1
+            if self.owners[owner] == 0:
+                del self.owners[owner]
+            if len(self.owners) == 1:
+                self.holder = next(iter(self.owners))
+                self.owners = None
         if self.more is not None:
             if self.one == slot:
                 self.one = self.more.pop()
@@ -69,6 +94,35 @@ class KeyQueue:
                 self.more = None
         elif self.one == slot:
             self.one = NONE
+            self.holder = NO_HOLDER
+
+    @cython.cfunc
+    def drop_all_delivered(self) -> cython.void:
+        """Remove all delivered entries."""
+        self.one = NONE
+        self.more = None
+        self.owners = None
+        self.holder = NO_HOLDER
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def delivered_count(self) -> cython.Py_ssize_t:
+        """Return the number of delivered entries."""
+        if self.one < 0:
+            return 0
+        return 1 if self.more is None else 1 + len(self.more)
+
+    @cython.cfunc
+    def memory_bytes(self) -> cython.Py_ssize_t:
+        """Return about the bytes of memory, with those of its items in the containers of the order."""
+        total: cython.Py_ssize_t = memory_account.KEY_QUEUE_BYTES
+        if self.value is not None:
+            total += memory_account.KEY_VALUE_BYTES + len(self.value)
+        if self.more is not None:
+            total += memory_account.KEY_DELIVERED_BYTES * len(self.more)
+        if self.waiting is not None:
+            total += memory_account.KEY_WAITING_BYTES + 8 * len(self.waiting)
+        return total
 
     @cython.cfunc
     def delivered(self) -> list[Any]:

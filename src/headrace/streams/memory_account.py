@@ -24,6 +24,13 @@ NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # with its key in the rax a
 GROUP_BYTES = cython.declare(cython.Py_ssize_t, 700)
 CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 232)
 INDEX_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, in the indexes of group and consumer
+# ORDERED-BY: of a queue, with its timer; of its value, with its item in the dictionary; of each delivered
+# entry but one; of the array of waiting ones; and of a slot.
+KEY_QUEUE_BYTES = cython.declare(cython.Py_ssize_t, 184)
+KEY_VALUE_BYTES = cython.declare(cython.Py_ssize_t, 90)
+KEY_DELIVERED_BYTES = cython.declare(cython.Py_ssize_t, 64)
+KEY_WAITING_BYTES = cython.declare(cython.Py_ssize_t, 80)
+KEY_SLOT_BYTES = cython.declare(cython.Py_ssize_t, 9)
 
 NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
 

@@ -12,6 +12,8 @@ All of it follows from the pending entries and the rules. So nothing of it is st
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
 from headrace.streams.due_heap import DueHeap
@@ -113,7 +115,7 @@ class DueWalk:
         return slot
 
     @cython.ccall
-    def put_back(self, slots: list[int]) -> cython.void:
+    def put_back(self, slots: list[Any]) -> cython.void:
         """Show entries of next() again in later walks: they were not delivered."""
         slot: cython.Py_ssize_t
         if self.due.has_backoff:
