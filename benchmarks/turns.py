@@ -112,6 +112,9 @@ def _one_key_of_two(run: TimedEngine) -> None:
     for first in range(1, n // 2, 1000):
         run("XCLAIM", "s", "g", "bob", "0", *(f"{number}-0" for number in range(first, first + 1000)))
     run("XGROUP", "CFGSET", "s", "g", "LEASE", "600000", "ORDERED-BY", "f")
+    for _ in range(0, n, 100):  # the first reads read the values
+        run("XREADGROUP", "GROUP", "g", "carl", "STREAMS", "s", ">")
+    assert run.engine.keyspace.databases[0].stream(b"s").group(b"g").pending.order.is_read
 
 
 def _ruled_streams(run: TimedEngine) -> None:
