@@ -1,4 +1,5 @@
 from headrace.keyspace.blocking import Blocking, Waiter
+from headrace.streams.memory_account import MemoryAccount
 
 
 def waiter(name, *keys, deadline=0, database=0):
@@ -10,7 +11,7 @@ def names(waiters):
 
 
 def test_waiters_are_queued_by_arrival_for_every_key():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     for name, keys in (("one", [b"a"]), ("two", [b"b", b"a"]), ("three", [b"a", b"b"])):
         blocking.wait(waiter(name, *keys))
     assert names(blocking.waiters(0, b"a")) == ["one", "two", "three"]
@@ -19,7 +20,7 @@ def test_waiters_are_queued_by_arrival_for_every_key():
 
 
 def test_a_removed_waiter_leaves_all_queues_and_the_others_keep_their_order():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     waiters = [waiter(i, b"a", b"b") for i in range(4)]
     for one in waiters:
         blocking.wait(one)
@@ -33,7 +34,7 @@ def test_a_removed_waiter_leaves_all_queues_and_the_others_keep_their_order():
 
 
 def test_only_keys_with_waiters_become_ready_in_order_of_signals():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     blocking.signal(0, b"a")
     assert blocking.take_ready() == []
     blocking.wait(waiter("one", b"a", b"b"))
@@ -45,7 +46,7 @@ def test_only_keys_with_waiters_become_ready_in_order_of_signals():
 
 
 def test_all_keys_of_a_database_can_be_signalled():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     blocking.wait(waiter("one", b"a", b"b"))
     blocking.wait(waiter("two", b"c", database=1))
     blocking.signal_all(0)
@@ -53,7 +54,7 @@ def test_all_keys_of_a_database_can_be_signalled():
 
 
 def test_deadlines_pass_in_order_and_take_the_waiter_out():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     for name, deadline in (("never", 0), ("late", 30), ("soon", 10), ("then", 20), ("too", 20)):
         blocking.wait(waiter(name, b"a", deadline=deadline))
     assert blocking.next_deadline() == 10
@@ -64,7 +65,7 @@ def test_deadlines_pass_in_order_and_take_the_waiter_out():
 
 
 def test_a_served_waiter_has_no_deadline_any_more():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     served = waiter("served", b"a", deadline=10)
     blocking.wait(served)
     blocking.remove(served)
@@ -73,7 +74,7 @@ def test_a_served_waiter_has_no_deadline_any_more():
 
 
 def test_removed_waiters_leave_nothing_behind():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     kept = waiter("kept", b"a", deadline=10**9)
     blocking.wait(kept)
     for i in range(10_000):

@@ -1,6 +1,7 @@
 """Waiters of one class wait for the same thing: if one finds nothing, those after it are not tried."""
 
 from headrace.keyspace.blocking import Blocking, Waiter
+from headrace.streams.memory_account import MemoryAccount
 
 
 def wait(blocking, name, *keys, wait_class=None):
@@ -28,7 +29,7 @@ def tried(blocking, key, entries):
 
 
 def test_a_class_ends_with_the_first_waiter_that_finds_nothing():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     for i in range(10_000):
         wait(blocking, i, b"a", wait_class="g")
     assert tried(blocking, b"a", 0) == [0]
@@ -38,7 +39,7 @@ def test_a_class_ends_with_the_first_waiter_that_finds_nothing():
 
 
 def test_waiters_are_tried_by_arrival_across_classes():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     for name, wait_class in (("a1", "a"), ("x", None), ("b1", "b"), ("a2", "a"), ("y", None), ("b2", "b")):
         wait(blocking, name, b"k", wait_class=wait_class)
     assert tried(blocking, b"k", 1) == ["a1", "x", "b1", "a2", "y", "b2"]
@@ -46,7 +47,7 @@ def test_waiters_are_tried_by_arrival_across_classes():
 
 
 def test_an_unclassed_waiter_that_finds_nothing_stops_no_other():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     first, second = (wait(blocking, name, b"k") for name in ("first", "second"))
     order = blocking.wake_order(0, b"k")
     assert order.next() is first
@@ -57,7 +58,7 @@ def test_an_unclassed_waiter_that_finds_nothing_stops_no_other():
 
 
 def test_a_waiter_that_names_a_key_twice_is_queued_once():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     twice = wait(blocking, "twice", b"k", b"k", wait_class="g")
     assert blocking.waiters(0, b"k") == [twice]
     blocking.remove(twice)
@@ -65,7 +66,7 @@ def test_a_waiter_that_names_a_key_twice_is_queued_once():
 
 
 def test_a_timer_signals_its_key_once():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     wait(blocking, "one", b"k", wait_class="g")
     blocking.schedule(0, b"k", 50)
     blocking.schedule(0, b"k", 70)
@@ -80,7 +81,7 @@ def test_a_timer_signals_its_key_once():
 
 
 def test_an_earlier_timer_replaces_a_later_one():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     wait(blocking, "one", b"k", wait_class="g")
     blocking.schedule(0, b"k", 70)
     blocking.schedule(0, b"k", 50)
@@ -91,7 +92,7 @@ def test_an_earlier_timer_replaces_a_later_one():
 
 
 def test_a_timer_is_removed_with_the_last_waiter():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     one, two = (wait(blocking, name, b"k", wait_class="g") for name in "ab")
     blocking.schedule(0, b"k", 50)
     blocking.remove(one)
@@ -101,7 +102,7 @@ def test_a_timer_is_removed_with_the_last_waiter():
 
 
 def test_removed_timers_leave_nothing_behind():
-    blocking = Blocking()
+    blocking = Blocking(MemoryAccount())
     for i in range(10_000):
         one = wait(blocking, i, b"k", wait_class="g")
         blocking.schedule(0, b"k", 10**6 + i)

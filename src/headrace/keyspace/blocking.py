@@ -21,9 +21,16 @@ from heapq import heappop, heappush
 
 import cython
 
+from headrace.streams.memory_account import MemoryAccount
 from headrace.structures.timer_heap import TimerQueue
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
+# Measured bytes: of a waiter; of each of its keys, with its place in the request; of a class of waiters of a
+# key; and of a key with waiters beside its name.
+WAITER_BYTES = cython.declare(cython.Py_ssize_t, 600)
+KEY_BYTES = cython.declare(cython.Py_ssize_t, 160)
+CLASS_BYTES = cython.declare(cython.Py_ssize_t, 400)
+QUEUE_BYTES = cython.declare(cython.Py_ssize_t, 340)
 
 
 @cython.final
@@ -78,6 +85,14 @@ class Waiter:
         self.timer = NONE
         self.tried = 0
         self.alive = True
+
+    @cython.ccall
+    def memory_bytes(self) -> cython.Py_ssize_t:
+        """Return about the bytes that the client waits with, as if no other one waited for the same keys."""
+        total: cython.Py_ssize_t = WAITER_BYTES
+        for key in self.keys:
+            total += KEY_BYTES + CLASS_BYTES + QUEUE_BYTES + len(key)
+        return total
 
     @cython.ccall
     def should_retry(self, round_number: cython.longlong, database: object, key: bytes) -> cython.bint:
@@ -140,6 +155,7 @@ class WakeOrder:
 class Blocking:
     """All waiters of a keyspace."""
 
+    memory: MemoryAccount  # of waiting clients
     count: cython.Py_ssize_t  # live waiters
     number: cython.longlong
     round: cython.longlong  # number of take_ready() calls
@@ -149,7 +165,8 @@ class Blocking:
     timers: TimerQueue
     scheduled: dict[tuple[int, bytes], int]
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryAccount) -> None:
+        self.memory = memory
         self.count = 0
         self.number = 0
         self.round = 0
@@ -165,6 +182,7 @@ class Blocking:
         self.count += 1
         self.number += 1
         waiter.number = self.number
+        self.memory.add(WAITER_BYTES)
         for key in waiter.keys:
             self._enter(waiter, key)
         if waiter.deadline:
@@ -177,6 +195,7 @@ class Blocking:
             return
         waiter.alive = False
         self.count -= 1
+        self.memory.add(-WAITER_BYTES)
         for key in waiter.keys:
             self._leave(waiter, key)
         if waiter.timer >= 0:
@@ -187,15 +206,20 @@ class Blocking:
     def _leave(self, waiter: Waiter, key: bytes) -> cython.void:
         location = (waiter.database, key)
         wait_classes = self.queues.get(location)
-        if wait_classes is None or waiter.wait_class not in wait_classes:
+        wait_class = None if wait_classes is None else wait_classes.get(waiter.wait_class)
+        if wait_classes is None or wait_class is None or waiter not in wait_class:
             return  # already left: the same key was named twice
-        wait_classes[waiter.wait_class].pop(waiter, None)
-        if not wait_classes[waiter.wait_class]:
+        freed: cython.Py_ssize_t = KEY_BYTES
+        del wait_class[waiter]
+        if not wait_class:
             del wait_classes[waiter.wait_class]
+            freed += CLASS_BYTES
         if not wait_classes:
             del self.queues[location]
+            freed += QUEUE_BYTES + len(key)
             if location in self.scheduled:
                 self.timers.remove(self.scheduled.pop(location))
+        self.memory.add(-freed)
 
     @cython.ccall
     def signal(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
@@ -243,13 +267,18 @@ class Blocking:
     @cython.cfunc
     def _enter(self, waiter: Waiter, key: bytes) -> cython.void:
         location = (waiter.database, key)
+        used: cython.Py_ssize_t = KEY_BYTES
         wait_classes = self.queues.get(location)
         if wait_classes is None:
             wait_classes = self.queues[location] = {}
+            used += QUEUE_BYTES + len(key)
         wait_class = wait_classes.get(waiter.wait_class)
         if wait_class is None:
             wait_class = wait_classes[waiter.wait_class] = OrderedDict()
-        wait_class[waiter] = None
+            used += CLASS_BYTES
+        if waiter not in wait_class:
+            wait_class[waiter] = None
+            self.memory.add(used)
 
     @cython.ccall
     def wake_order(self, database: cython.Py_ssize_t, key: bytes) -> WakeOrder:

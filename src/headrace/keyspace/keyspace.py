@@ -93,7 +93,8 @@ class Keyspace:
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
     expired: Public[cython.longlong]  # keys that expired
-    memory: MemoryAccount  # memory account of all keys and values
+    memory: MemoryAccount  # memory account of all keys and values, and of waiting clients
+    client_memory: MemoryAccount  # the latter: clients that are blocked, or watch keys
     lazy_free: LazyFree  # removed values that take long to free
     evictable: OrderedDict[Stream, bytes]  # streams with several nodes, and their keys
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
@@ -105,13 +106,15 @@ class Keyspace:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else Settings()
-        self.blocking = Blocking()
+        self.memory = MemoryAccount()
+        self.client_memory = MemoryAccount()
+        self.client_memory.attach(self.memory)
+        self.blocking = Blocking(self.client_memory)
         self.events = Events(self.settings)
         self.idempotency_sweeper = IdempotencySweeper()
         self.compaction = Compaction()
         self.rules = RuleRegistry()
         self.libraries = {}
-        self.memory = MemoryAccount()
         self.lazy_free = LazyFree(self.memory)
         self.evictable = OrderedDict()
         self.now = 0
@@ -344,6 +347,7 @@ class Keyspace:
         """Stop watching all keys of the watch."""
         for index, key in watch.keys:
             self.databases[index].watched_keys.remove(key, watch)
+        self.client_memory.add(-watch.memory_bytes)
 
 
 @cython.final
@@ -736,7 +740,7 @@ class Database:
         if watch.contains(self.index, key):
             return
         self.contains(key)  # an expiry that has passed must not invalidate later
-        watch.keys[(self.index, key)] = self.is_hidden(key)
+        self.keyspace.client_memory.add(watch.add(self.index, key, self.is_hidden(key)))
         self.watched_keys.add(key, watch)
 
     @cython.ccall

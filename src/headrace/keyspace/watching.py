@@ -14,6 +14,8 @@ import cython
 
 from headrace.visibility import Public
 
+KEY_BYTES = cython.declare(cython.Py_ssize_t, 410)  # measured, of a watched key beside its name
+
 
 @cython.final
 @cython.cclass
@@ -23,10 +25,20 @@ class Watch:
     invalidated: Public[cython.bint]
     # (database, key), oldest first: whether the key had expired already, and was hidden
     keys: dict[tuple[int, bytes], bool]
+    memory_bytes: cython.Py_ssize_t  # about, as if no other client watched the same keys
 
     def __init__(self) -> None:
         self.invalidated = False
         self.keys = {}
+        self.memory_bytes = 0
+
+    @cython.ccall
+    def add(self, database: cython.Py_ssize_t, key: bytes, hidden: cython.bint) -> cython.Py_ssize_t:
+        """Watch a key; return the memory that it takes, in bytes."""
+        used: cython.Py_ssize_t = KEY_BYTES + len(key)
+        self.keys[(database, key)] = hidden
+        self.memory_bytes += used
+        return used
 
     @cython.ccall
     def contains(self, database: cython.Py_ssize_t, key: bytes) -> cython.bint:

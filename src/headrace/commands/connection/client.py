@@ -119,6 +119,12 @@ def run_setinfo(call: Call) -> None:
     call.reply.ok()
 
 
+def waiting_bytes(session: Session) -> int:
+    """Return the memory of the keys that the session watches or is blocked on."""
+    watched = 0 if session.watch is None else session.watch.memory_bytes
+    return watched + (0 if session.waiting is None else session.waiting.memory_bytes())
+
+
 def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> bytes:
     """Return the session's line of CLIENT LIST. buffers: bytes in its read buffer, and bytes free there."""
     held, free = buffers
@@ -147,7 +153,7 @@ def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS)
         unsent,
         min(unsent, REPLY_BUFFER_BYTES),
         max(unsent - REPLY_BUFFER_BYTES, 0),
-        held + free + cap + queued + session.subscription_bytes,
+        held + free + cap + queued + session.subscription_bytes + waiting_bytes(session),
         b"NULL" if command is None else command.name,
         session.user,
         client_tracking.redirection(session.tracking),

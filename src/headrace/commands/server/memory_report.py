@@ -56,7 +56,7 @@ def figures(call: Call) -> dict[bytes, Any]:
     for_data = max(resident - startup, 0)
     clients = client_bytes(call)
     keys = sum(len(database.values) for database in call.keyspace.databases)
-    overhead = overhead_bytes(call.keyspace)
+    overhead = overhead_bytes(call.keyspace) + call.keyspace.client_memory.total
     data = used - overhead
     return {
         b"peak.allocated": peak,

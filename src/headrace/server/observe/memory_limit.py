@@ -1,6 +1,7 @@
 """The limit on the data's memory, from the configuration, and INFO's fields of memory.
 
-used_memory            memory of keys and values: what `maxmemory` limits
+used_memory            memory of keys and values, and of the keys that clients watch or are blocked
+                       on: what `maxmemory` limits
 used_memory_rss        resident memory of the process: that, the program itself, the buffers of
                        clients, and unused parts of the heap
 used_memory_rss_startup   the same before any data was loaded
@@ -46,7 +47,7 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
     eviction = engine.write_gate.eviction
     used, peak = engine.keyspace.memory.total, eviction.peak
     resident = resident_bytes()
-    overhead = overhead_bytes(engine.keyspace)
+    overhead = overhead_bytes(engine.keyspace) + engine.keyspace.client_memory.total
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = config.number("maxmemory")
     return [
