@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.commands.redaction import quoted
+from headrace.commands.connection.monitor import quoted
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.keyspace.settings import Settings

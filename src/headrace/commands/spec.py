@@ -11,7 +11,8 @@
       stores_in      a function from argv to (database, key), if a key is stored in another database
     channels         positions of channels that access rules must allow: "1" or "1..-1"
       patterns       the same of patterns
-    secrets          positions of possible passwords, or a function from argv to them: see redaction.py
+    secrets          positions of possible passwords, or a function from argv to them: rather too many than
+                     too few, as malformed requests may contain passwords, too
     tips             what proxies and clients of a cluster should know, in Redis's terms: request_policy says
                      to which nodes a request goes, response_policy how the replies are combined
     categories       ACL categories beside those that the flags and the group imply; "-name" drops one
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterable
 
 import cython
 
+from headrace.access.selector import AccessRequest
 from headrace.commands.key_specs import (
     Flags,
     KeySpec,
@@ -34,7 +36,10 @@ from headrace.commands.key_specs import (
     shown_span,
     use_of,
 )
+from headrace.errors import CommandError
 
+HEADRACE_VERSION = "headrace 0.1.0"  # `since` of the commands that Redis does not have
+REDACTED = b"(redacted)"  # replaces passwords where other clients see requests
 # Flags that COMMAND does not show.
 INTERNAL_FLAGS = frozenset(
     {
@@ -74,7 +79,7 @@ class Command:
     key_specs: tuple[KeySpec, ...]
     shown_keys: Span  # their range, as COMMAND shows it
     key_flags: tuple[Flags, ...]  # of the first key, of the second, ...; the last ones apply to the rest
-    key_uses: tuple[int, ...]  # the same: READ, WRITE, BOTH or 0, for access rules
+    key_uses: list[int]  # the same: READ, WRITE, BOTH or 0, for access rules
     varying_use: Callable[[list[bytes]], Flags] | None
     stores_in: Callable[[list[bytes]], tuple[int, bytes] | None] | None  # a key in another database
     channels: Span
@@ -159,7 +164,7 @@ class Command:
         self.key_specs = specs
         self.shown_keys = shown_span(specs)
         self.key_flags = tuple([spec.flags for spec in specs])
-        self.key_uses = tuple([use_of(flags) for flags in self.key_flags])
+        self.key_uses = [use_of(flags) for flags in self.key_flags]
         is_channel = specs != () and "not_key" in specs[0].flags
         self.first_key, self.last_key, self.key_step = Span() if is_channel else self.shown_keys
         self.has_keys = self.first_key != 0 or find_keys is not None
@@ -202,9 +207,30 @@ class Command:
         return self.key_flags if self.varying_use is None else (self.varying_use(argv),)
 
     @cython.ccall
-    def uses_of_keys(self, argv: list[bytes]) -> tuple[int, ...]:
-        """Return the uses of the keys of one request, as key_uses."""
-        return self.key_uses if self.varying_use is None else (use_of(self.varying_use(argv)),)
+    def access_request(self, argv: list[bytes]) -> AccessRequest:
+        """Return the request as access rules see it. It must fit the arity; unparsable keys count as none."""
+        request: AccessRequest = AccessRequest(self.name, argv, "no_auth" in self.flags)
+        if self.has_keys:
+            try:
+                request.keys = self.key_positions(argv)
+            except CommandError:
+                request.keys = []
+            uses = self.key_uses if self.varying_use is None else [use_of(self.varying_use(argv))]
+            request.uses = [uses[min(i, len(uses) - 1)] for i in range(len(request.keys))]
+        if self.channels.first:
+            request.channels = self.channels.positions(len(argv))
+            request.literal = self.patterns
+        return request
+
+    def without_secrets(self, argv: list[bytes]) -> list[bytes]:
+        """Return the request's arguments without possible passwords; argv itself if it can have none."""
+        if self.secrets is None:
+            return argv
+        words = list(argv)
+        found = self.secrets.positions(len(argv)) if isinstance(self.secrets, Span) else self.secrets(argv)
+        for at in found:
+            words[at] = REDACTED
+        return words
 
 
 def _categories(flags: frozenset[str], group: str, more: str, runs: bool) -> frozenset[str]:

@@ -22,7 +22,6 @@ from headrace.access.redis_commands import redis_commands
 from headrace.access.selector import WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users
-from headrace.commands.access_request import build_access_request
 from headrace.commands.connection import client
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -159,7 +158,7 @@ class Authorization:
             return None if "no_auth" in command.flags else NotAuthenticated()
         if session.queue is not None and command.queueable and "no_multi" in command.flags:
             return None  # never allowed in MULTI, for any user: a later check says so
-        request = build_access_request(command, argv)
+        request = command.access_request(argv)
         context = log.MULTI if queued or session.queue is not None else log.TOP_LEVEL
         return self._check_all(session, request, context, now_ms, queued)
 
@@ -205,7 +204,7 @@ class Authorization:
         self, session: Session, command: Command, argv: list[bytes], now_ms: int
     ) -> CommandError | None:
         """Return the error if a script of the session's user may not run the command, else None."""
-        error = self._check_all(session, build_access_request(command, argv), log.LUA, now_ms)
+        error = self._check_all(session, command.access_request(argv), log.LUA, now_ms)
         if error is None:
             return None
         return CommandError(f"ERR ACL failure in script: {str(error).removeprefix('NOPERM ')}")
@@ -215,7 +214,7 @@ class Authorization:
         user = session.restricted_user
         if user is None:
             return True
-        request = build_access_request(command, argv)
+        request = command.access_request(argv)
         if user.verdict(request):
             return False
         return request.name not in SCHEDULING or not any(

@@ -14,8 +14,8 @@ from __future__ import annotations
 import cython
 
 from headrace import system
-from headrace.commands import redaction
 from headrace.commands.call import Call
+from headrace.commands.connection.monitor import quoted
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.server.latency_events import LatencyMonitor
 from headrace.commands.server.slow_requests import SlowLog
@@ -142,7 +142,7 @@ class Timing:
             self.latency.add(b"fast-command" if "fast" in flags else b"command", at_s, ms)
         slower = settings.slowlog_log_slower_than
         if 0 <= slower <= taken // 1000 and "skip_slowlog" not in flags:
-            argv = redaction.without_secrets(call.command, call.argv)
+            argv = call.command.without_secrets(call.argv)
             session = call.session
             max_requests = settings.slowlog_max_len
             self.slow_log.add(at_s, taken // 1000, argv, session.address, session.name, max_requests)
@@ -155,10 +155,10 @@ class Timing:
         if not self.has_monitors or call.session.replayed or "admin" in call.command.flags:
             return
         microseconds = call.now * 1000 + call.server.microseconds()
-        argv = redaction.without_secrets(call.command, call.argv)
+        argv = call.command.without_secrets(call.argv)
         address = b"lua" if call.session.is_script else call.session.address
         where = b"%d %s" % (call.session.database, address)
-        shown = b" ".join(redaction.quoted(word[:MONITORED_BYTES_MAX]) for word in argv)
+        shown = b" ".join(quoted(word[:MONITORED_BYTES_MAX]) for word in argv)
         self.pubsub.send_to_monitors(
             b"%d.%06d [%s] %s" % (microseconds // 1_000_000, microseconds % 1_000_000, where, shown)
         )

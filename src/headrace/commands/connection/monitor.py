@@ -6,9 +6,17 @@ from headrace.commands.call import Call
 from headrace.commands.rows import server_command
 from headrace.errors import CommandError
 
+ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
+SHOWN = [ESCAPES.get(byte, b"%c" % byte if 32 <= byte < 127 else b"\\x%02x" % byte) for byte in range(256)]
+
 
 class MonitorNotAllowed(CommandError):
     text = "ERR MONITOR isn't allowed for DENY BLOCKING client"
+
+
+def quoted(word: bytes) -> bytes:
+    """Return the word in double quotes, with escapes for unprintable bytes, as redis-cli reads it."""
+    return b'"' + b"".join([SHOWN[byte] for byte in word]) + b'"'
 
 
 def run_monitor(call: Call) -> None:

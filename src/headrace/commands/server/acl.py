@@ -10,7 +10,6 @@ from headrace.access.log import AccessLog, Denial
 from headrace.access.rule_errors import InvalidUserFile, OpenParenthesis, RejectedRule, has_blanks
 from headrace.access.user import User
 from headrace.access.users import DEFAULT, Users
-from headrace.commands.access_request import build_access_request
 from headrace.commands.arguments import is_keyword, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.rows import help_row
@@ -141,7 +140,7 @@ def run_dryrun(call: Call) -> None:
         raise CommandError(f"ERR Command '{to_text(request[0])}' not found")
     if not command.accepts_argument_count(len(request)) or (command.run is None and len(request) == 1):
         raise WrongArgumentCount(command.name.decode())
-    access_request = build_access_request(command, request)
+    access_request = command.access_request(request)
     verdict = user.verdict(access_request)
     if not verdict:
         call.reply.ok()
