@@ -12,7 +12,7 @@ from headrace.commands.keys.dump import payload_of
 from headrace.commands.server.debug_protocol import run_protocol
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NoSuchKey, UnknownSubcommand, to_text
-from headrace.keyspace.glob import matches
+from headrace.keyspace.glob import Glob
 
 PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around a dumped value
 LRU_CLOCK_MAX = (1 << 24) - 1  # OBJECT's clock of seconds wraps there
@@ -102,7 +102,7 @@ def run_sleep(call: Call) -> None:
 
 def run_stringmatch_len(call: Call) -> None:
     """DEBUG STRINGMATCH-LEN: reply whether the pattern matches the string, as in KEYS."""
-    call.reply.integer(1 if matches(call.argv[2], call.argv[3]) else 0)
+    call.reply.integer(1 if Glob(call.argv[2]).matches(call.argv[3]) else 0)
 
 
 def run_help(call: Call) -> None:
