@@ -149,6 +149,22 @@ def test_rooms_are_entered_only_through_their_doors() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# Sub-packages that depend on each other in one direction: the second may import the first.
+ONE_DIRECTION = [("commands.stream", "commands.group")]
+
+
+def test_sub_packages_depend_on_each_other_in_one_direction() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name, tree in modules()
+        for below, above in ONE_DIRECTION
+        if within(name, f"headrace.{below}")
+        for other in imported(tree)
+        if within(other, f"headrace.{above}")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_room_stands_in_the_table() -> None:
     rooms = {p.name for p in SRC.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
     assert rooms == set(MAY_IMPORT)

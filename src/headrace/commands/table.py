@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.connection import client, connection, monitor, pubsub, transactions
-from headrace.commands.group import acknowledge, claim, group_read, groups, nack, pending
+from headrace.commands.group import acknowledge, claim, group_read, groups, lag, nack, pending
 from headrace.commands.keys import databases, dump, expire, keys, object, rename
 from headrace.commands.server import (
     acl,
@@ -47,6 +47,7 @@ FAMILIES = (
     add,
     read,
     count,
+    lag,
     arrow,
     delete,
     trim,

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from headrace.commands import dead_letter_rules, rule_effects
 from headrace.commands.call import Call
-from headrace.commands.group.members import NoSuchGroupForKey
-from headrace.commands.spec import Command
-from headrace.commands.stream.count import HEADRACE_VERSION
+from headrace.commands.spec import HEADRACE_VERSION, Command
+from headrace.commands.stream.info import NoSuchGroupForKey
 from headrace.errors import CommandError, InvalidSyntax, KeyRequired
 from headrace.streams.group import Group
 from headrace.streams.rules import NO_GROUP_RULES, GroupRules, InvalidRule

@@ -17,10 +17,10 @@ from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.group import configure, loss_log
-from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
+from headrace.commands.stream.info import NoSuchGroupForKey
 from headrace.errors import CommandError, GroupExists, KeyRequired, UnknownSubcommand, to_text
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer

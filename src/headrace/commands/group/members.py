@@ -29,15 +29,6 @@ class NoSuchKeyOrGroup(CommandError):
         super().__init__(f"NOGROUP No such key '{key_name}' or consumer group '{group_name}'{where}")
 
 
-class NoSuchGroupForKey(CommandError):
-    """The key has no group of that name."""
-
-    def __init__(self, group: bytes, key: bytes) -> None:
-        group_name = to_text(group)
-        key_name = to_text(key)
-        super().__init__(f"NOGROUP No such consumer group '{group_name}' for key name '{key_name}'")
-
-
 class UnrecognizedOption(CommandError):
     """The command does not have the option; the error repeats it as the client wrote it."""
 

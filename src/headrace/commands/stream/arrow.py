@@ -27,8 +27,7 @@ from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MalformedEntry
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
-from headrace.commands.spec import Command
-from headrace.commands.stream.count import HEADRACE_VERSION
+from headrace.commands.spec import HEADRACE_VERSION, Command
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.iterator import StreamIterator

@@ -13,11 +13,10 @@ import cython
 from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
-from headrace.errors import NoSuchKey, UnknownSubcommand
+from headrace.errors import CommandError, NoSuchKey, UnknownSubcommand, to_text
 from headrace.resp.writer import ReplyWriter
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
@@ -30,6 +29,15 @@ from headrace.streams.stream import Stream
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 FULL_COUNT = cython.declare(cython.longlong, 10)  # entries shown by FULL without COUNT
+
+
+class NoSuchGroupForKey(CommandError):
+    """The key has no group of that name."""
+
+    def __init__(self, group: bytes, key: bytes) -> None:
+        group_name = to_text(group)
+        key_name = to_text(key)
+        super().__init__(f"NOGROUP No such consumer group '{group_name}' for key name '{key_name}'")
 
 
 @cython.cfunc
