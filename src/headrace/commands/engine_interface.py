@@ -1,4 +1,9 @@
-"""What commands need from the engine that runs them: sessions, users, statistics, transactions, pauses."""
+"""What commands need from the engine that runs them: sessions, users, statistics, transactions, pauses.
+
+These are protocols although each has one implementation: the engine imports the table of commands and checks
+requests by its rows, so commands cannot import the engine. What they only read or call without the engine
+(users, logs, subscriptions, eviction) is the concrete object of a module below.
+"""
 
 from __future__ import annotations
 
@@ -80,10 +85,6 @@ class WriteGateInterface(Protocol):
 
     def check_script(self, session: Session) -> None:
         """Raise CommandError if no script may run now."""
-
-    @property
-    def stale(self) -> bool:
-        """Whether the data is stale: this is a replica without a link."""
 
     def check_script_may_write(self, session: Session, allow_oom: bool) -> None:
         """Raise CommandError if a script that may write may not run now."""

@@ -1,4 +1,7 @@
-"""What commands need to load and run scripts: engine.script_runner.ScriptRunner."""
+"""What commands need to load and run scripts: engine.script_runner.ScriptRunner.
+
+That imports the checks of the engine, which commands cannot import: see engine_interface.py.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ import cython
 from headrace.commands.call import Call, Policy
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.connection.tracking_table import Tracking
-from headrace.commands.row_runner import RowRunner
 from headrace.commands.scripts_interface import RunningScript
 from headrace.commands.server.replication import ACKNOWLEDGED
 from headrace.commands.server.saving import SYNCED
@@ -33,7 +32,7 @@ from headrace.engine.authorization import Authorization
 from headrace.engine.clock import earlier_time
 from headrace.engine.dispatch import Dispatcher
 from headrace.engine.rule_runner import RuleRunner
-from headrace.engine.script_runner import ScriptRunner
+from headrace.engine.script_runner import RowRunner, ScriptRunner
 from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate, never_serve, no_timeout_reply
 from headrace.errors import CommandError, WrongArgumentCount

@@ -20,7 +20,6 @@ import cython
 
 from headrace import limits, system
 from headrace.commands.call import Call
-from headrace.commands.row_runner import RowRunner
 from headrace.commands.scripts_interface import Function, RunningScript, ScriptsInterface, started_script
 from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
@@ -122,6 +121,16 @@ class ScriptWritesTooMuch(CommandError):
     """A script's changes, which are kept in memory until it ends, are too large."""
 
     text = "OOM the changes of a script may have at most 1 GiB; those before this one remain"
+
+
+@cython.cclass
+class RowRunner:
+    """The engine, as the runner of scripts sees it. A class in C: each command of a script calls it."""
+
+    @cython.ccall
+    def run_script_call(self, call: Call, row: CommandRow) -> cython.void:
+        """Run the command of a script, whose checks it has passed; its reply is in the call's writer."""
+        raise NotImplementedError
 
 
 @cython.final
