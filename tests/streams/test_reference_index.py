@@ -150,6 +150,26 @@ def between(history, first, end):
     return StreamIterator(history.stream, first.ms, first.seq, last.ms, last.seq, False).next()
 
 
+def test_a_copy_of_a_stream_with_many_groups_has_an_index():
+    stream = stream_of(30)
+    for number in range(20):
+        make(stream, number, 30, [number + 1])
+    copy = stream.copy()
+    assert len(references.searched_groups(copy)) == len(references.searched_groups(stream)) == 8
+    assert_agrees(copy, 30)
+    assert references.drop_references(copy, 15, 0) == 1
+    make(copy, 20, 30, [3])
+    assert_agrees(copy, 30)
+    assert_agrees(stream, 30)
+
+
+def test_a_copy_of_a_stream_with_few_groups_has_no_index():
+    stream = stream_of(3)
+    for number in range(8):
+        make(stream, number, 3, [1])
+    assert stream.copy().references is None
+
+
 def test_a_dropped_group_of_many_entries_leaves_its_keys_for_later_changes():
     n = 3000
     stream = stream_of(n)

@@ -351,14 +351,36 @@ class Stream:
         if self.groups_by_name is None:
             self.groups_by_name = {}
         if self.references is None and self.group_count >= reference_index.SEARCHED_MAX:
-            self.references = ReferenceIndex(list(self.groups_by_name.values()))
-            self.references.tree.memory.attach(self._group_account())
+            self._open_index(list(self.groups_by_name.values()))
         if self.references is not None:
             self.references.add_group(made)
         self.groups_by_name[name] = made
         made.memory.attach(self._group_account())
         self.group_count += 1
         return made
+
+    @cython.cfunc
+    def _open_index(self, searched: list[Group]) -> cython.void:
+        """Create the index of references, for groups besides the given ones."""
+        index: ReferenceIndex = ReferenceIndex(searched)
+        index.tree.memory.attach(self._group_account())
+        self.references = index
+
+    @cython.cfunc
+    def _copy_groups(self, groups: dict[bytes, Group]) -> cython.void:
+        """Add copies of the groups of another stream, with an index if they are many."""
+        group: Group
+        made: list[Group] = [group.copy() for group in groups.values()]
+        self.groups_by_name = {group.name: group for group in made}
+        self.group_count = len(made)
+        for group in made:
+            group.memory.attach(self._group_account())
+        if self.group_count > reference_index.SEARCHED_MAX:
+            self._open_index(made[: reference_index.SEARCHED_MAX])
+            index: ReferenceIndex | None = self.references
+            for group in made[reference_index.SEARCHED_MAX :]:
+                if index is not None:
+                    index.add_copied_group(group)
 
     @cython.cfunc
     def _group_account(self) -> MemoryAccount:
@@ -525,10 +547,7 @@ class Stream:
         other.max_deleted_ms = self.max_deleted_ms
         other.max_deleted_seq = self.max_deleted_seq
         if self.groups_by_name is not None:
-            other.groups_by_name = {name: group.copy() for name, group in self.groups_by_name.items()}
-            other.group_count = self.group_count
-            for group in other.groups_by_name.values():
-                group.memory.attach(other._group_account())
+            other._copy_groups(self.groups_by_name)
         if self.idempotency is not None:
             other.set_idempotency(self.idempotency.copy())
         other.idmp_duration_s = self.idmp_duration_s
