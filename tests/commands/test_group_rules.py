@@ -322,6 +322,34 @@ def test_changing_one_group_passes_no_other_groups(leased: Any, monkeypatch: pyt
     assert "stream of dead letters" in leased("XGROUP CFGSET dead1 h LEASE 5 MAX-DELIVERIES 2")
 
 
+def test_swapdb_exchanges_what_is_for_dead_letters(leased: Any) -> None:
+    error = "-ERR MAX-DELIVERIES must not be set on a stream of dead letters"
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 3 DEAD-LETTER dead")
+    for database in (0, 1):
+        leased(f"SELECT {database}")
+        leased("XGROUP CREATE dead h 0 MKSTREAM")
+    leased("SWAPDB 0 1")
+    assert leased("XGROUP CFGSET dead h LEASE 5 MAX-DELIVERIES 2") == error
+    leased("SWAPDB 1 2")
+    assert "requires the key to exist" in leased("XGROUP CFGSET dead h LEASE 5 MAX-DELIVERIES 2")
+    leased("SELECT 2")
+    assert leased("XGROUP CFGSET dead h LEASE 5 MAX-DELIVERIES 2") == error
+    leased("FLUSHDB")
+    leased("XGROUP CREATE dead h 0 MKSTREAM")
+    assert leased("XGROUP CFGSET dead h LEASE 5 MAX-DELIVERIES 2") == "OK"
+
+
+def test_swapdb_passes_no_streams_with_rules(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    leased("XGROUP CFGSET s g MAX-DELIVERIES 3 DEAD-LETTER dead")
+    asked: list[bytes] = []
+    find = rules.dead_letter_stream
+    monkeypatch.setattr(rules, "dead_letter_stream", lambda *words: asked.append(words[0]) or find(*words))
+    assert leased("SWAPDB 0 1") == leased("SWAPDB 1 3") == "OK"
+    assert asked == []
+    ruled = next(iter(leased.engine.keyspace.rules.streams.values()))
+    assert ruled.database == 3 and leased.engine.keyspace.databases[3].values[b"s"] is ruled.stream
+
+
 def test_a_stream_is_no_dead_letter_stream_any_more_when_its_last_group_is_gone(leased: Any) -> None:
     leased("XGROUP CFGSET s g MAX-DELIVERIES 3 DEAD-LETTER dead")
     leased("XGROUP CREATE t g 0 MKSTREAM")

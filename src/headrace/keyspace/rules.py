@@ -1,6 +1,7 @@
 """The streams of a keyspace that the server has to work on by itself: they have rules, or a schedule.
 
 streams   stream -> RuledStream
+homes     number of a database -> Home, which goes with the keys when SWAPDB exchanges two databases
 ready     those that a command has just changed: the engine applies their rules after the command
 backlog   those with work left: engine.tick() continues it, a bounded step at a time
 timers    by time: when to look whether the rules of a stream have work without a command, at its due time or
@@ -47,11 +48,26 @@ def dead_letter_streams(key: bytes, stream: Stream) -> dict[bytes, None]:
 
 @cython.final
 @cython.cclass
+class Home:
+    """What the registry knows of the keys of one database. It is not bound to the number of the database."""
+
+    database: Public[cython.Py_ssize_t]
+    streams: dict[Stream, None]
+    dead_letters: dict[bytes, int]  # by key: of how many groups it has the dead letters
+
+    def __init__(self, database: cython.Py_ssize_t) -> None:
+        self.database = database
+        self.streams = {}
+        self.dead_letters = {}
+
+
+@cython.final
+@cython.cclass
 class RuledStream:
     """A stream with rules or a schedule, and what is to be done for it."""
 
     stream: Stream
-    database: Public[cython.Py_ssize_t]
+    home: Home
     target: Public[bytes | None]  # the stream that its entries are scheduled for
     schedule: Schedule | None  # of these entries
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
@@ -72,11 +88,11 @@ class RuledStream:
     retry_ms: Public[cython.longlong]  # dead letters could not be added: no others are tried before
     dead_letters: Public[cython.longlong]
     rejected: Public[cython.longlong]  # XADDs rejected at a limit
-    dead_letter_keys: dict[bytes, tuple[int, bytes]]  # by group: database and key of its dead letters
+    dead_letter_keys: dict[bytes, bytes]  # by group: the key of its dead letters
 
-    def __init__(self, stream: Stream, database: cython.Py_ssize_t) -> None:
+    def __init__(self, stream: Stream, home: Home) -> None:
         self.stream = stream
-        self.database = database
+        self.home = home
         self.target = None
         self.schedule = None
         self.due_ms = self.consumers_due_ms = self.ttls_from_ms = NEVER
@@ -101,6 +117,11 @@ class RuledStream:
         return self.quiet_bytes == 0 or retention.node_bytes(self.stream) <= self.quiet_bytes
 
     @property
+    def database(self) -> int:
+        """The number of the database that has the stream."""
+        return self.home.database
+
+    @property
     def key(self) -> bytes:
         """The key of the stream."""
         key = self.stream.memory.key
@@ -118,7 +139,7 @@ class RuleRegistry:
     backlog: OrderedDict[RuledStream, None]  # a dict would pass all removed items again and again
     timers: TimerQueue
     unused: list[KeyOrder]  # their memory is freed in steps
-    _dead_letters: dict[tuple[int, bytes], int]  # by database and key: how many groups have it
+    homes: dict[int, Home]
 
     def __init__(self) -> None:
         self.streams = {}
@@ -126,7 +147,7 @@ class RuleRegistry:
         self.backlog = OrderedDict()
         self.timers = TimerQueue()
         self.unused = []
-        self._dead_letters = {}
+        self.homes = {}
 
     @cython.ccall
     def on_stored(self, database: cython.Py_ssize_t, key: bytes, stream: Stream) -> cython.void:
@@ -135,11 +156,12 @@ class RuleRegistry:
         ruled: RuledStream
         if target is None and not stream.has_rules:
             return
-        ruled = RuledStream(stream, database)
+        ruled = RuledStream(stream, self._home(database))
         if target is not None:
             ruled.target = target
             ruled.schedule = Schedule(stream)
         self.streams[stream] = ruled
+        ruled.home.streams[stream] = None
         self._update_dead_letters(ruled)
         ruled.consumers_due_ms = 0
         ruled.sweep_from = b"0-0"
@@ -150,6 +172,7 @@ class RuleRegistry:
         """Forget a stream that was removed from its key."""
         ruled: RuledStream | None = self.streams.pop(stream, None)
         if ruled is not None:
+            ruled.home.streams.pop(stream, None)
             self._forget_all_dead_letters(ruled)
             self._stop_timer(ruled)
             ruled.due_ms = NEVER
@@ -159,10 +182,9 @@ class RuleRegistry:
     @cython.ccall
     def on_flushed(self, database: cython.Py_ssize_t) -> cython.void:
         """Forget all streams of a database."""
-        ruled: RuledStream
-        for ruled in list(self.streams.values()):
-            if ruled.database == database:
-                self.on_removed(ruled.stream)
+        stream: Stream
+        for stream in list(self._home(database).streams):
+            self.on_removed(stream)
 
     @cython.ccall
     def on_rules_changed(
@@ -244,20 +266,29 @@ class RuleRegistry:
             ruled.sweep_from = b"0-0"
             self.backlog[ruled] = None
 
+    @cython.cfunc
+    def _home(self, database: cython.Py_ssize_t) -> Home:
+        home: Home | None = self.homes.get(database)
+        if home is None:
+            home = self.homes[database] = Home(database)
+        return home
+
     def swap(self, first: int, second: int) -> None:
-        """Exchange the streams of two databases."""
-        ruled: RuledStream
-        for ruled in self.streams.values():
-            if ruled.database in (first, second):
-                ruled.database = second if ruled.database == first else first
-                self._update_dead_letters(ruled)
+        """Exchange the streams of two databases, however many they are."""
+        one: Home = self._home(first)
+        other: Home = self._home(second)
+        one.database, other.database = second, first
+        self.homes[first], self.homes[second] = other, one
 
     def is_for_dead_letters(self, database: int, key: bytes, without: Stream | None = None) -> bool:
         """Return whether the rules of a group move entries to the key; without: not those of this stream."""
-        count = self._dead_letters.get((database, key), 0)
+        home: Home | None = self.homes.get(database)
+        if home is None:
+            return False
+        count = home.dead_letters.get(key, 0)
         ruled: RuledStream | None = None if without is None else self.streams.get(without)
-        if ruled is not None:
-            count -= list(ruled.dead_letter_keys.values()).count((database, key))
+        if ruled is not None and ruled.home is home:
+            count -= list(ruled.dead_letter_keys.values()).count(key)
         return count > 0
 
     def has_dead_letters(self, stream: Stream) -> bool:
@@ -277,17 +308,19 @@ class RuleRegistry:
     def _count_dead_letters(self, ruled: RuledStream, group: Group) -> cython.void:
         rules: GroupRules | None = group.rules
         if rules is not None and rules.max_deliveries:
-            target = (ruled.database, dead_letter_stream(ruled.key, rules))
+            counts: dict[bytes, int] = ruled.home.dead_letters
+            target = dead_letter_stream(ruled.key, rules)
             ruled.dead_letter_keys[group.name] = target
-            self._dead_letters[target] = self._dead_letters.get(target, 0) + 1
+            counts[target] = counts.get(target, 0) + 1
 
     @cython.cfunc
     def _forget_dead_letters(self, ruled: RuledStream, group: bytes) -> cython.void:
+        counts: dict[bytes, int] = ruled.home.dead_letters
         target = ruled.dead_letter_keys.pop(group, None)
         if target is not None:
-            self._dead_letters[target] -= 1
-            if self._dead_letters[target] == 0:
-                del self._dead_letters[target]
+            counts[target] -= 1
+            if counts[target] == 0:
+                del counts[target]
 
     @cython.cfunc
     def _forget_all_dead_letters(self, ruled: RuledStream) -> cython.void:
@@ -296,7 +329,7 @@ class RuleRegistry:
 
     def clear(self) -> None:
         """Forget all streams."""
-        self._dead_letters.clear()
+        self.homes.clear()
         self.streams.clear()
         self.ready.clear()
         self.backlog.clear()
