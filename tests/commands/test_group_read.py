@@ -1,5 +1,7 @@
 """XREADGROUP: deliveries, recorded effects, and which waiters are served when."""
 
+import pytest
+
 
 def entry(i):
     return [f"{i}-0", ["f", str(i)]]
@@ -255,3 +257,65 @@ def test_a_claiming_reader_is_served_when_an_entry_becomes_older(grouped):
 def test_keys_are_found_among_all_options(talk):
     words = "XREADGROUP GROUP g c COUNT 1 MAXCOUNT 2 MAXSIZE 3 CLAIM 4 NOACK STREAMS a b > >"
     assert talk(f"COMMAND GETKEYS {words}") == ["a", "b"]
+
+
+@pytest.fixture
+def mostly_deleted(talk):
+    """Group g with 6,000 pending entries of ann, of which only the last two exist; one call passes 2,500."""
+    n = 6000
+    for i in range(n + 1):
+        talk(f"XADD s 1-{i + 1} f {i}")
+    talk("XGROUP CREATE s g 1-1")  # 1-1 stays, so that the others are not before the first entry
+    talk("XREADGROUP GROUP g ann STREAMS s >")
+    talk.words("XDEL", "s", *(f"1-{i}" for i in range(2, n)))
+    talk.tick(2000)
+    talk.effects()
+    return talk
+
+
+def polls_until_claimed(talk, words):
+    """Poll until entries are claimed; return their IDs and the number of polls."""
+    for polls in range(1, 20):
+        reply = talk(words)
+        if reply != "nil-array":
+            return [entry[0] for entry in reply[0][1]], polls
+    raise AssertionError("nothing was claimed")
+
+
+CLAIM = "XREADGROUP GROUP g bob COUNT 1 CLAIM 500 STREAMS s >"
+
+
+def test_each_claiming_read_passes_a_bounded_number_of_deleted_entries(mostly_deleted):
+    assert polls_until_claimed(mostly_deleted, CLAIM) == (["1-6000"], 3)
+    assert polls_until_claimed(mostly_deleted, CLAIM) == (["1-6001"], 1)
+    assert mostly_deleted("XPENDING s g")[0] == 6000  # deleted ones stay pending
+
+
+def test_a_claiming_reader_that_waits_passes_all_deleted_entries(mostly_deleted):
+    mostly_deleted("XREADGROUP GROUP g bob COUNT 9 BLOCK 0 CLAIM 500 STREAMS s >", client="b")
+    for _ in range(5):
+        mostly_deleted.tick(mostly_deleted.engine.next_deadline())
+    assert [one[0] for one in mostly_deleted.heard("b")[0][1]] == ["1-6000", "1-6001"]
+
+
+def test_a_claiming_read_finds_what_became_older_than_passed_entries(mostly_deleted):
+    polls_until_claimed(mostly_deleted, CLAIM)
+    mostly_deleted("XCLAIM s g ann 0 1-6000 IDLE 1900")
+    assert polls_until_claimed(mostly_deleted, CLAIM) == (["1-6000"], 1)
+    mostly_deleted("XNACK s g SILENT IDS 1 1-6000")
+    assert polls_until_claimed(mostly_deleted, CLAIM) == (["1-6000"], 1)
+    assert polls_until_claimed(mostly_deleted, CLAIM)[0] == ["1-6001"]
+
+
+def test_a_claiming_read_finds_entries_whose_ids_are_given_again(talk):
+    for i in range(1, 6):
+        talk(f"XADD s {i}-0 f {i}")
+    talk("XGROUP CREATE s g 0")
+    talk("XREADGROUP GROUP g ann STREAMS s >")
+    talk("XTRIM s MAXLEN 1")
+    talk.tick(2000)
+    assert polls_until_claimed(talk, CLAIM) == (["5-0"], 1)
+    talk("XTRIM s MAXLEN 0")
+    assert talk("XSETID s 1-0") == "OK"
+    talk("XADD s 2-0 f again")
+    assert polls_until_claimed(talk, CLAIM) == (["2-0"], 1)

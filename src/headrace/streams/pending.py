@@ -64,6 +64,7 @@ class PendingEntries:
     number: Public[cython.Py_ssize_t]  # of the group in `references`
     frozen: PendingEntries | None  # the last frozen copy of these entries
     insertion_hint: cython.Py_ssize_t  # the owned entry last linked out of order, or one beside it; -1: none
+    deleted_through: cython.Py_ssize_t  # see oldest_existing(); -1: none
 
     def __init__(self) -> None:
         self.count = self.unowned = 0
@@ -77,7 +78,7 @@ class PendingEntries:
         self.by_id = PendingIndex(self.arena)
         self.owners = [None]
         self.free_numbers = None
-        self.head = self.last_unowned = self.tail = self.insertion_hint = NONE
+        self.head = self.last_unowned = self.tail = self.insertion_hint = self.deleted_through = NONE
 
     # ---- consumers
 
@@ -306,6 +307,22 @@ class PendingEntries:
         return self.head
 
     @cython.ccall
+    def oldest_existing(self) -> cython.Py_ssize_t:
+        """Return the first entry in delivery order after those noted as deleted from the stream.
+
+        Others that follow may be deleted, too: a search notes them.
+        """
+        return self.head if self.deleted_through < 0 else self.arena.next_of(self.deleted_through)
+
+    @cython.ccall
+    def note_deleted_through(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Note that this entry, and all before it in delivery order, are deleted from the stream; -1: none.
+
+        Entries that are linked before it later are not among them.
+        """
+        self.deleted_through = slot
+
+    @cython.ccall
     def newest(self) -> cython.Py_ssize_t:
         """Return the last entry in delivery order."""
         return self.tail
@@ -460,12 +477,25 @@ class PendingEntries:
         follower: cython.Py_ssize_t = NONE
         if before != self.tail:
             follower = self.head if before < 0 else arena.next_of(before)
+            if self.deleted_through >= 0:
+                self._limit_deleted(before, owned, time_ms)
         arena.link(before, slot)
         arena.link(slot, follower)
         if before < 0:
             self.head = slot
         if follower < 0:
             self.tail = slot
+
+    @cython.cfunc
+    def _limit_deleted(
+        self, before: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong
+    ) -> cython.void:
+        """Let `deleted_through` be at most the entry `before`, after which another one is linked."""
+        through: cython.Py_ssize_t = self.deleted_through
+        if self.arena.owner_of(through) == UNOWNED:
+            return  # unowned entries are linked after all others, owned ones further on
+        if not owned or self.arena.delivery_time_of(through) > time_ms:
+            self.deleted_through = before
 
     @cython.cfunc
     def _last_delivered_by(self, time_ms: cython.longlong) -> cython.Py_ssize_t:
@@ -495,6 +525,8 @@ class PendingEntries:
                 self.last_unowned = before
         elif slot == self.insertion_hint:
             self.insertion_hint = follower if before == self.last_unowned else before
+        if slot == self.deleted_through:
+            self.deleted_through = before
         self.arena.link(before, follower)
         if before < 0:
             self.head = follower
@@ -523,3 +555,6 @@ class PendingEntries:
         assert before == self.tail
         assert self.unowned > 0 or self.last_unowned == NONE
         assert self.insertion_hint == NONE or self.owner_of(self.insertion_hint) is not None
+        assert self.deleted_through == NONE or self.find(
+            self.ms_of(self.deleted_through), self.seq_of(self.deleted_through)
+        ) == (self.deleted_through), "deleted_through is not pending"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.call import Call
-from headrace.commands.group import members, ordered_read
+from headrace.commands.group import members, ordered_read, stream_reply
 from headrace.commands.group.members import NoSuchKeyOrGroup
 from headrace.commands.group.stream_reply import StreamReply
 from headrace.commands.spec import Command
@@ -30,6 +30,9 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 # A reader with CLAIM that finds nothing retries when entries become idle, but not more often than this.
 CLAIM_RETRY_MIN_MS = cython.declare(cython.longlong, 10)
+# Deleted pending entries that one call passes, in about a millisecond; fewer if they must be searched for.
+# The next call goes on after them.
+DELETED_PASSED_MAX = cython.declare(cython.Py_ssize_t, 20_000)
 
 
 class MeaninglessId(CommandError):
@@ -54,6 +57,7 @@ class XReadGroupRequest:
     after: list[StreamId | None]  # for each key; None is `>`
     streams: list[Stream]  # for each key, while a reply is written
     groups: list[Group]
+    passes: cython.Py_ssize_t  # what passing deleted pending entries may still cost in this call
 
     def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
         self.options = ReadOptions(True)
@@ -64,6 +68,7 @@ class XReadGroupRequest:
         self.after = []
         self.streams = []
         self.groups = []
+        self.passes = 0
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
@@ -76,6 +81,7 @@ class XReadGroupRequest:
         group: Group | None
         self.streams = []
         self.groups = []
+        self.passes = DELETED_PASSED_MAX
         assert name is not None
         for i in range(pairs):
             stream = call.database.stream(self.keys[i])
@@ -147,13 +153,16 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def schedule_claim_retry(self, call: Call) -> cython.void:
-        """With CLAIM: schedule a retry for when the oldest pending entry is idle long enough."""
+        """With CLAIM: schedule a retry for when the oldest pending entry is idle long enough.
+
+        If there are more deleted entries than this call may pass, it is soon: the retry goes on after these.
+        """
         oldest: cython.longlong = call.now
         time: cython.longlong
         i: cython.Py_ssize_t
         if self.options.claim != read_options.NO_CLAIM:
             for i in range(len(self.keys)):
-                time = _oldest_delivery(self.streams[i], self.groups[i])
+                time = self._oldest_delivery(self.streams[i], self.groups[i])
                 if 0 <= time < oldest:
                     oldest = time
             if self.options.claim <= I64_MAX - oldest:
@@ -162,6 +171,26 @@ class XReadGroupRequest:
                     call.keyspace.blocking.schedule(call.database.index, self.keys[i], time)
         self.streams = []
         self.groups = []
+
+    @cython.cfunc
+    def _oldest_delivery(self, stream: Stream, group: Group) -> cython.longlong:
+        """Return when the next entry to be claimed was delivered, in milliseconds.
+
+        Returns -1 if there is none, and 0 if there are too many deleted ones before it.
+        """
+        pending: PendingEntries = group.pending
+        slot: cython.Py_ssize_t = pending.oldest_existing()
+        while slot >= 0:
+            if not stream_reply.is_trimmed(stream, pending, slot) and stream.contains(
+                pending.ms_of(slot), pending.seq_of(slot)
+            ):
+                return pending.delivery_time_of(slot)
+            if self.passes <= 0:
+                return 0
+            self.passes -= stream_reply.cost_of_passing(stream, pending, slot)
+            pending.note_deleted_through(slot)
+            slot = pending.newer(slot)
+        return -1
 
     @cython.cfunc
     def _write_stream(self, call: Call, i: cython.Py_ssize_t, budget: ReplyBudget) -> cython.Py_ssize_t:
@@ -178,7 +207,7 @@ class XReadGroupRequest:
             if self.options.noack and call.effects.recording:
                 members.record_consumer(call, key, group, consumer)
         group.touch(consumer, call.now)
-        stream_reply: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
+        writer: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
         mark: cython.Py_ssize_t = reply.mark()
         if reply.protocol == 2:
             reply.array(2)
@@ -186,28 +215,30 @@ class XReadGroupRequest:
         list_mark: cython.Py_ssize_t = reply.open_array()
         after: StreamId | None = self.after[i]
         if after is not None:
-            stream_reply.write_history(after)
+            writer.write_history(after)
         else:
             if group.rules is not None:
-                stream_reply.apply_rules(group.rules, self.options.noack)
-            stream_reply.claiming = self.options.claim != read_options.NO_CLAIM
-            if stream_reply.claiming:
-                stream_reply.write_claimed(self.options.claim)
+                writer.apply_rules(group.rules, self.options.noack)
+            writer.claiming = self.options.claim != read_options.NO_CLAIM
+            if writer.claiming:
+                writer.passes = self.passes
+                writer.write_claimed(self.options.claim)
+                self.passes = writer.passes
             if group.redeliveries is not None and not self.options.noack:
-                stream_reply.write_due(group.redeliveries)
-            if stream_reply.order is not None:
-                ordered_read.write(stream_reply, stream_reply.order)
+                writer.write_due(group.redeliveries)
+            if writer.order is not None:
+                ordered_read.write(writer, writer.order)
             else:
-                stream_reply.write_new(self.options.noack)
-        stream_reply.flush_claims()
-        if stream_reply.delivered > 0:
+                writer.write_new(self.options.noack)
+        writer.flush_claims()
+        if writer.delivered > 0:
             call.keyspace.changes += 1
         elif consumer_created and not self.options.noack and call.effects.recording:
             members.record_consumer(call, key, group, consumer)
-        if stream_reply.found == 0 and after is None:
+        if writer.found == 0 and after is None:
             reply.rewind(mark)
             return 0
-        reply.close_array(list_mark, stream_reply.found)
+        reply.close_array(list_mark, writer.found)
         return 1
 
 
@@ -222,18 +253,6 @@ def _parse_id(word: bytes) -> StreamId | None:
     if after.ms == U64_MAX and after.seq == U64_MAX:
         return None  # Redis stores `>` as this ID
     return after
-
-
-@cython.cfunc
-def _oldest_delivery(stream: Stream, group: Group) -> cython.longlong:
-    """Return when the next entry to be claimed was delivered, in milliseconds; -1 if there is none."""
-    pending: PendingEntries = group.pending
-    slot: cython.Py_ssize_t = pending.oldest()
-    while slot >= 0:
-        if stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
-            return pending.delivery_time_of(slot)
-        slot = pending.newer(slot)
-    return -1
 
 
 def run(call: Call) -> None:

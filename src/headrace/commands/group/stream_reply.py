@@ -30,7 +30,24 @@ REDELIVERED = cython.declare(cython.int, 0)
 REMOVED = cython.declare(cython.int, 1)
 GIVEN_UP = cython.declare(cython.int, 2)
 LEFT = cython.declare(cython.int, 3)
+SEARCH_COST = cython.declare(cython.Py_ssize_t, 8)  # see cost_of_passing()
 NOT_DELIVERED_MAX = cython.declare(cython.int, 100)  # entries that one read removes or gives up
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def is_trimmed(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.bint:
+    """Return whether the entry is before the first one of the stream."""
+    return stream.length == 0 or stream_id.before(
+        pending.ms_of(slot), pending.seq_of(slot), stream.first_ms, stream.first_seq
+    )
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def cost_of_passing(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return what it costs to find that an entry is deleted, in units of about 50 ns."""
+    return 1 if is_trimmed(stream, pending, slot) else SEARCH_COST
 
 
 @cython.final
@@ -50,6 +67,7 @@ class StreamReply:
     order: KeyOrder | None  # with the rule ORDERED-BY
     claims: ClaimLog | None  # effects; None unless some are recorded
     claiming: cython.bint  # the request has the option CLAIM
+    passes: cython.Py_ssize_t  # what passing deleted entries may still cost
     found: cython.longlong  # entries written
     delivered: cython.longlong  # entries that became the consumer's
 
@@ -67,6 +85,7 @@ class StreamReply:
         self.order = None
         self.claims = None
         self.claiming = False
+        self.passes = 0
         self.found = 0
         self.delivered = 0
 
@@ -119,14 +138,18 @@ class StreamReply:
 
     @cython.cfunc
     def write_claimed(self, min_idle: cython.longlong) -> cython.void:
-        """Write and claim entries that were pending for long, oldest first; deleted ones stay pending."""
+        """Write and claim entries that were pending for long, oldest first; deleted ones stay pending.
+
+        Deleted entries may be many. The group notes which ones were passed: the next search goes on there.
+        """
         if self.stream.length == 0:
             return
         call: Call = self.call
         pending: PendingEntries = self.group.pending
-        slot: cython.Py_ssize_t = pending.oldest()
+        slot: cython.Py_ssize_t = pending.oldest_existing()
         following: cython.Py_ssize_t
         rest: cython.Py_ssize_t = pending.count  # claimed entries move to the end, and are not met again
+        only_deleted: cython.bint = True  # and claimed ones: none before `slot` may be claimed
         idle: cython.longlong
         lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
@@ -140,10 +163,17 @@ class StreamReply:
                 break
             following = pending.newer(slot)
             if ordered and self.group.waits(slot):
+                only_deleted = False
                 slot = following
                 continue
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
-            if entry is not None:
+            if entry is None:
+                if self.passes <= 0:
+                    break
+                self.passes -= cost_of_passing(self.stream, pending, slot)
+                if only_deleted:
+                    pending.note_deleted_through(slot)
+            else:
                 self.write_entry(entry, idle, pending.delivery_count_of(slot))
                 pending.assign(
                     slot,

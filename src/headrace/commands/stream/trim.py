@@ -427,6 +427,7 @@ def run_set_id(call: Call) -> None:
     group: Group
     for group in stream.groups():
         group.lost_unread = 0 if restarts else stream.lost_unread(group)
+        group.pending.note_deleted_through(-1)  # the ID of a deleted entry may be given again
     stream.last_ms = request.last.ms
     stream.last_seq = request.last.seq
     if request.entries_added >= 0:
