@@ -192,10 +192,13 @@ class RuleRunner:
             due = earlier(due, limits_due)
             is_complete &= not trimmed
         ruled.acked.clear()
+        has_waiters = self.keyspace.databases[ruled.database].has_waiters(ruled.key)
         for group in stream.groups():
-            if group.rules is not None and gave_up:
+            if group.rules is None:
+                continue
+            if gave_up:
                 is_complete = False  # readers may go on in the next turn: they may find more to give up
-            elif group.rules is not None:
+            elif has_waiters or group.pending.order is not None:  # there may be thousands of others
                 group_due, is_read = self._apply_group_rules(ruled, group, now)
                 due = earlier(due, group_due)
                 is_complete &= is_read
