@@ -8,7 +8,7 @@ import pytest
 
 from all_commands import START_MS, History
 from headrace.engine.engine import Engine
-from headrace.keyspace import key_walk, lazy_free
+from headrace.keyspace import key_table, lazy_free
 from headrace.keyspace.eviction import STREAM_OLDEST
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.rdb.encoder import RdbEncoder
@@ -58,8 +58,7 @@ class Walk:
 @pytest.mark.parametrize("seed", range(24))
 def test_a_snapshot_among_random_commands(seed: int, deferred: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:  # so that some keys are not copied yet when others are added and removed
-        monkeypatch.setattr(key_walk, "PART_KEYS", 1)
-        monkeypatch.setattr(key_walk, "PARTS_AHEAD", 1)
+        monkeypatch.setattr(key_table, "SPLIT_AT", 3)
     if seed % 3:  # so that nothing is freed at once
         monkeypatch.setattr(lazy_free, "STREAM_BYTES_MIN", 0)
         monkeypatch.setattr(lazy_free, "KEYS_MIN", 0)
@@ -176,10 +175,11 @@ def test_two_snapshots_one_after_the_other_share_consumers_with_the_stream() -> 
 @pytest.mark.parametrize(
     "change", ["", "SET new v", "DEL k5000", "DEL k10", "RENAME k1 r", "SWAPDB 0 1", "FLUSHALL"]
 )
-@pytest.mark.parametrize("steps", [0, 1, 3])
-def test_more_keys_than_are_copied_at_once(steps: int, change: str) -> None:
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("keys", [8192, 8193])  # one part, which is split when a key is added, and many parts
+def test_keys_of_one_and_of_many_parts(keys: int, steps: int, change: str) -> None:
     engine, run = engine_and_run()
-    for i in range(6000):
+    for i in range(keys):
         run(f"SET k{i} v")
     walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1000)  # not all keys are copied in three steps
     for _ in range(steps):

@@ -6,11 +6,12 @@ removed here, because its present value is older.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import ForeignCommand, to_text
+from headrace.keyspace.key_table import KeyTable
 
 # Commands of other types that overwrite a key of any type, or change strings: the index of that key.
 OVERWRITES = {
@@ -63,7 +64,7 @@ class SkippingReplayer:
             return None
         return error
 
-    def _values(self) -> Mapping[bytes, object]:
+    def _values(self) -> KeyTable:
         return self._keyspace.databases[self._replayer.session.database].values
 
     def _skip(self, name: bytes, argv: list[bytes]) -> None:

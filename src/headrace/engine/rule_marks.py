@@ -46,7 +46,7 @@ class RuleMarks:
 
     @cython.cfunc
     def _mark_key(self, database: Database, command: Command, argv: list[bytes], key: bytes) -> cython.void:
-        value: object = database.values.get(key)
+        value: object = database.values.find(key)
         ruled: RuledStream | None
         quiet: cython.bint = False
         if not isinstance(value, Stream):

@@ -166,4 +166,4 @@ class Eviction:
     def _database_of(self, stream: Stream, key: bytes) -> Database:
         """Return the database that holds the stream. (SWAPDB moves streams, so they do not store it.)"""
         databases: list[Database] = self.keyspace.databases
-        return next(database for database in databases if database.values.get(key) is stream)
+        return next(database for database in databases if database.values.find(key) is stream)

@@ -1,8 +1,8 @@
 """The keyspace as it was at one moment, for a snapshot that is written while commands go on.
 
     at the start                                                        the next epoch begins
-    step by step     keys of each database, all before one is added     KeyWalk
-                     or removed
+    step by step     keys of each database, those of a part before      KeyWalk
+                     one of them is added or removed
     until written    value of a key, before it is replaced or removed   _kept_values
                      stream, before its first change                    _kept_values, as a StreamImage
                      expiry time, before it changes                     _kept_times
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace.keyspace.key_table import KeyTable
 from headrace.keyspace.key_walk import KeyWalk
 from headrace.keyspace.settings import Settings
 from headrace.streams.stream import Stream
@@ -41,7 +42,7 @@ class DatabaseImage:
     key_count: cython.Py_ssize_t  # of keys that have not expired
     expiring_count: cython.Py_ssize_t  # of those that will expire
     _keys: KeyWalk
-    values: dict[bytes, object]  # of the database, at present or before a flush
+    values: KeyTable  # of the database, at present or before a flush
     _times: dict[bytes, int]
     _kept_values: dict[bytes, object]
     _kept_times: dict[bytes, int]
@@ -53,16 +54,16 @@ class DatabaseImage:
         index: cython.Py_ssize_t,
         epoch: cython.uint,
         step_bytes: cython.longlong,
-        values: dict[bytes, object],
+        values: KeyTable,
         times: dict[bytes, int],
         expired_count: cython.Py_ssize_t,
     ) -> None:
         self.index = index
         self.epoch = epoch
         self.step_bytes = step_bytes
-        self.key_count = len(values) - expired_count
+        self.key_count = values.count - expired_count
         self.expiring_count = len(times) - expired_count
-        self._keys = KeyWalk(values)
+        self._keys = KeyWalk(values.parts)
         self.values = values
         self._times = times
         self._kept_values = {}
@@ -73,9 +74,9 @@ class DatabaseImage:
     # ---- called before changes
 
     @cython.ccall
-    def before_new_keys(self) -> cython.void:
-        """Keep the keys: one is about to be added or removed."""
-        self._keys.copy_all()
+    def before_new_keys(self, part: cython.Py_ssize_t) -> cython.void:
+        """Keep the keys of a part of the table: one is about to be added or removed."""
+        self._keys.before_change(part)
 
     @cython.ccall
     def before_change(self, key: bytes, value: object) -> cython.void:
@@ -123,7 +124,7 @@ class DatabaseImage:
         value: object = self._kept_values.pop(key, MISSING) if self._kept_values else MISSING
         self._end_walk()
         if value is MISSING:
-            value = self.values[key]
+            value = self.values.find(key)
         if isinstance(value, Stream):
             stream = value
             if self.epoch == 0:
@@ -159,7 +160,7 @@ class DatabaseImage:
         self._walked = []
         self._kept_values = {}
         self._kept_times = {}
-        self.values = {}
+        self.values = KeyTable()
         self._times = {}
         self._keys.close()
 

@@ -1,86 +1,72 @@
-"""The keys that a dictionary has at one moment, copied in parts: copying all takes too long at once.
+"""The keys that a table has at one moment. They are copied in parts: copying all takes too long at once.
 
-    dictionary   k1 k2 k3 | k4 k5 k6 | k7 k8 k9 | ...
-                 _part      _parts     _rest: not copied yet
+    parts of the table   k1 k2     | k3 k4      | k5 k6           | k7 k8 | ...
+                         walked    | _keys      | _copies         | not copied
+                                   | copied     | copied before a |
+                                   | when begun | change of it    |
 
-Values may be replaced meanwhile. Before a key is added or removed, copy_all() must be called: both invalidate
-the iterator over the rest. When a part is begun, four more are copied: after a quarter of the walk all are.
+Values may be replaced meanwhile. Before a key is added or removed, before_change() must be called.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Any
-
 import cython
-
-PART_KEYS = 1024  # a million keys are so few lists that they start no garbage collection
-PARTS_AHEAD = 4  # copied when a part is begun, in about 0.05 ms
 
 
 @cython.final
 @cython.cclass
 class KeyWalk:
-    """Walks over the keys once, in their order."""
+    """Walks over the keys once: part by part, in each in order of arrival."""
 
-    _part: list[bytes]
-    _at: cython.Py_ssize_t  # of the next key in _part
-    _parts: Any  # a deque
-    _rest: Iterator[bytes] | None  # None: all are copied
-    _is_usable: cython.bint  # not while keys are copied, so not after a copy that failed; not after close()
+    _parts: list[dict[bytes, object]]
+    _copies: dict[int, list[bytes]]  # by number of the part
+    _next_part: cython.Py_ssize_t
+    _keys: list[bytes]  # of the part before that
+    _at: cython.Py_ssize_t  # of the next key in _keys
+    _is_closed: cython.bint
 
-    def __init__(self, keys: Iterable[bytes]) -> None:
-        """Keys: a dictionary, or any other iterable."""
-        self._part = []
+    def __init__(self, parts: list[dict[bytes, object]]) -> None:
+        """Parts: those of a KeyTable."""
+        self._parts = parts.copy()
+        self._copies = {}
+        self._next_part = 0
+        self._keys = []
         self._at = 0
-        self._parts = deque()
-        self._rest = iter(keys)
-        self._is_usable = True
+        self._is_closed = False
 
     @cython.ccall
     def next(self) -> bytes | None:
-        """Return the next key; None after the last one.
-
-        Raises RuntimeError: after close(); or if there was no memory for a copy, so that keys are lost.
-        """
-        if not self._is_usable:
+        """Return the next key; None after the last one. Raises RuntimeError after close()."""
+        if self._is_closed:
             raise RuntimeError("the walk over the keys has ended early")
-        if self._at == len(self._part):
-            for _ in range(PARTS_AHEAD):
-                if self._rest is not None:
-                    self._copy(PART_KEYS)
-            if not self._parts:
+        while self._at == len(self._keys):
+            if self._next_part == len(self._parts):
                 return None
-            self._part = self._parts.popleft()
-            self._at = 0
-        key: bytes = self._part[self._at]
+            self._begin_part()
+        key: bytes = self._keys[self._at]
         self._at += 1
         return key
 
     @cython.ccall
-    def copy_all(self) -> cython.void:
-        """Copy the keys that are left: the dictionary is about to get a key or to lose one."""
-        if self._rest is not None:
-            self._copy(None)
+    def before_change(self, part: cython.Py_ssize_t) -> cython.void:
+        """Copy the keys of a part of the table: it is about to get a key or to lose one.
+
+        If the table was split meanwhile, the walk goes on over what it was before, which does not change.
+        """
+        if self._next_part <= part < len(self._parts) and part not in self._copies:
+            self._copies[part] = list(self._parts[part])
 
     @cython.ccall
     def close(self) -> cython.void:
         """Free the keys."""
-        self._is_usable = False
-        self._rest = None
-        self._parts.clear()
-        self._part = []
+        self._is_closed = True
+        self._parts = []
+        self._copies = {}
+        self._keys = []
 
     @cython.cfunc
-    def _copy(self, keys_max: Any) -> cython.void:
-        """Copy the next keys; all that are left if keys_max is None."""
-        rest: Iterable[bytes] = self._rest or ()
-        self._is_usable = False
-        part: list[bytes] = list(rest if keys_max is None else islice(rest, keys_max))
-        if part:
-            self._parts.append(part)
-        if keys_max is None or len(part) < keys_max:
-            self._rest = None
-        self._is_usable = True
+    def _begin_part(self) -> cython.void:
+        keys: list[bytes] | None = self._copies.pop(self._next_part, None)
+        self._keys = list(self._parts[self._next_part]) if keys is None else keys
+        self._next_part += 1
+        self._at = 0

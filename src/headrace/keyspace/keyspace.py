@@ -1,4 +1,4 @@
-"""The databases, each a dictionary from key to value.
+"""The databases, each a table from key to value.
 
 A value is `bytes` (a string), `bytearray` (a string changed in place) or a `Stream`. Reading a key that has
 expired deletes it and finds nothing. Nothing here reads a clock: the engine sets `now`.
@@ -28,6 +28,7 @@ from headrace.keyspace.blocking import Blocking
 from headrace.keyspace.events import Events
 from headrace.keyspace.expiry import Expiry
 from headrace.keyspace.image import DatabaseImage, KeyspaceImage
+from headrace.keyspace.key_table import KeyTable
 from headrace.keyspace.lazy_free import LazyFree
 from headrace.keyspace.log_budget import LogBudget
 from headrace.keyspace.rules import RuleRegistry
@@ -307,7 +308,7 @@ class Keyspace:
         present: set[int] = {id(database.values) for database in self.databases}
         for one in image.databases:
             if id(one.values) not in present:  # all keys were removed meanwhile
-                self.lazy_free.add_keys(one.values)
+                self.lazy_free.add_table(one.values)
             one.close()
 
     @cython.ccall
@@ -357,7 +358,7 @@ class Database:
 
     keyspace: Keyspace
     index: cython.Py_ssize_t
-    values: dict[bytes, object]
+    values: KeyTable
     expiry_times: Expiry
     watched_keys: WatchedKeys
     scan_order: ScanOrder | None  # the keys in order of arrival; created by the first SCAN
@@ -367,7 +368,7 @@ class Database:
     def __init__(self, keyspace: Keyspace, index: cython.Py_ssize_t) -> None:
         self.keyspace = keyspace
         self.index = index
-        self.values = {}
+        self.values = KeyTable()
         self._open_account()
         self.expiry_times = Expiry(self.memory)
         self.watched_keys = WatchedKeys()
@@ -379,7 +380,7 @@ class Database:
     @cython.ccall
     def find(self, key: bytes) -> object:
         """Return the key's value, or None if it does not exist or has expired."""
-        value = self.values.get(key)
+        value = self.values.find(key)
         if value is not None and len(self.expiry_times.times) and self._is_expired(key):
             value = None
         if self.keyspace.counts_lookups:
@@ -416,23 +417,25 @@ class Database:
     @cython.ccall
     def contains(self, key: bytes) -> cython.bint:
         """Return whether the key exists. Counts neither a hit nor a miss."""
-        return key in self.values and not (len(self.expiry_times.times) and self._is_expired(key))
+        return self.values.find(key) is not None and not (
+            len(self.expiry_times.times) and self._is_expired(key)
+        )
 
     @cython.ccall
     def is_hidden(self, key: bytes) -> cython.bint:
         """Return whether the key has expired and is missing, but must not be deleted now."""
-        return self.keyspace.hides_expired() and key in self.values and not self.contains(key)
+        return self.keyspace.hides_expired() and self.values.find(key) is not None and not self.contains(key)
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
         """Return the number of keys that have not expired; of hidden keys, too."""
         while len(self.expiry_times.times) and self.sweep(SWEEP_KEYS_MAX):
             pass
-        return len(self.values)
+        return self.values.count
 
     @cython.ccall
     def keys(self) -> list[bytes]:
-        """Return all keys that have not expired, oldest first."""
+        """Return all keys that have not expired; see key_table.py for their order."""
         self.size()
         if self.keyspace.hides_expired():
             return [key for key in self.values if self.contains(key)]
@@ -447,7 +450,7 @@ class Database:
         tries: cython.Py_ssize_t = 0
         while True:
             key: bytes = self.keyspace.random.choice(keys)
-            if key in self.values:
+            if self.values.find(key) is not None:
                 if not self.keyspace.hides_expired() or self.contains(key):
                     return key
                 tries += 1
@@ -457,7 +460,7 @@ class Database:
 
     @cython.cfunc
     def _first_visible_key(self) -> bytes | None:
-        """Return the oldest key that is not hidden, or None."""
+        """Return a key that is not hidden, or None."""
         for key in self.values:
             if self.contains(key):
                 return key
@@ -483,7 +486,7 @@ class Database:
         if self.keyspace.settings.notify_keyspace_events:
             self.notify_put(key, value)
         scan_order: ScanOrder | None = self.scan_order
-        if scan_order is not None and key in self.values:
+        if scan_order is not None and self.values.find(key) is not None:
             scan_order = None  # the key has a position already
         self._set(key, value)
         if scan_order is not None:
@@ -499,13 +502,13 @@ class Database:
             events.notify("n", b"new", key, self.index)
             return
         events.notify("o", b"overwritten", key, self.index)
-        if type_name(self.values[key]) != type_name(value):
+        if type_name(self.values.find(key)) != type_name(value):
             events.notify("c", b"type_changed", key, self.index)
 
     @cython.ccall
     def replace(self, key: bytes, value: object) -> cython.void:
         """Replace an existing key's value; its expiry stays. If changed in place: account_growth() first."""
-        if self.values[key] is not value:
+        if self.values.find(key) is not value:
             self._set(key, value)
 
     @cython.ccall
@@ -526,12 +529,12 @@ class Database:
     @cython.ccall
     def flush(self) -> cython.Py_ssize_t:
         """Remove all keys; return how many there were."""
-        removed: cython.Py_ssize_t = len(self.values)
+        removed: cython.Py_ssize_t = self.values.count
         self.invalidate_existing()
         self.keyspace.rules.on_flushed(self.index)
         self.keyspace.forget_evictable(self.memory)
         self._drop_values()
-        self.values = {}
+        self.values = KeyTable()
         self._open_account()
         self.expiry_times = Expiry(self.memory)
         if self.scan_order is not None:
@@ -546,7 +549,7 @@ class Database:
         """Take over the keys of another keyspace's database. The caller sets the account of all memory."""
         stream: Stream
         self.invalidate_existing()
-        self.keyspace.changes += len(self.values) + len(other.values)
+        self.keyspace.changes += self.values.count + other.values.count
         self._drop_values()
         self.values = other.values
         self.expiry_times = other.expiry_times
@@ -570,7 +573,7 @@ class Database:
         """Give up all values, whose memory is not accounted any more; the caller replaces the dictionary."""
         self.memory.detach()
         if self.image is None:
-            self.keyspace.lazy_free.add_keys(self.values)
+            self.keyspace.lazy_free.add_table(self.values)
             self.keyspace.lazy_free.add_keys(self.expiry_times.times)
         self.image = None  # its values are not reachable any more, so they stay as they are
 
@@ -586,7 +589,7 @@ class Database:
     def before_change(self, key: bytes) -> cython.void:
         """Prepare a change of the key's value that is not preceded by a lookup."""
         if self.image is not None:
-            self.image.before_change(key, self.values.get(key))
+            self.image.before_change(key, self.values.find(key))
 
     # Memory accounting.
 
@@ -595,14 +598,14 @@ class Database:
         """Set the key's value, whether or not it had one."""
         stream: Stream
         memory: MemoryAccount = self.memory
-        before: object = self.values.get(key)
+        before: object = self.values.find(key)
         if before is not None:
             if self.image is not None:
                 self.image.before_removal(key, before)
             self._release_memory(key, before)
         elif self.image is not None:
-            self.image.before_new_keys()
-        self.values[key] = value
+            self.image.before_new_keys(self.values.part(key))
+        self.values.put(key, value, before is None)
         memory.add(KEY_OVERHEAD_BYTES + string_bytes(len(key)))
         if isinstance(value, Stream):
             stream = value
@@ -620,11 +623,11 @@ class Database:
     @cython.cfunc
     def _delete(self, key: bytes) -> cython.void:
         """Delete an existing key."""
-        value = self.values[key]
+        value = self.values.find(key)
         if self.image is not None:
-            self.image.before_new_keys()
+            self.image.before_new_keys(self.values.part(key))
             self.image.before_removal(key, value)
-        del self.values[key]
+        self.values.delete(key)
         self._release_memory(key, value)
 
     @cython.cfunc
@@ -747,5 +750,5 @@ class Database:
     def invalidate_existing(self) -> cython.void:
         """Invalidate the watchers of all existing keys, which are about to be removed."""
         for key in self.watched_keys.watches:
-            if key in self.values:
+            if self.values.find(key) is not None:
                 self.watched_keys.invalidate_watches(key)

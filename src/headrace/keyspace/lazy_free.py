@@ -14,6 +14,7 @@ from typing import Any
 
 import cython
 
+from headrace.keyspace.key_table import KeyTable
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.memory_account import MemoryAccount
@@ -49,9 +50,15 @@ class LazyFree:
 
     @cython.ccall
     def add_keys(self, keys: dict[Any, Any]) -> cython.void:
-        """Free a dictionary by keys or of keys, if it is large."""
+        """Free a dictionary by keys, if it is large."""
         if len(keys) >= KEYS_MIN:
             self.waiting.append(keys)
+
+    @cython.ccall
+    def add_table(self, keys: KeyTable) -> cython.void:
+        """Free the keys of a database, if they are many."""
+        if keys.count >= KEYS_MIN:
+            self.waiting.extend(keys.parts)
 
     @cython.ccall
     def add_stream(self, stream: Stream) -> cython.void:

@@ -37,7 +37,7 @@ class ScanOrder:
         self.next_serial = len(self.keys) + 1
 
     @cython.ccall
-    def add(self, key: bytes, live: dict[bytes, object]) -> cython.void:
+    def add(self, key: bytes, live: Collection[bytes]) -> cython.void:
         """Append a new key; `live` holds all existing keys."""
         self.keys.append(key)
         self.serials.append(self.next_serial)
@@ -45,7 +45,7 @@ class ScanOrder:
         self.compact(live)
 
     @cython.ccall
-    def compact(self, live: dict[bytes, object]) -> cython.void:
+    def compact(self, live: Collection[bytes]) -> cython.void:
         """Remove the holes when they outnumber the keys; each live key keeps its latest serial."""
         if len(self.keys) <= HOLES_MIN or len(self.keys) <= 2 * len(live):
             return
@@ -61,7 +61,7 @@ class ScanOrder:
         self.serials = array("Q")
 
     @cython.ccall
-    def replace(self, live: dict[bytes, object]) -> cython.void:
+    def replace(self, live: Collection[bytes]) -> cython.void:
         """Replace all keys by those of `live`; serials continue: a SCAN in progress returns each new key."""
         self.keys = list(live)
         self.serials = array("Q", range(self.next_serial, self.next_serial + len(self.keys)))

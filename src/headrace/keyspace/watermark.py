@@ -37,7 +37,7 @@ def has_watermark_size(value: bytes) -> bool:
 def archived_id(database: Database, key: bytes, stream: Stream) -> StreamId | None:
     """Return the last ID that all archives of the stream at the key have; None if that is not known."""
     name = companion_keys.watermark_name(key)
-    value = database.values.get(name) if database.contains(name) else None
+    value = database.values.find(name) if database.contains(name) else None
     if not isinstance(value, (bytes, bytearray)):
         return None
     lowest: StreamId | None = None

@@ -132,7 +132,7 @@ class XReadGroupRequest:
     def may_be_served(self, database: Database, key: bytes) -> cython.bint:
         """Return whether the group has entries to deliver, no longer exists, or may have idle entries."""
         stream: Stream
-        value: object = database.values.get(key) if database.contains(key) else None
+        value: object = database.values.find(key) if database.contains(key) else None
         if self.options.claim != read_options.NO_CLAIM or not isinstance(value, Stream):
             return True
         stream = value

@@ -171,7 +171,7 @@ class XReadRequest:
         """Return whether the stream at the key has an ID above the lowest one waited for."""
         stream: Stream
         after: StreamId | None
-        value: object = database.values.get(key) if database.contains(key) else None
+        value: object = database.values.find(key) if database.contains(key) else None
         if not isinstance(value, Stream):
             return False
         stream = value

@@ -1,0 +1,135 @@
+"""The keys of a database and their values: a dictionary that never takes long to grow.
+
+    up to SPLIT_AT keys    single: { key: value, ... }      in order of arrival
+    more                   parts:  [ { ... }, { ... }, ... ]  PARTS dictionaries, chosen by a hash of the key
+
+A dictionary of a million keys takes 30 ms to grow, because it then moves all of them. Parts grow one by one.
+They are not joined again when keys are removed. The hash does not depend on the process, so that the same
+requests give the same order of keys everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import cython
+
+from headrace import mem
+
+SPLIT_AT = cython.declare(cython.Py_ssize_t, 8192)  # keys are distributed to parts in less than a millisecond
+PARTS = 1024
+PART_SHIFT = cython.declare(cython.int, 54)  # of a 64-bit hash, which leaves the number of a part
+MULTIPLIER = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _part_of(key: bytes) -> cython.Py_ssize_t:
+    """Return the number of the part that has the key."""
+    p: cython.p_const_uchar = key
+    n: cython.Py_ssize_t = len(key)
+    at: cython.Py_ssize_t = 0
+    found: cython.ulonglong = n
+    while at + 8 <= n:
+        found = ((found ^ mem.u64le(p, at)) * MULTIPLIER) & U64_MAX
+        found ^= found >> 32
+        at += 8
+    while at < n:
+        found = ((found ^ p[at]) * MULTIPLIER) & U64_MAX
+        at += 1
+    found = ((found ^ (found >> 32)) * MULTIPLIER) & U64_MAX
+    return found >> PART_SHIFT
+
+
+@cython.final
+@cython.cclass
+class KeyTable:
+    """A mapping from key to value, which is never None."""
+
+    single: dict[bytes, object] | None  # None: there are parts
+    parts: list[dict[bytes, object]]  # one, which is `single`, or PARTS of them
+    count: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self.single = {}
+        self.parts = [self.single]
+        self.count = 0
+
+    @cython.ccall
+    def find(self, key: bytes) -> object:
+        """Return the value of the key; None if it does not exist."""
+        if self.single is not None:
+            return self.single.get(key)
+        return self.parts[_part_of(key)].get(key)
+
+    @cython.ccall
+    def part(self, key: bytes) -> cython.Py_ssize_t:
+        """Return the number of the part that has the key, or would have it."""
+        return 0 if self.single is not None else _part_of(key)
+
+    @cython.ccall
+    def put(self, key: bytes, value: object, is_new: cython.bint) -> cython.void:
+        """Set the value of the key. is_new: the key does not exist."""
+        single: dict[bytes, object] | None = self.single
+        if single is not None:
+            single[key] = value
+            if is_new:
+                self.count += 1
+                if self.count > SPLIT_AT:
+                    self._split(single)
+            return
+        self.parts[_part_of(key)][key] = value
+        if is_new:
+            self.count += 1
+
+    @cython.ccall
+    def delete(self, key: bytes) -> cython.void:
+        """Remove an existing key. Raises KeyError if it does not exist."""
+        del self.parts[0 if self.single is not None else _part_of(key)][key]
+        self.count -= 1
+
+    @cython.cfunc
+    def _split(self, single: dict[bytes, object]) -> cython.void:
+        """Distribute the keys to parts. The dictionary stays as it is: a walk may go over it."""
+        key: bytes
+        parts: list[dict[bytes, object]] = [{} for _ in range(PARTS)]
+        for key, value in single.items():
+            parts[_part_of(key)][key] = value
+        self.parts = parts
+        self.single = None
+
+    # As a dictionary.
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes) and self.find(key) is not None
+
+    def __getitem__(self, key: bytes) -> object:
+        value = self.find(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self.parts)
+
+    def get(self, key: bytes) -> Any:
+        """Return the value of the key; None if it does not exist."""
+        return self.find(key)
+
+    def keys(self) -> Iterator[bytes]:
+        """Return an iterator over the keys."""
+        return iter(self)
+
+    def values(self) -> Iterator[object]:
+        """Return an iterator over the values."""
+        return chain.from_iterable([part.values() for part in self.parts])
+
+    def items(self) -> Iterator[tuple[bytes, object]]:
+        """Return an iterator over keys and values."""
+        return chain.from_iterable([part.items() for part in self.parts])
