@@ -95,10 +95,33 @@ def _trimmed_pending(run: TimedEngine, left: int) -> None:
     run.now_ms += 100_000
 
 
+def _claimed_beside_trimmed(run: TimedEngine) -> None:
+    """All entries but ten are trimmed; bob has claimed these, so that a reader has to wait."""
+    _trimmed_pending(run, 10)
+    for _ in range(100):
+        run("XREADGROUP", "GROUP", "g", "bob", "COUNT", 10, "CLAIM", 1000, "STREAMS", "s", ">")
+
+
+def _block_with_claim(run: TimedEngine) -> None:
+    words = "XREADGROUP GROUP g ann BLOCK 0 CLAIM 100000 STREAMS s >"
+    run(*words.split(), other_client=True)
+    for _ in range(30):
+        run.now_ms += 10
+        run("PING")
+
+
 def _many_groups(run: TimedEngine) -> None:
     run.fill(1_000)
     for number in range(run.size(2_000)):
         run.deliver(f"g{number}", 20)
+
+
+def _copy_of_many_groups(run: TimedEngine) -> None:
+    run.fill(1_000)
+    for number in range(run.size(2_000)):
+        run.deliver(f"g{number}", 20)
+        run.load([[b"XACK", b"s", b"g%d" % number, *(b"%d-0" % one for one in range(1, 21))]])
+    run("COPY", "s", "t")
 
 
 def _backoff(run: TimedEngine) -> None:
@@ -124,6 +147,13 @@ def _ruled_streams(run: TimedEngine) -> None:
         run("XGROUP", "CFGSET", f"s{number}", "g", "LEASE", "60000", "MAX-DELIVERIES", "5")
 
 
+def _swaps(run: TimedEngine) -> None:
+    run("MULTI")
+    for _ in range(run.size(1_500)):
+        run("SWAPDB", 0, 1)
+    run("EXEC")
+
+
 def _ruled_groups(run: TimedEngine) -> None:
     run.fill(1)
     for number in range(run.size(8_000)):
@@ -136,6 +166,29 @@ def _keep_unacked(run: TimedEngine) -> None:
     for number in range(run.size(1_000)):
         run("XGROUP", "CREATE", "s", f"g{number}", "$")
     run("XCFGSET", "s", "MAX-LEN", "1000", "EXACT", "1", "KEEP-UNACKED", "1")
+
+
+def _drop_acked(run: TimedEngine) -> None:
+    """Half of the entries are acknowledged by all of 20 groups, when the rule is set."""
+    n = run.size(20_000)
+    run.fill(n)
+    for number in range(20):
+        run.deliver(f"g{number}", n)
+        for first in range(1, n, 1_000):
+            ids = (b"%d-0" % one for one in range(first, first + 1_000, 2))
+            run.load([[b"XACK", b"s", b"g%d" % number, *ids]])
+
+
+def _sweep(run: TimedEngine) -> None:
+    run("XCFGSET", "s", "DROP-ACKED", "1")
+    for _ in range(100):
+        run.now_ms += 1
+        run("PING")
+
+
+def _strings_in_bgsave(run: TimedEngine) -> None:
+    _strings(run)
+    run.engine.keyspace.freeze(run.now_ms)
 
 
 def _strings(run: TimedEngine) -> None:
@@ -174,6 +227,7 @@ _claim_idle = _requests("XREADGROUP GROUP g bob COUNT 10 CLAIM 1000 STREAMS s >"
 ROWS = [
     Row("XREADGROUP CLAIM, all entries trimmed", lambda run: _trimmed_pending(run, 0), _claim_idle),
     Row("XREADGROUP CLAIM, all but ten entries trimmed", lambda run: _trimmed_pending(run, 10), _claim_idle),
+    Row("XREADGROUP CLAIM BLOCK, all but ten entries trimmed", _claimed_beside_trimmed, _block_with_claim),
     Row("XPENDING IDLE, none idle", _pending, _requests("XPENDING s g IDLE 9999999 - + 10")),
     Row("XAUTOCLAIM, none idle", _pending, _requests("XAUTOCLAIM s g bob 9999999 0 COUNT 1000")),
     Row("XCLAIM TIME beside a waiting reader, BACKOFF", _backoff, _claims),
@@ -192,8 +246,20 @@ ROWS = [
         _ruled_groups,
         _requests("XGROUP CFGSET s g1 MAX-DELIVERIES 4", "XGROUP DESTROY s g2"),
     ),
+    Row("SWAPDB 1,500 times in EXEC, 3,000 streams with rules", _ruled_streams, _swaps),
+    Row(
+        "XTRIM DELREF of 100 entries after COPY, 2,000 groups",
+        _copy_of_many_groups,
+        _requests("XTRIM t MAXLEN 900 DELREF"),
+    ),
     Row("XTRIM DELREF of 100 entries, 2,000 groups", _many_groups, _requests("XTRIM s MAXLEN 900 DELREF")),
     Row("XADD at the limit, KEEP-UNACKED, 1,000 groups", _keep_unacked, _requests("XADD s 2000-0 f v")),
+    Row("XCFGSET DROP-ACKED, 20 groups", _drop_acked, _sweep),
+    Row(
+        "SET after the start of BGSAVE, a million strings",
+        _strings_in_bgsave,
+        _requests("SET new v", "DEL key:1"),
+    ),
     Row("XADD after the start of BGSAVE, 100,000 consumers", _consumers, _requests("XADD s 2000-0 f v")),
     Row("SET of new keys, up to 800,000", lambda run: None, _grow),
     Row("FLUSHALL ASYNC of a million strings", _strings, _requests("FLUSHALL ASYNC")),

@@ -312,3 +312,38 @@ def test_early_entries_are_linked_in_a_few_steps_though_each_is_acknowledged(mon
         pending.remove(pending.add(i, 0, bob, NOW - 3_600_000 + i, 1))
     assert 1000 <= steps < 2000
     group.check()
+
+
+@pytest.mark.parametrize("seed", range(60 if COMPILED else 6))
+def test_no_entry_is_linked_before_those_noted_as_deleted(seed):
+    _group, pending, alice = group_with(b"alice")
+    chosen = random.Random(seed)
+    noted, last, passed = set(), 0, 0
+    for _ in range(150):
+        slots = [pending.find(*one) for one in ids(pending)]
+        match chosen.choice(["add", "add", "early", "release", "assign", "remove", "note"]):
+            case "add":
+                last += 1
+                pending.add(last, 0, alice, NOW + last, 1)
+            case "early":
+                last += 1
+                pending.add(last, 0, alice, NOW + chosen.randrange(last), 1)
+            case "release" if slots:
+                pending.assign(chosen.choice(slots), None, 0, 1)
+            case "assign" if slots:
+                pending.assign(chosen.choice(slots), alice, NOW + chosen.randrange(2 * last), 1)
+            case "remove" if slots:
+                pending.remove(chosen.choice(slots))
+            case "note":
+                slot = pending.oldest_existing()
+                for _ in range(chosen.randrange(6)):
+                    if slot >= 0:
+                        noted.add((pending.ms_of(slot), 0))
+                        pending.note_deleted_through(slot)
+                        slot = pending.newer(slot)
+        pending.check()
+        left = ids_by(pending, pending.oldest_existing(), pending.newer)
+        before = set(ids(pending)) - set(left)
+        assert before <= noted
+        passed = max(passed, len(before))
+    assert passed > 3
