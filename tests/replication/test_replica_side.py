@@ -22,7 +22,7 @@ from headrace.replication.stream_reader import StreamReader
 from headrace.resp.replies import ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.loop.tls import ClientTls
+from headrace.server.network.tls import ClientTls
 from headrace.server.replication import replica_side
 from headrace.server.replication.replica_side import ReplicaSettings, ReplicaSide
 from redis_programs import engine_with_format_of, installed_redis_with_tls, installed_version

@@ -60,7 +60,7 @@ def test_a_stream_without_memory_ends_and_the_replica_loads_a_new_snapshot(
         primary, replica = servers.open(tmp_path / "primary"), servers.open(tmp_path / "replica")
         with servers.dial(primary) as client, servers.dial(replica) as reader:
             client.ask("SET k 1")
-            reader.ask(f"REPLICAOF 127.0.0.1 {primary.host.port}")
+            reader.ask(f"REPLICAOF 127.0.0.1 {primary.listeners.port}")
             servers.until(lambda: reader.ask("GET k") == b"1")
             real, calls = Primary.feed, []
 

@@ -141,7 +141,7 @@ class Pair:
 
     def follow(self) -> None:
         """Have the other server become a replica."""
-        self.client.ask(f"REPLICAOF 127.0.0.1 {self.primary.server.host.port}")
+        self.client.ask(f"REPLICAOF 127.0.0.1 {self.primary.server.listeners.port}")
 
     def part(self) -> None:
         """Make it a primary with another history: its next synchronisation is a full one."""

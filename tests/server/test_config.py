@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CommandError, UsageError
+from headrace.server.config.buffer_limits import BufferLimit, OutputBufferLimits
 from headrace.server.config.config import Config
 from headrace.server.config.directives import ALIASES, DIRECTIVES, IGNORED, UNSUPPORTED
-from headrace.server.loop.client_limits import BufferLimit, OutputBufferLimits
 
 
 def configured(*arguments: str) -> Config:

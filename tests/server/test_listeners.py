@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CommandError, HeadraceError
-from headrace.server.loop.listeners import is_loopback
+from headrace.server.network.addresses import is_loopback
 from waiting import wait_until
 
 
@@ -151,7 +151,7 @@ def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wa
 
 def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch: pytest.MonkeyPatch):
     assert client.request("PING") == "PONG"
-    monkeypatch.setattr("headrace.server.loop.listeners.is_loopback", lambda address: False)
+    monkeypatch.setattr("headrace.server.network.listeners.is_loopback", lambda address: False)
     refused = server.connect().reply()
     assert isinstance(refused, CommandError) and str(refused).startswith(
         "DENIED headrace accepts only clients on its own machine"

@@ -13,7 +13,8 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.server.config.config import Config
-from headrace.server.observe.logs import NOTICE, apply_log, reopen_log, start_log
+from headrace.server.config.log_levels import NOTICE
+from headrace.server.observe.logs import apply_log, reopen_log, start_log
 
 LOG = logging.getLogger("headrace")
 

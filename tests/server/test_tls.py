@@ -346,7 +346,7 @@ def test_nobody_connects_before_the_permissions_are_right(
             early.connect(name)
         chmod(name, mode)
 
-    monkeypatch.setattr("headrace.server.loop.listeners.os.chmod", look)
+    monkeypatch.setattr("headrace.server.network.listeners.os.chmod", look)
     before = os.umask(0)
     try:
         start("--unixsocket", str(path), "--unixsocketperm", "700")

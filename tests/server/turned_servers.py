@@ -66,7 +66,9 @@ class TurnedClient:
 
     def __init__(self, servers: TurnedServers, server: Server) -> None:
         self.servers = servers
-        self.sock: socket.socket | ssl.SSLSocket = socket.create_connection(("127.0.0.1", server.host.port))
+        self.sock: socket.socket | ssl.SSLSocket = socket.create_connection(
+            ("127.0.0.1", server.listeners.announced_port)
+        )
         self.sock.setblocking(False)
         self.parser = ReplyParser()
 

@@ -81,7 +81,7 @@ class Node:
             patch.object(main, "RealClock", lambda: self.clock),
         ):
             self.server = main.Server(config)
-        self.server.host.port = self.port
+        self.server.listeners.ports["port"] = self.port
         self.server._recover()
         self.up = True
         self.starts += 1

@@ -23,15 +23,16 @@ from headrace.persistence.rdb.versions import RdbVersion
 from headrace.server.commit import Durability
 from headrace.server.config import user_file
 from headrace.server.config.config import Config
+from headrace.server.config.log_levels import NOTICE
 from headrace.server.config.rewrite import rewrite
 from headrace.server.disk import persistence_info
 from headrace.server.disk.saving import SaveManager
 from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.disk.startup import Startup
 from headrace.server.loop.event_loop import EventLoop
+from headrace.server.network.listeners import Listeners
 from headrace.server.observe import heap, memory_limit
 from headrace.server.observe.client_buffers import ClientBuffers
-from headrace.server.observe.logs import NOTICE
 from headrace.server.script_shutdown import ScriptShutdown
 
 SAMPLES_KEPT = 16  # of the counters: rates are between the first and the last sample
@@ -46,6 +47,7 @@ class ServerHost(ServerInterface):
     """The server interface of an engine that serves sockets. Server sets the attributes declared here."""
 
     loop: EventLoop
+    listeners: Listeners
     startup: Startup
     durability: Durability
     saving: SaveManager
@@ -57,13 +59,10 @@ class ServerHost(ServerInterface):
         self.config = config
         self.stop = stop
         self.apply: Callable[[], None] = self.apply_settings  # called after each CONFIG SET
-        self.rejected = 0  # connections
         self.started = time.monotonic()
         self.rss_at_start = memory_limit.resident_bytes()
         self.run_id = os.urandom(20).hex()
         self.samples: deque[tuple[int, int, int, int]] = deque(maxlen=SAMPLES_KEPT)
-        self.port = 0
-        self.listening: list[str] = []  # INFO's fields for each listener
         self.apply_settings()
 
     def apply_settings(self) -> None:
@@ -105,7 +104,7 @@ class ServerHost(ServerInterface):
 
     def config_resetstat(self) -> None:
         """Reset the counters of the process."""
-        self.rejected = 0
+        self.listeners.rejected = 0
         self.loop.received = 0
         self.loop.sent = 0
         self.loop.query_limit_disconnections = 0
@@ -299,14 +298,14 @@ class ServerHost(ServerInterface):
             ("process_id", os.getpid()),
             ("process_supervised", "systemd" if os.environ.get("NOTIFY_SOCKET") else "no"),
             ("run_id", self.run_id),
-            ("tcp_port", self.port),
+            ("tcp_port", self.listeners.announced_port),
             ("uptime_in_seconds", uptime),
             ("uptime_in_days", uptime // 86400),
             ("hz", self.config.number("hz")),
             ("configured_hz", self.config.number("hz")),
             ("executable", sys.executable),
             ("config_file", os.path.abspath(self.config.file) if self.config.file else ""),
-            *((f"listener{n}", way) for n, way in enumerate(self.listening)),
+            *((f"listener{n}", way) for n, way in enumerate(self.listeners.info())),
         ]
 
     def _clients(self) -> Section:
@@ -349,7 +348,7 @@ class ServerHost(ServerInterface):
             ("total_net_output_bytes", self.loop.sent),
             ("instantaneous_input_kbps", f"{rates[1] / 1024:.2f}"),
             ("instantaneous_output_kbps", f"{rates[2] / 1024:.2f}"),
-            ("rejected_connections", self.rejected),
+            ("rejected_connections", self.listeners.rejected),
             ("client_query_buffer_limit_disconnections", self.loop.query_limit_disconnections),
             ("client_output_buffer_limit_disconnections", self.loop.output_monitor.disconnections),
         ]

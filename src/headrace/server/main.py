@@ -29,24 +29,25 @@ from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.commit import Durability
 from headrace.server.config import user_file
+from headrace.server.config.buffer_limits import OutputBufferLimits
 from headrace.server.config.config import Config, set_failed
 from headrace.server.config.directives import DIRECTIVES
+from headrace.server.config.log_levels import NOTICE
 from headrace.server.config.rewrite import format_config
 from headrace.server.disk.saving import SaveManager
 from headrace.server.disk.startup import LoadInterrupted, Startup, as_usage_errors
 from headrace.server.host import ServerHost
-from headrace.server.loop.client_limits import OutputBufferLimits
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.loop.listeners import Listeners
-from headrace.server.loop.timers import Timers
+from headrace.server.network.listeners import Listeners
 from headrace.server.observe import heap, memory_limit
-from headrace.server.observe.logs import NOTICE, apply_log, json_line, reopen_log, start_log
+from headrace.server.observe.logs import apply_log, json_line, reopen_log, start_log
 from headrace.server.observe.metrics import Metrics
 from headrace.server.observe.notify import notify
 from headrace.server.replication.primary_side import PrimarySide
 from headrace.server.replication.replica_side import ReplicaSide, settings_of, tls_of
 from headrace.server.replication.server_replication import ServerReplication
 from headrace.server.script_shutdown import ScriptShutdown
+from headrace.server.timers import Timers
 
 DESCRIPTORS_KEPT = 64  # for other uses than clients: listeners, files, libraries
 TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"
@@ -132,7 +133,7 @@ class Server:
         self.loop = EventLoop(self.engine, self.clock)
         self.host.loop = self.loop
         self.host.apply = self.apply
-        self.listeners = Listeners(config, self.host, self.loop)
+        self.listeners = self.host.listeners = Listeners(config, self.loop)
         self.metrics = Metrics(config, self.loop, self.wake)
         self.disk = DiskDirectory(config.text("dir"))
         self.startup = Startup(config, self.engine, self.loop, self.disk, self.is_ending)
@@ -171,7 +172,7 @@ class Server:
             self.engine,
             self.loop,
             self.disk,
-            lambda: settings_of(self.config, self.host.port),
+            lambda: settings_of(self.config, self.listeners.announced_port),
             synced_offset=self.durability.synced_offset,
             tls=lambda: tls_of(self.config),
         )
@@ -226,7 +227,7 @@ class Server:
             self.stop()
             return
         self._write("pidfile", str(os.getpid()))
-        self._write("port-file", str(self.host.port))
+        self._write("port-file", str(self.listeners.announced_port))
 
     def _recover(self) -> None:
         """Load the data from the disk and continue the log. Raises UsageError, LoadInterrupted."""
@@ -371,7 +372,7 @@ class Server:
         try:
             self.disk.set_holder(", ".join(self.addresses))
             if self.config.text("port-file") in self.files_to_remove:
-                self._write("port-file", str(self.host.port))
+                self._write("port-file", str(self.listeners.announced_port))
         except (OSError, HeadraceError) as wrong:
             logging.getLogger("headrace").error(
                 "cannot write the new port to the lock file or port-file: %s", wrong

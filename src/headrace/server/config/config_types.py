@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.keyspace import events
-from headrace.server.loop.client_limits import BufferLimit, OutputBufferLimits
+from headrace.server.config.buffer_limits import BufferLimit, OutputBufferLimits
 
 
 @dataclass(frozen=True)

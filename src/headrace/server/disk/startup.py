@@ -23,8 +23,8 @@ from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.recovery import Recovered, recover, skipped_notes
 from headrace.server.config.config import Config
+from headrace.server.config.log_levels import NOTICE
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.observe.logs import NOTICE
 
 TURN_S = 0.02  # between two turns: clients wait so long for LOADING, at most
 SHOWN_AFTER_S = 0.5  # no progress bar for a shorter load

@@ -1,1 +1,1 @@
-"""The event loop and its connections: sockets, TLS, timers, limits of clients."""
+"""The event loop and its connections, with and without TLS, and the limits of their buffers."""

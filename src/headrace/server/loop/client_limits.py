@@ -11,7 +11,6 @@ writes has nothing unread and costs nothing here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cython
@@ -19,27 +18,10 @@ import cython
 from headrace import limits
 from headrace.commands.session import Session
 from headrace.commands.tracking_state import TrackingState
+from headrace.server.config.buffer_limits import BufferLimit, OutputBufferLimits
 from headrace.visibility import Public
 
 UNAUTHENTICATED_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNSENT_BYTES_MAX)
-
-
-@dataclass(frozen=True)
-class BufferLimit:
-    """The limits of one class, in bytes and seconds. A soft limit of zero seconds has no effect."""
-
-    hard: int
-    soft: int
-    seconds: int
-
-
-@dataclass(frozen=True)
-class OutputBufferLimits:
-    """The limits of all classes."""
-
-    normal: BufferLimit
-    slave: BufferLimit
-    pubsub: BufferLimit
 
 
 @cython.final

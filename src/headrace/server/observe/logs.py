@@ -15,16 +15,7 @@ from datetime import UTC, datetime
 from headrace.console.escaping import EscapingFormatter, json_text, shortened
 from headrace.errors import HeadraceError
 from headrace.server.config.config import Config
-
-NOTICE = 25  # between INFO and WARNING: normal events that operators want to see
-LEVELS = {
-    "debug": logging.DEBUG,
-    "verbose": logging.INFO,
-    "notice": NOTICE,
-    "warning": logging.WARNING,
-    "nothing": logging.CRITICAL + 1,
-}
-logging.addLevelName(NOTICE, "NOTICE")
+from headrace.server.config.log_levels import LEVELS, NOTICE
 
 
 class JsonLines(logging.Formatter):

@@ -27,7 +27,7 @@ from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.loop.listeners import for_each_address, is_loopback
+from headrace.server.network.addresses import for_each_address, is_loopback
 
 if TYPE_CHECKING:
     from headrace.server.observe.scrapes import Server4

@@ -16,7 +16,7 @@ from headrace.engine.write_gate import SHUTDOWN
 from headrace.errors import CommandError
 from headrace.plurals import plural
 from headrace.server.config.config import Config
-from headrace.server.observe.logs import NOTICE
+from headrace.server.config.log_levels import NOTICE
 from headrace.server.replication.primary_side import PrimarySide, name_of
 
 LOG = logging.getLogger("headrace")

@@ -14,7 +14,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.write_gate import FAILOVER
 from headrace.errors import CommandError
 from headrace.replication.primary import Primary, Replica
-from headrace.server.observe.logs import NOTICE
+from headrace.server.config.log_levels import NOTICE
 from headrace.server.replication.primary_side import PrimarySide, name_of
 
 LOG = logging.getLogger("headrace")

@@ -15,10 +15,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.loop.listeners import format_address
+from headrace.server.network.addresses import format_address
 
 if TYPE_CHECKING:
-    from headrace.server.loop.tls import ClientTls
+    from headrace.server.network.tls import ClientTls
 
 # Read in one turn of the event loop: 1,300 XADDs of 100 bytes, which take about as many microseconds.
 TURN_BYTES = 128 * 1024

@@ -22,11 +22,11 @@ from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, 
 from headrace.replication.stored_position import encode_position
 from headrace.replication.translation import newer_command
 from headrace.server.commit import Durability
+from headrace.server.config.buffer_limits import OutputBufferLimits
 from headrace.server.config.config import Config
+from headrace.server.config.log_levels import NOTICE
 from headrace.server.disk.snapshot_job import SnapshotJob
-from headrace.server.loop.client_limits import OutputBufferLimits
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.observe.logs import NOTICE
 from headrace.server.replication.full_sync import FullSync
 
 SENT_BYTES = 256 * 1024  # of the stream, which one replica has not read yet; more stay in the backlog

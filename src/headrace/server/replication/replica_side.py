@@ -41,7 +41,7 @@ from headrace.server.loop.event_loop import EventLoop
 from headrace.server.replication.link_socket import PrimaryConnection, describe_error
 
 if TYPE_CHECKING:
-    from headrace.server.loop.tls import ClientTls
+    from headrace.server.network.tls import ClientTls
 
 LOG = logging.getLogger("headrace")
 CONNECT, CONNECTING = "connect", "connecting"
@@ -586,7 +586,7 @@ def tls_of(config: Config) -> ClientTls | None:
     """Return what a TLS connection to the primary needs; None without tls-replication. Raises UsageError."""
     if not config.flag("tls-replication"):
         return None
-    from headrace.server.loop.tls import ClientTls
+    from headrace.server.network.tls import ClientTls
 
     return ClientTls(config)
 

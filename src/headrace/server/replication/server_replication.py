@@ -32,8 +32,8 @@ from headrace.replication.stored_position import (
     encode_position,
 )
 from headrace.server.config.config import Config
+from headrace.server.config.log_levels import NOTICE
 from headrace.server.disk.snapshot_job import SnapshotJob
-from headrace.server.observe.logs import NOTICE
 from headrace.server.replication.delayed_shutdown import DelayedShutdown
 from headrace.server.replication.failover import NONE, WAITING, Failover
 from headrace.server.replication.primary_side import PrimarySide

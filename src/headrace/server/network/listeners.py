@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import os
 import socket
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.server.config.config import Config, set_failed
-from headrace.server.host import ServerHost
+from headrace.server.config.log_levels import NOTICE
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.observe.logs import NOTICE
+from headrace.server.network.addresses import for_each_address, format_address, is_loopback
 
 if TYPE_CHECKING:
-    from headrace.server.loop.tls import Tls
+    from headrace.server.network.tls import Tls
 
 ACCEPTS_MAX = 1000  # in one turn
 KEEPALIVE_MAX_S = 32767  # Linux refuses more
@@ -40,14 +38,14 @@ PROTECTED = (
 class Listeners:
     """The listening sockets. An accepted client is passed to the event loop."""
 
-    def __init__(self, config: Config, host: ServerHost, loop: EventLoop) -> None:
+    def __init__(self, config: Config, loop: EventLoop) -> None:
         self.config = config
-        self.host = host
         self.loop = loop
         self.sockets: dict[str, list[socket.socket]] = {}  # by directive
         self.ports: dict[str, int] = {}  # by directive; 0 for none
         self.tls: Tls | None = None
         self.unix_path = ""
+        self.rejected = 0  # clients
         self.accept_failed = False  # a client waits, but accept() fails
         # Closed for a moment when descriptors run out, so that the client can be accepted and told why.
         self.spare_fd = open_spare_descriptor()  # -1 for none
@@ -61,7 +59,6 @@ class Listeners:
             self._open_unix(path)
         if not any(self.sockets.values()):
             raise HeadraceError("nothing to listen on: give a --port, a --tls-port or a --unixsocket")
-        self._update_info()
 
     def apply_ports(self) -> bool:
         """Listen on the ports that CONFIG SET has changed after open(); return whether any changed.
@@ -86,7 +83,6 @@ class Listeners:
             if not self.tls_port:
                 self.tls = None
         if moved:
-            self._update_info()
             where = ", ".join(self.addresses) or "nothing"
             logging.getLogger("headrace").log(NOTICE, "now listening on %s", where)
         return bool(moved)
@@ -108,6 +104,11 @@ class Listeners:
         return self.ports.get("tls-port", 0)
 
     @property
+    def announced_port(self) -> int:
+        """The port that clients and other servers are told: without TLS, if there is one."""
+        return self.port or self.tls_port
+
+    @property
     def addresses(self) -> list[str]:
         """The addresses listened on, as text for people."""
         return [
@@ -118,16 +119,15 @@ class Listeners:
             for listener in listeners
         ]
 
-    def _update_info(self) -> None:
-        """Update the fields that INFO shows for each kind of listener."""
+    def info(self) -> list[str]:
+        """Return the fields of INFO for each kind of listener."""
         binds = "".join(f"bind={word}," for word in self.config.formatted("bind").split())
         ways = [
             f"name={name},{binds}port={port}"
             for name, port in (("tcp", self.port), ("tls", self.tls_port))
             if port
         ]
-        self.host.port = self.port or self.tls_port
-        self.host.listening = [*ways, f"name=unix,bind={self.unix_path}"] if self.unix_path else ways
+        return [*ways, f"name=unix,bind={self.unix_path}"] if self.unix_path else ways
 
     def _open_port(self, directive: str) -> list[socket.socket]:
         """Return listening sockets for the directive's port, one per address. Raises HeadraceError."""
@@ -135,7 +135,7 @@ class Listeners:
         if shown == "0":
             return []
         if directive == "tls-port" and self.tls is None:
-            from headrace.server.loop.tls import Tls  # OpenSSL takes a megabyte: loaded only when used
+            from headrace.server.network.tls import Tls  # OpenSSL takes a megabyte: loaded only when used
 
             self.tls = Tls(self.config, self.loop)
         port = 0 if shown == "free" else int(shown)
@@ -230,7 +230,7 @@ class Listeners:
             client, _ = listener.accept()
             client.setblocking(False)
             reject(client, TOO_MANY, encrypted)
-            self.host.rejected += 1
+            self.rejected += 1
         except OSError:
             pass
         self.spare_fd = open_spare_descriptor()
@@ -239,7 +239,7 @@ class Listeners:
     def _admit(self, client: socket.socket, address: object, encrypted: bool) -> None:
         client.setblocking(False)
         if len(self.loop.connections) >= self.config.number("maxclients"):
-            self.host.rejected += 1
+            self.rejected += 1
             reject(client, TOO_MANY, encrypted)
             return
         if client.family == socket.AF_UNIX:
@@ -247,7 +247,7 @@ class Listeners:
         else:
             assert isinstance(address, tuple)
             if self._is_protected() and not is_loopback(address[0]):
-                self.host.rejected += 1
+                self.rejected += 1
                 reject(client, PROTECTED, encrypted)
                 return
             name, local_name = format_address(address), format_address(client.getsockname())
@@ -315,31 +315,6 @@ def reject(client: socket.socket, reason: bytes, encrypted: bool) -> None:
             logging.getLogger("headrace").info("rejecting a TLS client: %s", reason[1:].decode().strip())
         else:
             client.send(reason)
-
-
-def for_each_address(config: Config, port: str, listen: Callable[[str], None]) -> None:
-    """Call listen with each address of `bind`. Raises HeadraceError if one without `-` is not available."""
-    words = config.values["bind"]
-    assert isinstance(words, list)
-    for word in words:
-        address = word.removeprefix("-")
-        address = {"*": "0.0.0.0", "::*": "::"}.get(address, address)
-        try:
-            listen(address)
-        except OSError as wrong:
-            if word.startswith("-") and wrong.errno != errno.EADDRINUSE:
-                continue
-            raise HeadraceError(f"cannot listen on {address}, {port}: {wrong.strerror or wrong}") from None
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether an address is a loopback address of this machine."""
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
-def format_address(address: tuple[str, int]) -> str:
-    """Return host:port, with brackets around an IPv6 host."""
-    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
 
 
 def clear_stale_socket(path: str) -> None:
