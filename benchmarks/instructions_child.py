@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from benchmarks.hot_paths import COUNTED, FIRST_MS, PATHS_BY_NAME, WARM_UP, HotPath
 from headrace.engine.clock import SettableClock
 from headrace.resp.replies import INCOMPLETE, ReplyParser
-from headrace.server import main
 from headrace.server.config.config import Config
+from headrace.server.main import Server
 
 CHUNK = 1000  # requests of a preparation that are sent at once
 
@@ -35,10 +35,9 @@ class Driver:
         quiet = ("--slowlog-log-slower-than", "1000000000")  # under callgrind some requests are slow
         config.read_arguments(["--port", "free", "--save", "", "--dir", directory, *log, *quiet])
         self.clock = SettableClock(FIRST_MS + 1_000_000_000)
-        main.RealClock = lambda: self.clock  # type: ignore
-        self.server = main.Server(config)
+        self.server = Server(config, self.clock)
         self.server.open()
-        self.loop = self.server.loop
+        self.loop = self.server.parts.loop
         self.client, served = socket.socketpair()
         self.client.setblocking(False)
         served.setblocking(False)

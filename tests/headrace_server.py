@@ -25,8 +25,8 @@ def headrace_server(directory: Path | None = None, *options: str) -> Iterator[in
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            yield server.listeners.port
+            yield server.parts.listeners.port
         finally:
-            server.request_shutdown()
+            server.parts.control.request_shutdown()
             thread.join(SECONDS_MAX)
             assert not thread.is_alive()

@@ -16,6 +16,7 @@ from certificates import Authority
 from command_generator import CommandGenerator
 from headrace.commands.session import Session
 from headrace.engine.clock import RealClock
+from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.replication.replica_link import ReplicaLink
 from headrace.replication.stream_reader import StreamReader
@@ -42,16 +43,28 @@ class Replica:
         self.loop = EventLoop(self.engine, self.clock)
         self.settings = ReplicaSettings(7777, **settings)  # type: ignore[arg-type]
         self.files = DiskDirectory(str(directory))
-        self.side = ReplicaSide(self.engine, self.loop, self.files, lambda: self.settings)
         self.raw = b""
         self.told: list[tuple[object, ...]] = []
-        self.side.on_raw = self.add_raw
-        self.side.on_new_history = lambda *told: self.told.append(("continue", *told))
-        self.side.on_full_sync = lambda *told: self.told.append(("full", *told))
+        self.side = ReplicaSide(self.engine, self.loop, self.files, lambda: self.settings, self)
         self.client = self.engine.session()
 
-    def add_raw(self, data: bytes) -> None:
+    def on_raw(self, data: bytes) -> None:
         self.raw += data
+
+    def on_message(self, words: list[bytes]) -> None: ...
+
+    def on_new_history(self, history: str, offset: int) -> None:
+        self.told.append(("continue", history, offset))
+
+    def before_replacing(self, keyspace: Keyspace) -> None: ...
+
+    def restart_log(self) -> None: ...
+
+    def on_full_sync(self, history: str, offset: int) -> None:
+        self.told.append(("full", history, offset))
+
+    def needs_translation(self) -> bool:
+        return False
 
     def turn(self) -> None:
         wait = self.side.tick(self.clock.now_ms())

@@ -60,7 +60,7 @@ def test_a_stream_without_memory_ends_and_the_replica_loads_a_new_snapshot(
         primary, replica = servers.open(tmp_path / "primary"), servers.open(tmp_path / "replica")
         with servers.dial(primary) as client, servers.dial(replica) as reader:
             client.ask("SET k 1")
-            reader.ask(f"REPLICAOF 127.0.0.1 {primary.listeners.port}")
+            reader.ask(f"REPLICAOF 127.0.0.1 {primary.parts.listeners.port}")
             servers.until(lambda: reader.ask("GET k") == b"1")
             real, calls = Primary.feed, []
 
@@ -75,7 +75,7 @@ def test_a_stream_without_memory_ends_and_the_replica_loads_a_new_snapshot(
             assert "the replication stream ends here" in capsys.readouterr().err
             assert client.ask("SET k 3") == "OK"
             servers.until(lambda: reader.ask("GET k") == b"3")
-            assert primary.replication.replicas.full_syncs == 2
+            assert primary.parts.replication.replicas.full_syncs == 2
             assert client.ask("SET k 4") == "OK"
             servers.until(lambda: reader.ask("GET k") == b"4")
             assert b"SET\r\n$1\r\nk\r\n$1\r\n2" in b"".join(

@@ -95,8 +95,8 @@ class Running:
         config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--appendonly", "no", *arguments])
         self.server = Server(config)
         self.server.open()
-        self.port = self.server.listeners.port
-        self.tls_port = self.server.listeners.tls_port
+        self.port = self.server.parts.listeners.port
+        self.tls_port = self.server.parts.listeners.tls_port
         self.clients: list[Client] = []
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
@@ -206,7 +206,7 @@ def start_logging(
 
     def run(*arguments: str) -> tuple[Running, FlakyDisk]:
         running = start("--appendonly", "yes", *arguments)
-        disk = running.server.disk
+        disk = running.server.parts.disk
         assert isinstance(disk, FlakyDisk)
         return running, disk
 

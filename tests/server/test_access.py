@@ -51,7 +51,7 @@ def test_passwords_are_neither_kept_nor_shown(start):
     client.request("ACL", "SETUSER", "ann", "on", ">secret", "~a*", "+get")
     digest = hashlib.sha256(b"secret").hexdigest().encode()
     assert b"user ann on #" + digest + b" ~a* resetchannels -@all +get" in client.request("ACL", "LIST")
-    user = server.server.engine.auth.users.find(b"ann")
+    user = server.server.parts.engine.auth.users.find(b"ann")
     assert list(user.passwords) == [digest]
 
 

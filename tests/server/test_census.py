@@ -59,7 +59,7 @@ class Site:
 
     def finish_jobs(self) -> None:
         """Run turns until no snapshot or rewrite is running or queued."""
-        saving = self.server.saving
+        saving = self.server.parts.saving
         self.servers.until(lambda: saving.running is None and not saving.queued)
 
     def change(self) -> None:
@@ -80,9 +80,9 @@ class Site:
         with patch.object(EncoderThread, "has_room", lambda self: False):
             self.client.ask(command)
             self.change()
-            running = self.server.saving.running
+            running = self.server.parts.saving.running
             assert running is not None
-            self.server.saving.cancel_all()
+            self.server.parts.saving.cancel_all()
         assert running.thread.wait(60)
 
     def failing_job(self, command: str) -> None:
@@ -141,23 +141,23 @@ class Pair:
 
     def follow(self) -> None:
         """Have the other server become a replica."""
-        self.client.ask(f"REPLICAOF 127.0.0.1 {self.primary.server.listeners.port}")
+        self.client.ask(f"REPLICAOF 127.0.0.1 {self.primary.server.parts.listeners.port}")
 
     def part(self) -> None:
         """Make it a primary with another history: its next synchronisation is a full one."""
         self.client.ask("REPLICAOF NO ONE")
         self.client.ask("XADD own * item pear")
-        saving, replicas = self.other.saving, self.primary.server.replication.replicas
+        saving, replicas = self.other.parts.saving, self.primary.server.parts.replication.replicas
         self.servers.until(lambda: saving.running is None and not saving.queued and not replicas.known)
         self.servers.until(lambda: replicas.sync is None)
 
     def synchronise(self) -> None:
         """Synchronise, and write on both sides of it."""
-        syncs = self.other.replication.replica_side.full_syncs
+        syncs = self.other.parts.replication.replica_side.full_syncs
         self.follow()
         self.primary.change()
-        self.servers.until(lambda: self.other.replication.replica_side.is_online)
-        assert self.other.replication.replica_side.full_syncs == syncs + 1
+        self.servers.until(lambda: self.other.parts.replication.replica_side.is_online)
+        assert self.other.parts.replication.replica_side.full_syncs == syncs + 1
         self.primary.change()
         assert self.client.ask("XLEN s1") == self.primary.client.ask("XLEN s1")
         self.part()
@@ -165,13 +165,13 @@ class Pair:
     def break_off(self) -> None:
         """End a synchronisation in the middle."""
         self.follow()
-        replicas = self.primary.server.replication.replicas
+        replicas = self.primary.server.parts.replication.replicas
         self.servers.until(lambda: replicas.sync is not None)
         self.part()
 
     def fail_to_load(self) -> None:
         """Synchronise with a snapshot that the replica cannot load."""
-        replica = self.other.replication.replica_side
+        replica = self.other.parts.replication.replica_side
         with patch.object(ReplicaSide, "on_snapshot_complete", load_damaged_snapshot):
             self.follow()
             self.servers.until(lambda: "cannot be loaded" in replica.failure)
@@ -275,6 +275,6 @@ def test_a_tls_connection_leaves_nothing(
 
     def connect() -> None:
         TLS[kind](site)
-        servers.until(lambda: not site.server.loop.connections)
+        servers.until(lambda: not site.server.parts.loop.connections)
 
     assert_nothing_left(connect, times)

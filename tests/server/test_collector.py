@@ -60,15 +60,15 @@ def live(server, requests):
 
     def turns(n):
         for _ in range(n):
-            server.timers.run(server.clock.now_ms())
-            server.loop.run_once(1)
+            server.parts.timers.run(server.parts.clock.now_ms())
+            server.parts.loop.run_once(1)
 
-    with socket.create_connection(("127.0.0.1", server.listeners.port)) as client:
+    with socket.create_connection(("127.0.0.1", server.parts.listeners.port)) as client:
         turns(3)
         client.sendall(requests)
         turns(5)
     turns(3)
-    assert not server.loop.connections
+    assert not server.parts.loop.connections
 
 
 @pytest.mark.parametrize("name", LIVES)
@@ -78,7 +78,7 @@ def test_a_client_that_goes_leaves_no_cycles(server, name):
     for _ in range(5):
         live(server, LIVES[name])
     assert gc.collect() == 0
-    assert server.engine.stats.commands > 0 or name == "breaks the protocol"
+    assert server.parts.engine.stats.commands > 0 or name == "breaks the protocol"
 
 
 def test_old_objects_are_left_alone_while_the_server_runs(tmp_path):
@@ -86,7 +86,7 @@ def test_old_objects_are_left_alone_while_the_server_runs(tmp_path):
     before = gc.get_threshold()
     running = threading.Thread(target=server.run)
     running.start()
-    with socket.create_connection(("127.0.0.1", server.listeners.port)) as client:
+    with socket.create_connection(("127.0.0.1", server.parts.listeners.port)) as client:
         client.sendall(encoded("PING"))
         assert client.recv(100) == b"+PONG\r\n"
         assert gc.get_threshold()[2] > 1_000_000

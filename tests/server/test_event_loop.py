@@ -71,7 +71,7 @@ def test_a_client_that_does_not_read_gets_no_more_executed(server, client):
     wait_until(lambda: client.request("GET", "n") is not None)
     time.sleep(0.1)
     stopped_at = int(client.request("GET", "n"))
-    held = max(c.session.reply.pending() for c in server.server.loop.connections.values())
+    held = max(c.session.reply.pending() for c in server.server.parts.loop.connections.values())
     assert stopped_at < 200
     assert held <= limits.UNSENT_BYTES_MAX + limits.BACKLOG_BYTES_MAX // 3 + 600_000
     for n in range(1, 201):
@@ -87,7 +87,7 @@ def test_a_pipeline_that_is_sent_before_a_reply_is_read_is_executed(server, clie
     for n in range(20_000):
         assert writer.reply().startswith(b"%06d" % n)
     assert client.request("PING") == "PONG"
-    assert server.server.loop.backlog == 0
+    assert server.server.parts.loop.backlog == 0
 
 
 def test_clients_that_never_read_share_a_bounded_memory(server, client):
@@ -95,7 +95,7 @@ def test_clients_that_never_read_share_a_bounded_memory(server, client):
     greedy = [server.connect() for _ in range(8)]
     for one in greedy:
         one.send(encoded("GET", "big") * 400)
-    loop = server.server.loop
+    loop = server.server.parts.loop
     wait_until(lambda: sum(c.throttled for c in loop.connections.values()) == len(greedy))
     assert loop.backlog <= limits.BACKLOG_BYTES_MAX + len(greedy) * 600_000
     for one in greedy:
@@ -110,7 +110,7 @@ def test_unread_answers_past_the_hard_limit_close_the_connection(start):
     assert client.request("SET", "big", b"x" * 8_000_000) == "OK"
     greedy = server.connect()
     greedy.send(encoded("GET", "big") * 3)
-    wait_until(lambda: len(server.server.loop.connections) == 1)
+    wait_until(lambda: len(server.server.parts.loop.connections) == 1)
     assert client.request("PING") == "PONG"
 
 
@@ -122,9 +122,9 @@ def test_a_client_may_vanish_in_mid_request(server, client):
         if reset:
             lost.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         lost.close()
-    wait_until(lambda: len(server.server.loop.connections) == 1)
+    wait_until(lambda: len(server.server.parts.loop.connections) == 1)
     assert client.request("EXISTS", "key") == 0
-    assert list(server.server.engine.clients) == [1]
+    assert list(server.server.parts.engine.clients) == [1]
 
 
 def test_what_was_sent_before_half_closing_is_answered(client):
@@ -161,7 +161,7 @@ def test_random_bytes_harm_nobody(server, client):
             rude.send(bytes((seed * i * i + i) % 256 for i in range(3000)) + b"\r\n")
         rude.close()
     assert client.request("PING") == "PONG"
-    wait_until(lambda: len(server.server.loop.connections) == 1)
+    wait_until(lambda: len(server.server.parts.loop.connections) == 1)
 
 
 def test_requests_past_the_query_limit_close_the_connection(start):
@@ -180,14 +180,14 @@ def test_a_thousand_clients(server):
     for client in clients:
         client.send(encoded("INCR", "n"))
     assert sorted(client.reply() for client in clients) == list(range(1, 1001))
-    assert len(server.server.loop.connections) == 1000
+    assert len(server.server.parts.loop.connections) == 1000
 
 
 def test_an_idle_client_holds_little_memory(server, client):
     assert client.request("SET", "big", b"x" * 1_000_000) == "OK"
     assert len(client.request("GET", "big")) == 1_000_000
     assert client.request("PING") == "PONG"
-    (connection,) = server.server.loop.connections.values()
+    (connection,) = server.server.parts.loop.connections.values()
     assert connection.parser.cap <= 4096
     assert connection.session.reply.cap <= 4096
 
@@ -239,7 +239,7 @@ def test_a_blocked_client_may_send_ahead_only_so_much_and_then_goes_on(server, c
     wait_until(lambda: b"blocked_clients:1" in client.request("INFO", "clients"))
     reader.send(encoded("INCR", "n") * 10_000)
     time.sleep(0.1)
-    (waiting,) = [c for c in server.server.loop.connections.values() if c.session.waiting is not None]
+    (waiting,) = [c for c in server.server.parts.loop.connections.values() if c.session.waiting is not None]
     assert waiting.parser.pending() <= limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX + 64 * 1024
     assert client.request("EXISTS", "n") == 0
     client.request("XADD", "orders", "7-0", "item", "pear")
@@ -263,7 +263,7 @@ def test_quit_answers_and_closes(client):
 def test_the_log_is_written_before_answers_leave(server, client):
     """`commit` sees all that a turn executed, while no answer of that turn is out."""
     seen = []
-    loop = server.server.loop
+    loop = server.server.parts.loop
 
     def commit() -> bool:
         seen.append([c.session.reply.pending() for c in loop.connections.values()])

@@ -110,7 +110,7 @@ def metrics(start) -> dict[tuple[str, frozenset], str]:
     client.request("XREADGROUP", "GROUP", "billing", "ann", "COUNT", "2", "STREAMS", "orders", ">")
     client.request("XADD", "orders", "nonsense", "f", "v")
     with urllib.request.urlopen(
-        f"http://127.0.0.1:{running.server.metrics.port}/metrics", timeout=30
+        f"http://127.0.0.1:{running.server.parts.metrics.port}/metrics", timeout=30
     ) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     return {

@@ -86,7 +86,7 @@ def test_a_transaction_is_refused_where_it_would_write(start_logging):
         client.request(*request.split())
     disk.full = True
     other.send(b"SET held v\r\n")
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     assert str(client.request("EXEC")) == f"EXECABORT Transaction discarded because of: {FULL}"
     client.request("MULTI")
     assert str(client.request("SET", "k", "v")) == FULL
@@ -148,11 +148,11 @@ def test_who_goes_while_his_answer_is_held_is_gone(start_logging):
     client, other = running.connect(), running.connect()
     disk.full = True
     client.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     client.sock.shutdown(socket.SHUT_RDWR)
-    wait_until(lambda: len(running.server.loop.connections) == 1)
+    wait_until(lambda: len(running.server.parts.loop.connections) == 1)
     disk.full = False
-    wait_until(lambda: not running.server.durability.failure)
+    wait_until(lambda: not running.server.parts.durability.failure)
     assert other.request("GET", "k") == b"v"
 
 
@@ -161,7 +161,7 @@ def test_what_is_held_is_never_sent_if_the_server_ends(start_logging):
     client = running.connect()
     disk.full = True
     client.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     running.server.stop()
     assert client.is_closed()
 
@@ -171,7 +171,7 @@ def test_a_log_that_cannot_be_written_forbids_the_end_unless_forced(start_loggin
     client, other = running.connect(), running.connect()
     disk.full = True
     client.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     assert str(other.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
     assert other.request("GET", "k") == b"v"
     other.send(b"SHUTDOWN FORCE\r\n")
@@ -183,7 +183,7 @@ def test_a_reply_stays_held_when_two_requests_of_a_turn_fail_to_end_it(start_log
     client = running.connect()
     disk.full = True
     client.send(b"SET k v\r\nSHUTDOWN\r\nSHUTDOWN\r\n")
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     assert client.is_silent()
     disk.full = False
     assert client.reply() == "OK"
@@ -198,7 +198,7 @@ def test_a_log_that_cannot_be_synced_forbids_the_end(start_logging, policy: str)
     assert str(client.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
     assert str(client.request("SET", "k", "w")).startswith("MISCONF Errors writing to the AOF file: ")
     disk.broken = False
-    wait_until(lambda: not running.server.durability.failure)
+    wait_until(lambda: not running.server.parts.durability.failure)
     client.send(b"SHUTDOWN\r\n")
     assert client.is_closed()
     running.thread.join()
@@ -249,7 +249,7 @@ def test_a_new_log_that_cannot_be_continued_after_its_base_stops_writes(start_lo
     base_is_due = threading.Event()
     disk.slow = base_is_due
     assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
-    wait_until(lambda: running.server.saving.running is not None)
+    wait_until(lambda: running.server.parts.saving.running is not None)
     assert client.request("SET", "a", "1") == "OK"  # nothing is promised yet
     base_is_due.set()
     wait_until(lambda: client.info()["aof_last_write_status"] == "err")
@@ -266,7 +266,7 @@ def test_what_died_of_age_while_the_disk_was_full_stalls_nobody(start_logging):
     client.request("SET", "k", "v", "PX", "300")
     disk.full = True
     writer.send(b"SET other v\r\n")
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     wait_until(lambda: client.request("EXISTS", "k") == 0)
     assert client.request("DBSIZE") == 1
     disk.full = False
@@ -281,10 +281,10 @@ def test_who_waits_for_an_entry_is_told_of_the_trouble_in_place_of_it(start_logg
     client.request("XGROUP", "CREATE", "s", "g", "0")
     client.request("XREADGROUP", "GROUP", "g", "ann", "STREAMS", "s", ">")
     reader.send(b"XREADGROUP GROUP g ben BLOCK 0 CLAIM 500 STREAMS s >\r\n")
-    wait_until(lambda: running.server.engine.keyspace.blocking.count)
+    wait_until(lambda: running.server.parts.engine.keyspace.blocking.count)
     disk.full = True
     writer.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     assert str(reader.reply()) == FULL
     disk.full = False
     assert writer.reply() == "OK"
@@ -333,7 +333,7 @@ def test_a_job_keeps_syncs_away_if_so_configured(start_logging):
         syncs = disk.syncs
         client.request("SET", "k", "v")
         assert disk.syncs == syncs
-    wait_until(lambda: running.server.saving.running is None)
+    wait_until(lambda: running.server.parts.saving.running is None)
     syncs = disk.syncs
     client.request("SET", "k", "w")
     assert disk.syncs == syncs + 1
@@ -357,7 +357,7 @@ def test_a_promoted_replica_answers_writes_when_its_new_log_is_complete(start, s
     held = threading.Event()
     running, disk, client = promoted(start, start_logging, lambda disk: setattr(disk, "slow", held))
     try:
-        wait_until(lambda: running.server.saving.running)
+        wait_until(lambda: running.server.parts.saving.running)
         writer = running.connect()
         writer.send(b"SET b 2\r\n")
         wait_until(lambda: client.request("GET", "b") == b"2")
@@ -415,10 +415,10 @@ def test_nothing_counts_as_synced_until_the_first_log_is_complete(start):
         running.connect().request("PSYNC", "?", "-1")
     )  # effects are recorded from now on
     client.request("SET", "k", "v")
-    durability = running.server.durability
+    durability = running.server.parts.durability
     with patch.object(EncoderThread, "has_room", lambda self: False):
         client.request("CONFIG", "SET", "appendonly", "yes")
-        wait_until(lambda: running.server.saving.running)
+        wait_until(lambda: running.server.parts.saving.running)
         assert durability.synced_offset() < durability.engine.effects.offset  # which a replica reports
         assert client.request("WAITAOF", 1, 0, 1) == [0, 0]
     assert client.request("WAITAOF", 1, 0, 0) == [1, 0]

@@ -11,7 +11,7 @@ import pytest
 
 from headrace import limits
 from headrace.errors import CommandError
-from headrace.server.main import DESCRIPTORS_KEPT
+from headrace.server.config_changes import DESCRIPTORS_KEPT
 from speaking import encoded
 from waiting import wait_until
 
@@ -23,10 +23,10 @@ def test_a_client_above_the_soft_limit_is_closed_when_its_time_is_up(start) -> N
     greedy = server.connect()
     began = time.monotonic()
     greedy.send(encoded("GET", "big"))
-    wait_until(lambda: server.server.loop.output_monitor.any_over_soft_limit)
-    wait_until(lambda: len(server.server.loop.connections) == 1)
+    wait_until(lambda: server.server.parts.loop.output_monitor.any_over_soft_limit)
+    wait_until(lambda: len(server.server.parts.loop.connections) == 1)
     assert time.monotonic() - began >= 1
-    assert not server.server.loop.output_monitor.any_over_soft_limit
+    assert not server.server.parts.loop.output_monitor.any_over_soft_limit
     assert client.request("PING") == "PONG"
 
 
@@ -36,9 +36,9 @@ def test_who_reads_in_time_is_not_closed(start) -> None:
     value = b"x" * 9_000_000
     assert client.request("SET", "big", value) == "OK"
     client.send(encoded("GET", "big"))
-    wait_until(lambda: server.server.loop.output_monitor.any_over_soft_limit)
+    wait_until(lambda: server.server.parts.loop.output_monitor.any_over_soft_limit)
     assert client.reply() == value
-    wait_until(lambda: not server.server.loop.output_monitor.any_over_soft_limit)
+    wait_until(lambda: not server.server.parts.loop.output_monitor.any_over_soft_limit)
     time.sleep(1.2)
     assert client.request("PING") == "PONG"
 
@@ -60,9 +60,9 @@ def test_a_limit_that_is_taken_back_closes_nobody(start) -> None:
     client, slow = server.connect(), server.connect()
     assert client.request("SET", "big", b"x" * 9_000_000) == "OK"
     slow.send(encoded("GET", "big"))
-    wait_until(lambda: server.server.loop.output_monitor.any_over_soft_limit)
+    wait_until(lambda: server.server.parts.loop.output_monitor.any_over_soft_limit)
     assert client.request("CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0") == "OK"
-    wait_until(lambda: not server.server.loop.output_monitor.any_over_soft_limit)
+    wait_until(lambda: not server.server.parts.loop.output_monitor.any_over_soft_limit)
     assert len(slow.reply()) == 9_000_000
 
 
@@ -71,7 +71,7 @@ def test_replies_of_a_transaction_beyond_the_limit_are_dropped_with_the_client(s
     server = start("--client-output-buffer-limit", "normal 8mb 0 0", "pubsub 8mb 0 0")
     client, greedy = server.connect(), server.connect()
     assert client.request("SET", "big", b"x" * 1_000_000) == "OK"
-    answer = server.server.loop.connections[max(server.server.loop.connections)].session.reply
+    answer = server.server.parts.loop.connections[max(server.server.parts.loop.connections)].session.reply
     assert answer.limit == 8 << 20
     greedy.send(encoded("MULTI") + encoded("GET", "big") * 60 + encoded("SET", "done", "1") + encoded("EXEC"))
     assert ends(greedy.reply)
@@ -181,7 +181,7 @@ def test_a_stranger_may_leave_little_unread(guarded) -> None:
     stranger, known = guarded.connect(), guarded.connect()
     assert known.request("AUTH", "secret") == "OK"
     assert str(stranger.request("PING")).startswith("NOAUTH")
-    loop = guarded.server.loop
+    loop = guarded.server.parts.loop
     for connection in loop.connections.values():
         most = limits.UNAUTHENTICATED_UNSENT_BYTES_MAX
         assert not loop.output_monitor.exceeds_limit(connection, connection.session, most, 1000)
@@ -191,7 +191,7 @@ def test_a_stranger_may_leave_little_unread(guarded) -> None:
 
 
 def test_a_thousand_strangers_keep_little_each(guarded) -> None:
-    loop = guarded.server.loop
+    loop = guarded.server.parts.loop
     for n in range(200):
         guarded.connect().send(b"*9\r\n$4\r\nAUTH\r\n$3000\r\n" + b"x" * (n * 14))
     wait_until(lambda: sum(c.parser.pending() > 0 for c in loop.connections.values()) == 200)
@@ -213,7 +213,7 @@ def test_what_is_queued_counts_as_sent_and_not_served(start) -> None:
     assert client.request("MULTI") == "OK"
     assert ends(lambda: client.request("SET", "k", b"y" * 100_000))
     assert other.request("GETRANGE", "k", "0", "0") == b"x"
-    wait_until(lambda: len(server.server.loop.connections) == 1)
+    wait_until(lambda: len(server.server.parts.loop.connections) == 1)
 
 
 def test_many_small_words_in_a_queue_count_for_what_they_take(start) -> None:
@@ -246,7 +246,7 @@ def test_memory_of_a_word_is_taken_as_it_arrives(start) -> None:
     server = start()
     client = server.connect()
     client.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\n" + b"x" * 1000)
-    loop = server.server.loop
+    loop = server.server.parts.loop
     wait_until(lambda: any(c.parser.pending() > 1000 for c in loop.connections.values()))
     assert all(c.parser.cap < 70_000 for c in loop.connections.values())
 
@@ -255,7 +255,7 @@ def test_many_words_announced_take_no_memory(start) -> None:
     server = start()
     client = server.connect()
     client.send(b"*1048576\r\n$1\r\nx\r\n")
-    loop = server.server.loop
+    loop = server.server.parts.loop
     wait_until(lambda: any(c.parser.pending() > 0 for c in loop.connections.values()))
     client.send(b"$1\r\ny\r\n" * 1000)
     wait_until(lambda: any(c.parser.pending() > 2000 for c in loop.connections.values()))
@@ -285,13 +285,13 @@ def test_strangers_and_idle_clients_go_after_the_timeout(start) -> None:
     waiting.send(encoded("XREAD", "BLOCK", "0", "STREAMS", "s", "$"))
     partial.send(b"*2\r\n$4\r\nAUTH\r\n$3\r\n")
     assert stranger.is_closed() and partial.is_closed() and client.is_closed()
-    assert len(server.server.loop.connections) == 1, "who waits for an answer is not idle"
+    assert len(server.server.parts.loop.connections) == 1, "who waits for an answer is not idle"
 
 
 def test_sockets_are_kept_alive_as_long_as_it_says(start) -> None:
     server = start("--tcp-keepalive", "60")
     assert server.connect().request("PING") == "PONG"
-    fd = next(iter(server.server.loop.connections))
+    fd = next(iter(server.server.parts.loop.connections))
     with socket.socket(fileno=fd) as sock:
         try:
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -23,7 +23,7 @@ def test_one_client_too_many_is_told_so(start):
     refused = server.connect().reply()
     assert isinstance(refused, CommandError) and str(refused) == "ERR max number of clients reached"
     clients.pop().close()
-    wait_until(lambda: len(server.server.loop.connections) == 2)
+    wait_until(lambda: len(server.server.parts.loop.connections) == 2)
     assert server.connect().request("PING") == "PONG"
     assert b"rejected_connections:1" in clients[0].request("INFO", "stats")
 
@@ -46,7 +46,7 @@ def test_a_unix_socket_beside_the_port(start, tmp_path: Path):
 def test_a_unix_socket_alone(start, tmp_path: Path):
     path = tmp_path / "headrace.sock"
     server = start("--port", "0", "--unixsocket", str(path))
-    assert server.server.addresses == [str(path)]
+    assert server.server.parts.listeners.addresses == [str(path)]
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         client.sendall(b"PING\r\n")
@@ -64,7 +64,7 @@ def test_a_socket_file_left_by_the_dead_is_replaced_and_one_of_the_living_is_not
 
 def test_several_addresses_share_the_port(start):
     server = start("--bind", "127.0.0.1", "127.0.0.2", "-192.0.2.1")
-    assert server.server.addresses == [f"127.0.0.1:{server.port}", f"127.0.0.2:{server.port}"]
+    assert server.server.parts.listeners.addresses == [f"127.0.0.1:{server.port}", f"127.0.0.2:{server.port}"]
     with socket.create_connection(("127.0.0.2", server.port)) as client:
         client.sendall(b"PING\r\n")
         assert client.recv(100) == b"+PONG\r\n"
@@ -127,7 +127,7 @@ def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wa
     first = server.connect()
     assert first.request("PING") == "PONG"
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = server.server.listeners.spare_fd
+    spare = server.server.parts.listeners.spare_fd
     holes = []
     with socket.socket() as waiting:
         waiting.settimeout(30)
@@ -137,7 +137,7 @@ def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wa
                 while True:
                     holes.append(os.open(os.devnull, os.O_RDONLY))
             waiting.connect(("127.0.0.1", server.port))
-            wait_until(lambda: server.server.listeners.spare_fd == -1)
+            wait_until(lambda: server.server.parts.listeners.spare_fd == -1)
             assert first.request("PING") == "PONG"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -146,7 +146,7 @@ def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wa
         waiting.sendall(b"PING\r\n")
         assert waiting.recv(100) == b"+PONG\r\n"
     assert server.connect().request("PING") == "PONG"
-    assert server.server.listeners.spare_fd >= 0
+    assert server.server.parts.listeners.spare_fd >= 0
 
 
 def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch: pytest.MonkeyPatch):

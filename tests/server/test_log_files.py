@@ -19,7 +19,7 @@ def test_changed_files_are_noticed_by_an_idle_server_and_rewritten(start, tmp_pa
     running = start("--appendonly", "yes", "--appendfsync", "everysec")
     ids.append(running.connect().request("XADD", "s", "*", "f", "v"))
     CHANGES[change](tmp_path / "appendonlydir")
-    wait_until(lambda: running.server.saving.rewrites == 1)
+    wait_until(lambda: running.server.parts.saving.rewrites == 1)
     assert "must be rewritten" in capfd.readouterr().err
     client = running.connect()
     assert client.info()["aof_last_write_status"] == "ok"
@@ -37,12 +37,12 @@ def test_writes_are_refused_while_no_log_can_be_written(start, tmp_path: Path, p
     log = tmp_path / "appendonlydir"
     log.rename(tmp_path / "moved")
     log.touch()  # a file, where no directory can be made
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     refusal = "MISCONF Errors writing to the AOF file: Not a directory"
     assert str(client.request("XADD", "s", "*", "f", "v")) == refusal
     assert client.request("XLEN", "s") == 1
     log.unlink()
-    wait_until(lambda: not running.server.durability.failure)
+    wait_until(lambda: not running.server.parts.durability.failure)
     ids.append(client.request("XADD", "s", "*", "f", "v"))
     running.stop()
     client = start("--appendonly", "yes").connect()
@@ -54,10 +54,10 @@ def test_shutdown_is_refused_when_the_log_was_removed(start, tmp_path: Path):
     running = start("--appendonly", "yes")
     client = running.connect()
     assert client.request("XADD", "s", "1-1", "f", "v") == b"1-1"
-    running.server.durability.log.checked_ms = running.server.clock.now_ms()
+    running.server.parts.durability.log.checked_ms = running.server.parts.clock.now_ms()
     shutil.rmtree(tmp_path / "appendonlydir")
     assert str(client.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
-    wait_until(lambda: running.server.saving.rewrites == 1)
+    wait_until(lambda: running.server.parts.saving.rewrites == 1)
     client.send(b"SHUTDOWN\r\n")
     assert client.is_closed()
     running.thread.join()
@@ -69,7 +69,7 @@ def test_turning_the_log_off_in_trouble_does_not_call_it_whole(start_logging, ca
     writer, client = running.connect(), running.connect()
     disk.full = True
     writer.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
     assert writer.reply() == "OK"
     written = capfd.readouterr().err

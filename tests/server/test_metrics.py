@@ -25,7 +25,7 @@ def server(start):
 
 
 def fetch(running, path: str) -> tuple[int, str]:
-    port = running.server.metrics.port
+    port = running.server.parts.metrics.port
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -48,7 +48,7 @@ def at(samples: Samples, name: str, **labels: str) -> float | None:
 
 
 def test_there_is_none_unless_asked_for(start):
-    assert start().server.metrics.servers == []
+    assert start().server.parts.metrics.servers == []
 
 
 def test_streams_groups_and_consumers_have_their_figures(server, client):
@@ -122,29 +122,29 @@ def test_health_says_whether_clients_are_served(server, client):
 
 def test_while_the_server_does_not_answer_health_is_503(server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.server.observe.metrics.ANSWER_SECONDS", 0.05)
-    server.server.metrics.accept_pending = lambda: None  # as if the turn were busy
+    server.server.parts.metrics.accept_pending = lambda: None  # as if the turn were busy
     assert fetch(server, "/healthz")[0] == 503
     assert fetch(server, "/metrics")[0] == 503
 
 
 def test_a_scrape_leaves_no_client_behind(server, client):
     client.request("PING")
-    before = len(server.server.loop.connections)
+    before = len(server.server.parts.loop.connections)
     for _ in range(5):
         scrape(server)
-    wait_until(lambda: len(server.server.loop.connections) == before)
+    wait_until(lambda: len(server.server.parts.loop.connections) == before)
 
 
 def test_protected_mode_keeps_other_machines_out(server):
-    metrics = server.server.metrics
+    metrics = server.server.parts.metrics
     assert metrics.allows("127.0.0.1") and metrics.allows("::1") and not metrics.allows("192.0.2.1")
-    server.server.config.values["protected-mode"] = False
+    server.server.parts.config.values["protected-mode"] = False
     assert metrics.allows("192.0.2.1")
 
 
 def test_who_says_nothing_is_thrown_out(server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.server.observe.scrapes.REQUEST_SECONDS", 0.1)
-    with socket.create_connection(("127.0.0.1", server.server.metrics.port), 30) as silent:
+    with socket.create_connection(("127.0.0.1", server.server.parts.metrics.port), 30) as silent:
         silent.sendall(b"GET /metr")
         assert silent.recv(1) == b""
     assert fetch(server, "/healthz")[0] == 200
@@ -152,7 +152,7 @@ def test_who_says_nothing_is_thrown_out(server, monkeypatch: pytest.MonkeyPatch)
 
 def test_silent_connections_keep_no_scraper_out(server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.server.observe.scrapes.REQUEST_SECONDS", 600.0)
-    port = server.server.metrics.port
+    port = server.server.parts.metrics.port
     silent = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(2 * CONNECTIONS_MAX)]
     for one in silent:
         one.sendall(b"GET /metr")
@@ -195,7 +195,7 @@ def test_a_scraper_that_goes_away_is_no_news(server, client, capfd: pytest.Captu
     for n in range(300):
         client.request("XADD", f"stream-{n}-{'x' * 1000}", "1-0", "a", "b")
     for _ in range(3):
-        with socket.create_connection(("127.0.0.1", server.server.metrics.port), 30) as scraper:
+        with socket.create_connection(("127.0.0.1", server.server.parts.metrics.port), 30) as scraper:
             scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
     assert fetch(server, "/healthz")[0] == 200
@@ -207,8 +207,8 @@ def test_every_address_has_its_own_door_and_nobody_is_asked_for_names(start, mon
     asked = []
     monkeypatch.setattr(socket, "getfqdn", asked.append)
     running = start("--bind", "*", "-::*", "--metrics-port", "free")
-    addresses = {server.server_address[:2] for server in running.server.metrics.servers}
-    port = running.server.metrics.port
+    addresses = {server.server_address[:2] for server in running.server.parts.metrics.servers}
+    port = running.server.parts.metrics.port
     assert addresses == {("0.0.0.0", port), ("::", port)}
     assert fetch(running, "/healthz") == (200, "ok\n")
     assert asked == []

@@ -42,7 +42,7 @@ def test_the_server_moves_to_another_port_and_its_clients_stay(start, dial, tmp_
     info = client.request("INFO", "server")
     assert b"tcp_port:%d\r\n" % new in info and b"name=tcp,bind=127.0.0.1,port=%d\r\n" % new in info
     assert (tmp_path / "port").read_text() == f"{new}\n"
-    assert server.server.addresses == [f"127.0.0.1:{new}"]
+    assert server.server.parts.listeners.addresses == [f"127.0.0.1:{new}"]
     server.stop()
     assert list(tmp_path.iterdir()) == []
 
@@ -68,9 +68,9 @@ def test_a_port_that_cannot_be_had_leaves_all_as_it_was(server, client, taken: i
 
 
 def test_the_same_port_is_no_other(server, client):
-    before = server.server.listeners.sockets["port"]
+    before = server.server.parts.listeners.sockets["port"]
     assert client.request("CONFIG", "SET", "port", str(server.port), "hz", "20") == "OK"
-    assert server.server.listeners.sockets["port"] is before
+    assert server.server.parts.listeners.sockets["port"] is before
 
 
 def test_the_port_can_be_closed_and_opened_again(server, client):
@@ -88,7 +88,7 @@ def test_both_move_or_none(start_tls, town, taken: int):
     refused = client.request("CONFIG", "SET", "port", "free", "tls-port", str(taken))
     assert isinstance(refused, CommandError) and str(refused) == CANNOT.format("tls-port", NO_PORT)
     assert (shown(client, "port"), shown(client, "tls-port")) == (0, server.tls_port)
-    assert server.server.addresses == [f"127.0.0.1:{server.tls_port} (TLS)"]
+    assert server.server.parts.listeners.addresses == [f"127.0.0.1:{server.tls_port} (TLS)"]
     assert server.connect_tls(town.context()).request("PING") == "PONG"
 
 
@@ -101,7 +101,7 @@ def test_tls_begins_under_a_running_server(server, client, town, dial_tls):
     assert encrypted.request("PING") == "PONG"
     assert client.request("CONFIG", "SET", "tls-port", "0") == "OK"
     assert encrypted.request("PING") == "PONG"
-    assert server.server.addresses == [f"127.0.0.1:{server.port}"]
+    assert server.server.parts.listeners.addresses == [f"127.0.0.1:{server.port}"]
     # Without a port for it a certificate is nobody's: it is read when there is one.
     assert client.request("CONFIG", "SET", "tls-cert-file", "/nowhere") == "OK"
     refused = client.request("CONFIG", "SET", "tls-port", "free")
@@ -136,7 +136,7 @@ def test_the_new_port_is_written_to_the_file(start, tmp_path: Path):
     file = tmp_path / "headrace.conf"
     file.write_text("port free\n")
     server = start()
-    server.server.config.file = str(file)
+    server.server.parts.config.file = str(file)
     client = server.connect()
     assert client.request("CONFIG", "SET", "port", "free") == "OK"
     assert client.request("CONFIG", "REWRITE") == "OK"

@@ -294,10 +294,10 @@ def test_a_signal_ends_the_server_when_all_is_saved_a_second_one_regardless(star
     client = server.connect()
     client.request("SET", "k", "v")
     break_snapshots(tmp_path / "dump.rdb")
-    server.server.request_shutdown()  # what the handler of SIGTERM does
-    wait_until(lambda: server.server.shutdown_failed)
+    server.server.parts.control.request_shutdown()  # what the handler of SIGTERM does
+    wait_until(lambda: server.server.parts.shutdown.failed)
     assert client.request("GET", "k") == b"v"
-    server.server.request_shutdown()
+    server.server.parts.control.request_shutdown()
     assert client.is_closed()
 
 
@@ -349,7 +349,7 @@ def test_debug_is_for_clients_on_this_machine(start):
     """Whichever of its addresses they come by, and by a Unix socket whose path is not absolute."""
     running = start("--enable-debug-command", "local", "--bind", "127.0.0.2", "-::1", "--unixsocket", "s")
     ways = [("127.0.0.2", running.port), ("::1", running.port)]
-    for way in ways[: len(running.server.addresses) - 1]:
+    for way in ways[: len(running.server.parts.listeners.addresses) - 1]:
         with socket.create_connection(way, 30) as client:
             client.sendall(b"DEBUG DIGEST\r\n")
             assert client.recv(100) == b"+" + b"0" * 40 + b"\r\n"

@@ -68,7 +68,7 @@ def test_an_idle_client_is_closed_after_the_timeout(start):
     waiting.send(b"XREAD BLOCK 0 STREAMS orders $\r\n")
     assert idle.request("PING") == "PONG"
     assert idle.is_closed()
-    assert len(server.server.loop.connections) == 1
+    assert len(server.server.parts.loop.connections) == 1
 
 
 def test_who_listens_is_not_idle(start, server_url: str):
@@ -182,7 +182,7 @@ def test_config_set_changes_nothing_if_one_change_cannot_be_made(server, client,
     def fail() -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(server.server.durability, "enable", fail)
+    monkeypatch.setattr(server.server.parts.durability, "enable", fail)
     refused = client.request(
         "CONFIG", "SET", "timeout", "9", "stream-node-max-entries", "3", "appendonly", "yes"
     )
@@ -193,7 +193,7 @@ def test_config_set_changes_nothing_if_one_change_cannot_be_made(server, client,
         b"timeout",
         b"0",
     ]
-    assert server.server.host.settings.stream_node_max_entries == 100
+    assert server.server.parts.engine.keyspace.settings.stream_node_max_entries == 100
 
 
 def test_config_get_shows_the_port_in_use(server, client):
@@ -229,7 +229,7 @@ def test_an_idle_server_sleeps(server, client):
     client.request("PING")
     time.sleep(0.3)
     turns = []
-    loop = server.server.loop
+    loop = server.server.parts.loop
 
     def count() -> bool:
         turns.append(None)

@@ -158,15 +158,15 @@ def slow_load(tmp_path: Path, monkeypatch, request):
     config.read_arguments(getattr(request, "param", []))
     server = Server(config)
     go_on, loading = threading.Event(), threading.Event()
-    once = server.startup._progress
+    once = server.parts.startup._progress
 
     def wait(file: str, done: int, total: int) -> None:
         loading.set()
         once(file, done, total)
-        while not go_on.is_set() and not server.is_ending():
-            server.loop.run_once(10)
+        while not go_on.is_set() and not server.parts.control.is_ending():
+            server.parts.loop.run_once(10)
 
-    server.startup._progress = wait
+    server.parts.startup._progress = wait
 
     def life() -> None:
         server.open()
@@ -184,7 +184,7 @@ def slow_load(tmp_path: Path, monkeypatch, request):
 
 def test_while_it_loads_it_says_so(slow_load, dial):
     server, go_on, _ = slow_load
-    client = dial(server.listeners.port)
+    client = dial(server.parts.listeners.port)
     for words in (["GET", "k"], ["SET", "k", "v"], ["PING"], ["XLEN", "s"], ["BGSAVE"], ["FLUSHALL"]):
         assert str(client.request(*words)) == "LOADING Redis is loading the dataset in memory", words
     client.request("MULTI")
@@ -203,7 +203,7 @@ def test_while_it_loads_it_says_so(slow_load, dial):
 @pytest.mark.parametrize("slow_load", [["--enable-debug-command", "yes"]], indirect=True)
 def test_debug_saves_and_drops_nothing_while_it_loads(slow_load, dial, tmp_path: Path):
     server, go_on, _ = slow_load
-    client = dial(server.listeners.port)
+    client = dial(server.parts.listeners.port)
     for words in (["RELOAD"], ["RELOAD", "NOSAVE"], ["LOADAOF"]):
         assert str(client.request("DEBUG", *words)) == "LOADING Redis is loading the dataset in memory", words
     go_on.set()
@@ -214,7 +214,7 @@ def test_debug_saves_and_drops_nothing_while_it_loads(slow_load, dial, tmp_path:
 
 def test_the_log_is_turned_off_while_it_loads(slow_load, dial):
     server, go_on, _ = slow_load
-    client = dial(server.listeners.port)
+    client = dial(server.parts.listeners.port)
     assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
     go_on.set()
     wait_until(lambda: client.info()["loading"] == "0")
@@ -224,7 +224,7 @@ def test_the_log_is_turned_off_while_it_loads(slow_load, dial):
 
 def test_the_server_moves_while_it_loads(slow_load, dial):
     server, go_on, _ = slow_load
-    client = dial(server.listeners.port)
+    client = dial(server.parts.listeners.port)
     assert client.request("CONFIG", "SET", "port", "free") == "OK"
     other = dial(int(client.request("CONFIG", "GET", "port")[1]))
     assert str(other.request("GET", "k")).startswith("LOADING")
@@ -241,18 +241,18 @@ def with_snapshot(tmp_path: Path) -> None:
     config.read_arguments(["--appendonly", "no"])
     server = Server(config)
     server.open()
-    server.engine.execute(server.engine.session(), [b"SET", b"k", b"of the snapshot"], 1000)
+    server.parts.engine.execute(server.parts.engine.session(), [b"SET", b"k", b"of the snapshot"], 1000)
     for n in range(4):  # the progress of a load is reported once a MiB
         words = [b"SET", b"large%d" % n, random.Random(n).randbytes(1 << 20)]
-        server.engine.execute(server.engine.session(), words, 1000)
-    server.saving.save(1000)
+        server.parts.engine.execute(server.parts.engine.session(), words, 1000)
+    server.parts.saving.save(1000)
     server.close()
 
 
 @pytest.mark.parametrize("slow_load", [["--appendonly", "no", "--save", ""]], indirect=True)
 def test_the_log_is_turned_on_while_a_snapshot_loads(with_snapshot, slow_load, dial, tmp_path: Path):
     server, go_on, _ = slow_load
-    client = dial(server.listeners.port)
+    client = dial(server.parts.listeners.port)
     assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
     go_on.set()
     wait_until(lambda: client.info()["loading"] == "0")
@@ -265,7 +265,7 @@ def test_the_log_is_turned_on_while_a_snapshot_loads(with_snapshot, slow_load, d
 def test_shutdown_while_it_loads_ends_it_and_leaves_the_files(slow_load, dial, tmp_path: Path):
     server, _, thread = slow_load
     before = (tmp_path / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes()
-    client = dial(server.listeners.port)
+    client = dial(server.parts.listeners.port)
     client.send(b"SHUTDOWN\r\n")
     assert client.is_closed()
     thread.join(30)

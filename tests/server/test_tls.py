@@ -119,7 +119,7 @@ def test_a_handshake_is_had_once(start_tls, town: Town):
     done = subprocess.run(words, input=b"R\n", capture_output=True, timeout=30)
     assert b"RENEGOTIATING" in done.stdout + done.stderr
     assert b"no renegotiation" in done.stderr
-    wait_until(lambda: not server.server.loop.connections)
+    wait_until(lambda: not server.server.parts.loop.connections)
 
 
 # Clients' certificates.
@@ -132,7 +132,7 @@ def test_without_a_certificate_nobody_gets_in(start_tls, town: Town):
         with pytest.raises(ssl.SSLError, match=r"CERTIFICATE_REQUIRED|UNKNOWN_CA"):
             client.request("PING")
     assert server.connect_tls(town.context()).request("PING") == "PONG"
-    assert server.server.engine.stats.commands == 1
+    assert server.server.parts.engine.stats.commands == 1
 
 
 def test_certificates_may_be_optional(start_tls, town: Town):
@@ -204,7 +204,7 @@ def test_who_speaks_plainly_to_the_port_is_closed(start_tls, dial, town: Town, t
     plain.send(b"PING\r\n")
     answer = plain.sock.recv(100)  # an alert, for whoever understands it
     assert answer == b"" or (answer[:1] == b"\x15" and plain.is_closed())
-    wait_until(lambda: not server.server.loop.connections)
+    wait_until(lambda: not server.server.parts.loop.connections)
     assert lines_of_log(tmp_path, "TLS: wrong version number") == 1
     assert server.connect_tls(town.context()).request("PING") == "PONG"
 
@@ -214,7 +214,7 @@ def test_who_speaks_tls_to_the_plain_port_is_closed(start, town: Town, tmp_path:
     sock = socket.create_connection(("127.0.0.1", server.port), 30)
     with sock, pytest.raises(ssl.SSLError, match="WRONG_VERSION_NUMBER"):
         town.context().wrap_socket(sock, server_hostname="127.0.0.1")
-    wait_until(lambda: not server.server.loop.connections)
+    wait_until(lambda: not server.server.parts.loop.connections)
     assert lines_of_log(tmp_path, "does not speak TLS") == 1
 
 
@@ -227,11 +227,11 @@ def test_a_handshake_that_stalls_ends(start_tls, dial, town: Town, monkeypatch: 
     silent = dial(server.tls_port)
     guest = server.connect_tls(town.context())
     assert guest.request("PING") == "PONG"
-    assert len(server.server.loop.handshakes.in_progress) == 2
+    assert len(server.server.parts.loop.handshakes.in_progress) == 2
     monkeypatch.setattr(handshakes, "SECONDS_MAX", 0)
     assert hello.sock.recv(1) == b"" and silent.is_closed()
     assert guest.request("PING") == "PONG"
-    assert not server.server.loop.handshakes.in_progress
+    assert not server.server.parts.loop.handshakes.in_progress
     hello.close()
 
 
@@ -242,7 +242,7 @@ def test_an_endless_hello_is_not_kept(start_tls, dial):
     first = b"\x01\xff\xff\xff" + b"x" * 16_000
     rude.send(b"\x16\x03\x01" + len(first).to_bytes(2, "big") + first)
     assert rude.sock.recv(100)[:1] == b"\x15" and rude.is_closed()
-    wait_until(lambda: not server.server.loop.connections)
+    wait_until(lambda: not server.server.parts.loop.connections)
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
@@ -283,7 +283,7 @@ def test_spoilt_hellos_and_records_harm_nobody(start_tls, town: Town):
                 pass  # until the server closes it
         rude.close()
     assert guest.request("PING") == "PONG"
-    wait_until(lambda: len(server.server.loop.connections) == 1)
+    wait_until(lambda: len(server.server.parts.loop.connections) == 1)
 
 
 def test_many_handshakes_at_once_come_to_an_end(start_tls, town: Town):
@@ -304,8 +304,8 @@ def test_many_handshakes_at_once_come_to_an_end(start_tls, town: Town):
 
 def test_a_turn_takes_a_few_steps_of_handshakes_and_no_more(town: Town, tmp_path: Path):
     with by_hand(tmp_path, *town.server_words()) as server:
-        loop = server.loop
-        wires = [Wire(server.listeners.tls_port, town.context()) for _ in range(20)]
+        loop = server.parts.loop
+        wires = [Wire(server.parts.listeners.tls_port, town.context()) for _ in range(20)]
         for wire in wires:
             with pytest.raises(ssl.SSLWantReadError):
                 wire.wire.do_handshake()

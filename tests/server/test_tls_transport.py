@@ -121,8 +121,8 @@ def test_a_socket_with_little_room_gets_all_of_it(town: Town, tmp_path: Path):
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         ours.setblocking(False)
         theirs.settimeout(10)
-        secured = server.listeners.tls.new_connection()
-        server.loop.add_connection(ours.detach(), b"nowhere:1", b"nowhere:2", secured)
+        secured = server.parts.listeners.tls.new_connection()
+        server.parts.loop.add_connection(ours.detach(), b"nowhere:1", b"nowhere:2", secured)
         wire = Wire(0, town.context(), sock=theirs)
 
         def converse() -> None:
@@ -134,7 +134,7 @@ def test_a_socket_with_little_room_gets_all_of_it(town: Town, tmp_path: Path):
         worker = threading.Thread(target=converse)
         worker.start()
         while worker.is_alive():
-            server.loop.run_once(10)
+            server.parts.loop.run_once(10)
         worker.join()
         wire.close()
     assert heard == b"$%d\r\n%s\r\n+OK\r\n" % (len(value), value)
@@ -145,7 +145,7 @@ def test_a_client_that_does_not_read_gets_no_more_executed(server, client, town:
     greedy = server.connect_tls(town.context())
     greedy.send((encoded("GET", "big") + encoded("INCR", "n")) * 100)
     wait_until(lambda: client.request("GET", "n") is not None)
-    held = max(c.session.reply.pending() for c in server.server.loop.connections.values())
+    held = max(c.session.reply.pending() for c in server.server.parts.loop.connections.values())
     assert held <= limits.UNSENT_BYTES_MAX + limits.BACKLOG_BYTES_MAX // 3 + 600_000
     for n in range(1, 101):
         assert len(greedy.reply()) == 500_000
@@ -157,7 +157,7 @@ def test_channels_and_monitors_and_blocked_readers(server, client, town: Town):
     assert listener.request("SUBSCRIBE", "news") == [b"subscribe", b"news", 1]
     assert monitor.request("MONITOR") == "OK"
     reader.send(encoded("XREAD", "BLOCK", "0", "STREAMS", "orders", "$"))
-    wait_until(lambda: any(c.session.waiting for c in server.server.loop.connections.values()))
+    wait_until(lambda: any(c.session.waiting for c in server.server.parts.loop.connections.values()))
     assert client.request("PUBLISH", "news", b"n" * 10_000) == 1
     assert listener.reply() == [b"message", b"news", b"n" * 10_000]
     assert client.request("XADD", "orders", "1-0", "item", "pear") == b"1-0"
@@ -172,7 +172,7 @@ def test_an_answer_waits_until_the_log_is_safe(start_logging, town: Town):
     value = b"v" * 200_000
     disk.full = True
     client.send(encoded("SET", "k", value) + encoded("GET", "k"))
-    wait_until(lambda: running.server.durability.failure)
+    wait_until(lambda: running.server.parts.durability.failure)
     client.send(encoded("PING"))
     assert other.request("GET", "k") == value
     client.sock.settimeout(0.05)
@@ -188,19 +188,19 @@ def test_the_last_word_may_come_with_the_last_request(server, wire: Wire):
     requests = wire.record(encoded("INCR", "n") * 3)
     wire.sock.sendall(requests + wire.close_notify())
     assert wire.read(100) == b":1\r\n:2\r\n:3\r\n"  # and then the server's own last word
-    wait_until(lambda: not server.server.loop.connections)
+    wait_until(lambda: not server.server.parts.loop.connections)
 
 
 def test_one_who_waits_and_says_the_last_word_is_gone(server, wire: Wire):
     wire.sock.sendall(wire.record(encoded("BLPOP", "list", "0") + encoded("PING")) + wire.close_notify())
-    wait_until(lambda: not server.server.loop.connections)
+    wait_until(lambda: not server.server.parts.loop.connections)
 
 
 def test_a_connection_cut_off_without_the_last_word_is_gone(server, wire: Wire):
     wire.sock.sendall(wire.record(encoded("SET", "k", "v"))[:-4])
     wire.sock.shutdown(socket.SHUT_WR)
-    wait_until(lambda: not server.server.loop.connections)
-    assert not server.server.engine.stats.commands
+    wait_until(lambda: not server.server.parts.loop.connections)
+    assert not server.server.parts.engine.stats.commands
 
 
 @pytest.mark.parametrize(("said", "expected"), [(False, -2), (True, 0)])
@@ -209,7 +209,7 @@ def test_an_end_is_only_one_if_it_was_said(town: Town, said: bool, expected: int
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(town.server.file, town.server.key)
     buffers = ssl.MemoryBIO(), ssl.MemoryBIO()
-    secure = TlsConnection(*buffers, context.wrap_bio(*buffers, server_side=True))
+    secure = TlsConnection(*buffers, context.wrap_bio(*buffers, server_side=True), lambda connection: None)
     scratch = bytearray(1 << 16)
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -233,18 +233,18 @@ def test_a_changed_record_ends_the_connection(server, wire: Wire):
     wire.sock.sendall(record)
     with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
         wire.read(1)
-    wait_until(lambda: not server.server.loop.connections)
+    wait_until(lambda: not server.server.parts.loop.connections)
 
 
 def test_garbage_is_answered_and_then_the_server_says_its_last_word(server, wire: Wire):
     wire.sock.sendall(wire.record(b"*x\r\n"))
     assert wire.read(1000) == b"-ERR Protocol error: invalid multibulk length\r\n"
-    wait_until(lambda: not server.server.loop.connections)
+    wait_until(lambda: not server.server.parts.loop.connections)
 
 
 def test_a_client_that_is_killed_hears_the_last_word(server, client, wire: Wire):
     number = client.request("CLIENT", "ID")
-    victim = max(server.server.engine.clients)
+    victim = max(server.server.parts.engine.clients)
     assert victim != number
     assert client.request("CLIENT", "KILL", "ID", str(victim)) == 1
     assert wire.read(10) == b""

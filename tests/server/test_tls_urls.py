@@ -75,7 +75,7 @@ def test_an_authority_that_is_not_trusted_is_said_in_one_line(
 
 def test_the_metrics_port_speaks_plain_http(town: Town, start_tls):
     server = start_tls("--metrics-port", "free")
-    url = f"http://127.0.0.1:{server.server.metrics.port}/healthz"
+    url = f"http://127.0.0.1:{server.server.parts.metrics.port}/healthz"
     with urllib.request.urlopen(url, timeout=30) as answer:
         assert answer.status == 200
     assert isinstance(server.connect_tls(town.context()).sock, ssl.SSLSocket)

@@ -39,11 +39,11 @@ class TurnedServers:
         """Run turns of each server."""
         for _ in range(count):
             for server in self.servers:
-                server.timers.run(server.clock.now_ms())
-                work = server.loop.background
+                server.parts.timers.run(server.parts.clock.now_ms())
+                work = server.parts.loop.background
                 if work is not None:
                     work()
-                server.loop.run_once(0)
+                server.parts.loop.run_once(0)
 
     def until(self, condition: Callable[[], object]) -> None:
         """Run turns until the condition is true."""
@@ -67,7 +67,7 @@ class TurnedClient:
     def __init__(self, servers: TurnedServers, server: Server) -> None:
         self.servers = servers
         self.sock: socket.socket | ssl.SSLSocket = socket.create_connection(
-            ("127.0.0.1", server.listeners.announced_port)
+            ("127.0.0.1", server.parts.listeners.announced_port)
         )
         self.sock.setblocking(False)
         self.parser = ReplyParser()

@@ -30,9 +30,10 @@ from world import BIRTH_MS
 from headrace.engine.clock import SettableClock
 from headrace.persistence.rdb import encoder_thread
 from headrace.resp.replies import INCOMPLETE, ReplyParser
-from headrace.server import commit, main
+from headrace.server import commit
 from headrace.server.config.config import Config
 from headrace.server.disk import snapshot_job, startup
+from headrace.server.main import Server
 from headrace.server.replication import link_socket, replica_side
 from portrait import Portrait, alive, differences, portrait
 from speaking import encoded
@@ -76,13 +77,9 @@ class Node:
         self.files = NodeFiles(image, self.cluster.chance)
         config = Config()
         config.read_arguments([*OPTIONS, *self.options])
-        with (
-            patch.object(main, "DiskDirectory", lambda root: self.files),
-            patch.object(main, "RealClock", lambda: self.clock),
-        ):
-            self.server = main.Server(config)
-        self.server.listeners.ports["port"] = self.port
-        self.server._recover()
+        self.server = Server(config, self.clock, self.files)
+        self.server.parts.listeners.ports["port"] = self.port
+        self.server.recover()
         self.up = True
         self.starts += 1
         self.admin = self.engine.session()
@@ -112,17 +109,17 @@ class Node:
 
     def accept(self, sock: Any) -> None:
         """Serve a connection."""
-        self.server.loop.add_connection(sock.detach(), b"127.0.0.1:1", b"127.0.0.1:2")
+        self.server.parts.loop.add_connection(sock.detach(), b"127.0.0.1:1", b"127.0.0.1:2")
 
     # What it has.
 
     @property
     def engine(self) -> Any:
-        return self.server.engine
+        return self.server.parts.engine
 
     @property
     def replication(self) -> Any:
-        return self.server.replication
+        return self.server.parts.replication
 
     @property
     def position(self) -> tuple[str, int]:
@@ -146,7 +143,7 @@ class Node:
         argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         self.engine.execute(self.admin, argv, self.clock.now_ms())
         if self.engine.effects.items:
-            self.server.loop.run_once(0)  # timers find every change committed
+            self.server.parts.loop.run_once(0)  # timers find every change committed
         parser = ReplyParser()
         parser.feed(bytes(self.admin.reply.take()))
         return parser.next()
@@ -159,8 +156,8 @@ class Node:
 
     def turn(self) -> None:
         """Run the timers, some of a snapshot, and a turn of the event loop."""
-        loop = self.server.loop
-        self.server.timers.run(self.clock.now_ms())
+        loop = self.server.parts.loop
+        self.server.parts.timers.run(self.clock.now_ms())
         if loop.background is not None:
             loop.background()
         loop.run_once(0)
@@ -269,7 +266,7 @@ class Cluster(contextlib.ExitStack):
         return self.nodes[-1]
 
     def port_of(self, loop: object) -> int:
-        return next(node.port for node in self.nodes if node.server.loop is loop)
+        return next(node.port for node in self.nodes if node.server.parts.loop is loop)
 
     @property
     def alive(self) -> list[Node]:

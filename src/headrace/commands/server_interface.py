@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import cached_property
 
 import cython
 
@@ -53,7 +54,11 @@ class ServerInterface:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else Settings()
-        self.replication = ReplicationInterface()
+
+    @cached_property
+    def replication(self) -> ReplicationInterface:
+        """The replication of the server: here there is none."""
+        return ReplicationInterface()
 
     def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Return the settings whose names match one of the glob patterns, each once."""

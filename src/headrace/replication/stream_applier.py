@@ -68,6 +68,10 @@ class CannotApply(HeadraceError):
     """The primary has sent a command without which the data here would differ. The text says what to set."""
 
 
+def _ignore(*arguments: object) -> None:
+    """Do nothing: no callback is set."""
+
+
 @cython.final
 @cython.cclass
 class StreamApplier:
@@ -81,7 +85,7 @@ class StreamApplier:
     limits_entries_read: Public[cython.bint]  # it is a Redis 8, which limits the counts that it is given
     accepts_rules: Public[cython.bint]  # it is a Headrace: its clients cannot write records of rules
     on_translated: Public[Callable[[], None]]  # from here on Redis 7.0 knows the stream
-    on_message: Public[Callable[[list[bytes]], None]]  # of a client
+    on_message: Callable[[list[bytes]], None]  # of a client
     skipped: dict[str, int]  # by command name
     failed: dict[str, int]
     is_torn: Public[cython.bint]  # a part of a transaction was applied: only a snapshot helps
@@ -91,15 +95,29 @@ class StreamApplier:
     _last_word: bytes | None  # the first argument of the previous command: the parser reuses such objects
     _runs_directly: cython.bint  # a command of that name needs no more than a run
 
-    def __init__(self, engine: Engine, skip_foreign: cython.bint) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        skip_foreign: cython.bint,
+        *,
+        on_translated: Callable[[], None] = _ignore,
+        on_message: Callable[[list[bytes]], None] = _ignore,
+    ) -> None:
+        """Apply nothing yet.
+
+        Args:
+            skip_foreign: skip and count commands for keys of types that Headrace does not have.
+            on_translated: called when the stream has, from here on, commands of Redis 7.0 only.
+            on_message: called with each PUBLISH and SPUBLISH of a client.
+        """
         self.engine = engine
         self.keyspace = engine.keyspace
         self.pubsub = engine.pubsub
         self.skip_foreign = skip_foreign
         self.counts_deliveries = self.limits_entries_read = self.is_torn = False
         self.accepts_rules = True
-        self.on_translated = _ignore
-        self.on_message = _ignore
+        self.on_translated = on_translated
+        self.on_message = on_message
         self.skipped = {}
         self.failed = {}
         self._for_others = 0
@@ -381,7 +399,3 @@ class StreamApplier:
             delivery.count_as_redis_7(stream, group, entry.ms, entry.seq)
             words = [b"XGROUP", b"SETID", argv[1], argv[2], argv[5], b"ENTRIESREAD"]
             self.engine.effects.record(self.database, [*words, b"%d" % group.entries_read])
-
-
-def _ignore(*arguments: object) -> None:
-    """Do nothing: no callback is set."""

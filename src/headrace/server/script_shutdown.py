@@ -14,12 +14,13 @@ knows of; what was acknowledged before is in the log, which is synced.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from headrace import system
 from headrace.commands.scripts_interface import RunningScript, ScriptsInterface
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
+from headrace.server.run_control import RunControl
+from headrace.server.shutdown import Shutdown
 
 LOG = logging.getLogger("headrace")
 KILLED_BY_SHUTDOWN = b"Script killed: the server shuts down"
@@ -30,28 +31,34 @@ class ScriptShutdown:
     """Ends the running script if a signal has requested a shutdown."""
 
     def __init__(
-        self, config: Config, scripts: ScriptsInterface, durability: Durability, shut_down: Callable[[], None]
+        self,
+        config: Config,
+        control: RunControl,
+        scripts: ScriptsInterface,
+        durability: Durability,
+        shutdown: Shutdown,
     ) -> None:
         """Create it.
 
         Args:
             config: has shutdown-timeout and save.
+            control: counts the signals that have requested the shutdown.
             scripts: those of the engine.
             durability: has the log.
-            shut_down: ends the server without a snapshot, with the log synced as far as possible.
+            shutdown: ends the server.
         """
         self.config = config
+        self.control = control
         self.scripts = scripts
         self.durability = durability
-        self.shut_down = shut_down
-        self.signals = 0  # that have requested the shutdown
+        self.shutdown = shutdown
         self._awaited: RunningScript | None = None
         self._deadline_ns = 0
 
     def step(self) -> None:
         """End the slow script that runs if a shutdown is requested and may not, or need not, wait for it."""
         running = self.scripts.running
-        if not self.signals or running is None or running.end_reason is not None:
+        if not self.control.shutdown_signals or running is None or running.end_reason is not None:
             return
         if not running.wrote:
             LOG.warning("the shutdown ends a script that still runs after %d ms", self.scripts.elapsed_ms())
@@ -59,10 +66,12 @@ class ScriptShutdown:
             return
         if running is not self._awaited:
             self._wait_for(running)
-        if self.signals > 1 or (self._loses_nothing() and system.monotonic_ns() >= self._deadline_ns):
+        if self.control.shutdown_signals > 1 or (
+            self._loses_nothing() and system.monotonic_ns() >= self._deadline_ns
+        ):
             LOG.error("the shutdown drops the changes of a script that has not ended")
             self.scripts.abandon()
-            self.shut_down()
+            self.shutdown.end(False, force=True)  # without a snapshot
 
     def _wait_for(self, running: RunningScript) -> None:
         self._awaited = running

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import logging
 
+from headrace.engine.engine import Engine
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.disk.saving import SaveManager
-from headrace.server.host import ServerHost
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe.collector import OldestGeneration
 from headrace.server.observe.heap import ClientPeak, release_free_memory
+from headrace.server.process_info import ProcessInfo
 from headrace.server.replication.server_replication import ServerReplication
 
 SLOW_MS = 1000  # how often idle clients are searched for while nothing else happens
@@ -25,18 +26,20 @@ class Timers:
     def __init__(
         self,
         config: Config,
-        host: ServerHost,
+        engine: Engine,
         loop: EventLoop,
         durability: Durability,
         saving: SaveManager,
         replication: ServerReplication,
+        info: ProcessInfo,
     ) -> None:
         self.config = config
-        self.host = host
+        self.engine = engine
         self.loop = loop
         self.durability = durability
         self.saving = saving
         self.replication = replication
+        self.info = info
         self.client_peak = ClientPeak()
         self.oldest_generation = OldestGeneration()
 
@@ -45,7 +48,7 @@ class Timers:
         interval = 1000 // self.config.number("hz")
         self.loop.set_timer_idle_window(now, now + (interval if not self.replication.is_busy() else 10))
         self.loop.clock_watch.follow()
-        moved = self.host.sample(now)
+        moved = self.info.sample(now)
         seconds = self.config.number("timeout")
         if seconds:
             self._close_idle(now - 1000 * seconds)
@@ -58,10 +61,10 @@ class Timers:
             self.loop.drop_with_reason(connection, why)
         if self.client_peak.has_collapsed(len(self.loop.connections)):
             release_free_memory()
-        keyspace = self.saving.engine.keyspace
+        keyspace = self.engine.keyspace
         if keyspace.image is None:  # a snapshot takes memory that it gives back
             data_bytes = keyspace.memory.total
-            self.oldest_generation.check(self.host.rss_at_start + data_bytes, data_bytes)
+            self.oldest_generation.check(self.info.rss_at_start + data_bytes, data_bytes)
         self.durability.tick(now)
         self._check_log_files(now)
         self.saving.tick(now)

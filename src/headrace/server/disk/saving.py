@@ -60,19 +60,24 @@ class SaveManager:
         files: DataDirectory,
         durability: Durability,
         wake: Callable[[], None],
+        snapshot_fields: Callable[[], dict[bytes, bytes]],
         now: int,
     ) -> None:
-        """wake: makes the event loop run a turn; called from other threads."""
+        """Save nothing yet.
+
+        Args:
+            wake: makes the event loop run a turn; called from other threads.
+            snapshot_fields: returns the auxiliary fields of a snapshot: its position in the stream of
+                replication.
+            now: in Unix milliseconds.
+        """
         self.config = config
         self.engine = engine
         self.loop = loop
         self.wake = wake
         self.files = files
         self.durability = durability
-        # Makes tick() run soon: the client's reply says that the job has started.
-        self.run_timer_now: Callable[[], None] = lambda: None
-        # Replication: auxiliary fields of a snapshot, its position in the stream.
-        self.snapshot_fields: Callable[[], dict[bytes, bytes]] = dict
+        self.snapshot_fields = snapshot_fields
         self.running: SnapshotJob | None = None
         self.jobs_started = 0
         self.job = ""  # what the running job does: SNAPSHOT, REWRITE or empty
@@ -172,7 +177,7 @@ class SaveManager:
     def _enqueue(self, job: str) -> None:
         if job not in self.queued:
             self.queued.append(job)
-        self.run_timer_now()
+        self.loop.run_timer_now()  # tick() runs soon: the client's reply says that the job has started
 
     # Schedule.
 

@@ -7,7 +7,6 @@ a few steps; other clients' bytes stay in the socket until the next turn. The ti
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import cython
 
@@ -28,12 +27,10 @@ class Handshakes:
 
     in_progress: dict[int, Connection]  # by descriptor: clients that cannot send requests yet
     steps_in_turn: Public[cython.int]  # taken in this turn
-    on_complete: Public[Callable[[Connection], None] | None]  # called when a handshake is complete
 
     def __init__(self) -> None:
         self.in_progress = {}
         self.steps_in_turn = 0
-        self.on_complete = None
 
     @cython.ccall
     def start(self, connection: Connection) -> cython.void:
@@ -66,8 +63,7 @@ class Handshakes:
             return BROKEN
         if begins and not tls.handshaking:
             del self.in_progress[connection.fd]
-            if self.on_complete is not None:
-                self.on_complete(connection)
+            tls.on_complete(connection)
         connection.eof = tls.eof  # if it came with a request, no later event reports it
         return n
 

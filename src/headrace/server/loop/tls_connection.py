@@ -13,6 +13,7 @@ OpenSSL never sees the descriptor, so nothing here waits. Two things are true af
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +48,21 @@ class TlsConnection:
     error: str  # why it is broken; empty if the client just disconnected
     unsent: bytes  # encrypted bytes that the socket has not accepted yet
     unsent_plaintext: cython.Py_ssize_t  # bytes of replies that are in `unsent`
+    on_complete: Any  # called with the Connection when the handshake is complete
 
-    def __init__(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, ssl_object: ssl.SSLObject) -> None:
-        """Take OpenSSL's object and the buffers between it and the descriptor."""
+    def __init__(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        ssl_object: ssl.SSLObject,
+        on_complete: Callable[[Any], None],
+    ) -> None:
+        """Take OpenSSL's object and the buffers between it and the descriptor.
+
+        Args:
+            on_complete: called with the Connection when the handshake is complete.
+        """
+        self.on_complete = on_complete
         self.incoming = incoming
         self.outgoing = outgoing
         self.ssl_object = ssl_object

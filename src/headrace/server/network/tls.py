@@ -28,7 +28,6 @@ class Tls:
         self.config = config
         self.loop = loop
         self.context = tls_context(config)
-        loop.handshakes.on_complete = self.authenticate
 
     def reloaded_context(self) -> ssl.SSLContext:
         """Return a new context if the running CONFIG SET names a tls-* directive, else the current one.
@@ -48,7 +47,8 @@ class Tls:
     def new_connection(self) -> TlsConnection:
         """Return the server's end of a new TLS connection."""
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        return TlsConnection(incoming, outgoing, self.context.wrap_bio(incoming, outgoing, server_side=True))
+        encrypted = self.context.wrap_bio(incoming, outgoing, server_side=True)
+        return TlsConnection(incoming, outgoing, encrypted, self.authenticate)
 
     def authenticate(self, connection: Connection) -> None:
         """Authenticate a client by its certificate, if tls-auth-clients-user says so."""

@@ -72,12 +72,18 @@ class PrimarySide:
         durability: Durability,
         temporary_path: Callable[[], str],
         wake: Callable[[], None],
+        *,
+        stream_database: Callable[[], int],
+        is_translated: Callable[[], bool],
     ) -> None:
         """Serve replicas.
 
         Args:
             temporary_path: returns where a snapshot for replicas may be written.
             wake: makes the event loop run a turn; called from other threads.
+            stream_database: returns the database that the stream has selected.
+            is_translated: returns, on a replica, whether the stream of its primary has commands of Redis 7.0
+                only, as far as is known.
         """
         self.config = config
         self.engine = engine
@@ -89,9 +95,8 @@ class PrimarySide:
         self.known: dict[Session, Replica] = {}  # by session: those that have sent REPLCONF
         self.sync: FullSync | None = None
         self.full_syncs = self.partial_syncs = self.refused_partial_syncs = 0
-        self.stream_database: Callable[[], int] = lambda: 0  # which the stream has selected
-        # On a replica: whether the stream of its primary has commands of Redis 7.0 only, as far as is known.
-        self.is_translated: Callable[[], bool] = lambda: True
+        self.stream_database = stream_database
+        self.is_translated = is_translated
         self.generates = True  # False on a replica: the stream is its primary's
         self.pings = True  # False during a failover: the offset must stand still
         self._waiting_since_ms = 0
@@ -102,7 +107,6 @@ class PrimarySide:
         self.always_request_acknowledgements = False  # after each turn with changes
         self.changes_end = 0  # the end of the stream at the last commit, without a request to acknowledge
         self._requested_end = 0  # the end of the stream, with it
-        self.on_acknowledged: Callable[[], None] = lambda: None
         self._messages: list[list[bytes]] = []  # published in this turn
 
     # Requests of replicas.
@@ -170,7 +174,6 @@ class PrimarySide:
         sent = self.primary.end  # no replica has more
         replica.acknowledged = max(replica.acknowledged, min(offset, sent))
         replica.synced = max(replica.synced, min(synced, sent))
-        self.on_acknowledged()
         if replica.state == ONLINE and replica.waits_for_ack:
             replica.waits_for_ack = False
             self.loop.schedule_flush(replica.connection)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.commands.server_interface import Section
 from headrace.commands.session import Session
@@ -74,19 +74,36 @@ class _Interrupted(Exception):
     """The load is to end: the server stops, or follows another primary now."""
 
 
+class ReplicaEvents(Protocol):
+    """What the replica side tells its server, and asks it."""
+
+    def on_raw(self, data: bytes) -> None:
+        """Pass on bytes of the stream that were applied, to the replicas of this server."""
+
+    def on_message(self, words: list[bytes]) -> None:
+        """Handle a PUBLISH or SPUBLISH of a client of the primary."""
+
+    def on_new_history(self, history: str, offset: int) -> None:
+        """Note that the stream goes on from that offset, in a history that may be a new one."""
+
+    def before_replacing(self, keyspace: Keyspace) -> None:
+        """Save what the present data have and these lack: they are about to replace them.
+
+        Raises HeadraceError if the present data must stay.
+        """
+
+    def restart_log(self) -> None:
+        """Begin a new log: all data were replaced, and the log on disk still describes the old data."""
+
+    def on_full_sync(self, history: str, offset: int) -> None:
+        """Note that all data were replaced by those of that history at that offset."""
+
+    def needs_translation(self) -> bool:
+        """Return whether replicas of this server know commands of Redis 7.0 only."""
+
+
 class ReplicaSide:
-    """Follows one primary from start() to stop(). All methods are called in the thread of the event loop.
-
-    The owner may replace the callbacks:
-
-    - on_raw(data): bytes of the stream that were applied, for the replicas of this one.
-    - on_new_history(id, offset): the stream goes on from that offset, in a history that may be a new one.
-    - on_full_sync(id, offset): all data were replaced by those of that history at that offset.
-    - before_replacing(keyspace): these data are about to replace the present ones. Raises OSError if the
-      present ones must stay.
-    - needs_translation(): whether replicas of this server know commands of Redis 7.0 only.
-    - restart_log(): all data were replaced; the log on disk still describes the old data.
-    """
+    """Follows one primary from start() to stop(). All methods are called in the thread of the event loop."""
 
     def __init__(
         self,
@@ -94,6 +111,7 @@ class ReplicaSide:
         loop: EventLoop,
         files: DataDirectory,
         settings: Callable[[], ReplicaSettings],
+        events: ReplicaEvents,
         *,
         synced_offset: Callable[[], int] = lambda: -1,
         tls: Callable[[], ClientTls | None] = lambda: None,
@@ -103,6 +121,7 @@ class ReplicaSide:
         Args:
             files: where snapshots are stored while they are received.
             settings: returns the present settings.
+            events: what has happened.
             synced_offset: returns how much of the log is synced, measured as engine.effects.offset is; -1
                 if there is no log: Durability.synced_offset.
             tls: returns what a TLS connection to the primary needs, None for a plain one. May raise
@@ -114,14 +133,10 @@ class ReplicaSide:
         self.settings = settings
         self.log_synced_offset = synced_offset
         self.tls = tls
-        self.on_raw: Callable[[bytes], None] = lambda data: None
-        self.on_new_history: Callable[[str, int], None] = lambda history, offset: None
-        self.on_full_sync: Callable[[str, int], None] = lambda history, offset: None
-        self.before_replacing: Callable[[Keyspace], None] = lambda keyspace: None
-        self.restart_log: Callable[[], None] = lambda: None
-        self.needs_translation: Callable[[], bool] = lambda: False
-        self.applier = StreamApplier(engine, False)
-        self.applier.on_translated = self._on_translated
+        self.events = events
+        self.applier = StreamApplier(
+            engine, False, on_translated=self._on_translated, on_message=events.on_message
+        )
         self.host, self.port = "", 0
         self.history: str | None = None  # of the data
         self.connection: PrimaryConnection | None = None
@@ -201,7 +216,7 @@ class ReplicaSide:
 
     def _update_translation(self, link: ReplicaLink, now: int) -> None:
         """Ask for a translated stream as long as replicas of this server need it."""
-        wanted = self.needs_translation()
+        wanted = self.events.needs_translation()
         if wanted and not self.is_translated and not 0 <= self._request_at_ms - now <= RETRY_MS:
             self.request_translation(now)
         elif not wanted and self._translation_requested:
@@ -354,7 +369,7 @@ class ReplicaSide:
             self._offset = link.offset
             raw = link.take_raw()
             if raw:
-                self.on_raw(raw)
+                self.events.on_raw(raw)
 
     def _send(self) -> None:
         if self.connection is not None and self.link is not None:
@@ -392,7 +407,7 @@ class ReplicaSide:
         set_origin(self.applier, self.link.origin, None)
         self._come_online()
         LOG.info("following %s:%d from offset %d on", self.host, self.port, self._offset)
-        self.on_new_history(history, self._offset)
+        self.events.on_new_history(history, self._offset)
 
     def _come_online(self) -> None:
         self._last_error = ""
@@ -441,7 +456,7 @@ class ReplicaSide:
         self._loading = True
         try:
             keyspace, loaded = self._read(now)
-            self.before_replacing(keyspace)
+            self.events.before_replacing(keyspace)
         except _Interrupted:
             self._load_due = self.link is link  # unless the server ends, the load begins again
             return
@@ -493,12 +508,12 @@ class ReplicaSide:
         self.skipped_keys = loaded.skipped
         for name, number in loaded.skipped.items():
             LOG.warning("skipped %d keys of the primary: %s", number, name)
-        self.restart_log()
+        self.events.restart_log()
         self.engine.after_replay()
         now = self.loop.clock.now_ms()
         try:
             self.applier.select(selected_database(loaded))
-            self.on_full_sync(history, offset)
+            self.events.on_full_sync(history, offset)
             link.loaded(now)
             self._come_online()
             self._apply(link, now)

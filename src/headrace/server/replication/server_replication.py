@@ -13,6 +13,7 @@ replica:  its primary ─▶ ReplicaSide ─▶ data, effects ─▶ PrimarySide
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
 from headrace.commands.replication_interface import ReplicationInterface, Section
@@ -20,6 +21,7 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError, os_error_text, to_text
 from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.data_directory import DiskDirectory
 from headrace.replication.divergent_tail import DivergentTail
 from headrace.replication.history import NO_ID
 from headrace.replication.origin import FROM_HEADRACE, origin_of
@@ -31,13 +33,15 @@ from headrace.replication.stored_position import (
     encode_comment,
     encode_position,
 )
+from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.config.log_levels import NOTICE
 from headrace.server.disk.snapshot_job import SnapshotJob
+from headrace.server.loop.event_loop import EventLoop
 from headrace.server.replication.delayed_shutdown import DelayedShutdown
 from headrace.server.replication.failover import NONE, WAITING, Failover
 from headrace.server.replication.primary_side import PrimarySide
-from headrace.server.replication.replica_side import ReplicaSide
+from headrace.server.replication.replica_side import ReplicaSide, settings_of, tls_of
 from headrace.server.replication.write_quorum import WriteQuorum
 
 LOG = logging.getLogger("headrace")
@@ -56,28 +60,52 @@ class ServerReplication(ReplicationInterface):
     """What the replication commands call, and the timers."""
 
     def __init__(
-        self, config: Config, engine: Engine, replicas: PrimarySide, replica_side: ReplicaSide
+        self,
+        config: Config,
+        engine: Engine,
+        loop: EventLoop,
+        disk: DiskDirectory,
+        durability: Durability,
+        wake: Callable[[], None],
+        announced_port: Callable[[], int],
+        restart_log: Callable[[], None],
     ) -> None:
+        """Be a primary without replicas; begin() takes up the role that is configured.
+
+        Args:
+            wake: makes the event loop run a turn; called from other threads.
+            announced_port: returns the port that other servers are told, unless the configuration has one.
+            restart_log: begins a new log, because the data in memory did not come through the old one.
+        """
         self.config = config
         self.engine = engine
-        self.replicas = replicas
-        self.primary = replicas.primary
-        self.replica_side = replica_side
-        self.tail = DivergentTail(replica_side.files, engine.keyspace)
         self.following: tuple[str, int] | None = None
-        self.failover = Failover(engine, replicas, self)
-        self.shutdown = DelayedShutdown(config, engine, replicas)
-        self.quorum = WriteQuorum(config, replicas)
-        replicas.on_acknowledged = self.quorum.on_acknowledged
-        replicas.stream_database = self.stream_database
-        replica_side.on_raw = self._on_raw
-        replica_side.on_new_history = self._on_new_history
-        replica_side.on_full_sync = self._on_full_sync
-        replica_side.before_replacing = self._save_tail
-        replica_side.needs_translation = lambda: self.primary.translates
-        replicas.is_translated = lambda: replica_side.is_translated or not replica_side.applier.accepts_rules
-        replica_side.applier.on_message = self._on_message
         self.republishes = False  # it is a replica, and writes the stream of its own replicas itself
+        self.restart_log = restart_log
+        self.tail = DivergentTail(disk, engine.keyspace)
+        self.replica_side = ReplicaSide(
+            engine,
+            loop,
+            disk,
+            lambda: settings_of(config, announced_port()),
+            self,
+            synced_offset=durability.synced_offset,
+            tls=lambda: tls_of(config),
+        )
+        self.replicas = PrimarySide(
+            config,
+            engine,
+            loop,
+            durability,
+            lambda: disk.path(f"temp-{os.getpid()}-replicas.rdb"),
+            wake,
+            stream_database=self.stream_database,
+            is_translated=self._is_translated,
+        )
+        self.primary = self.replicas.primary
+        self.failover = Failover(engine, self.replicas, self)
+        self.shutdown = DelayedShutdown(config, engine, self.replicas)
+        self.quorum = WriteQuorum(config, self.replicas)
 
     # The role.
 
@@ -194,7 +222,8 @@ class ServerReplication(ReplicationInterface):
 
     # The stream of this server's own primary.
 
-    def _on_raw(self, data: bytes) -> None:
+    def on_raw(self, data: bytes) -> None:
+        """Pass bytes of the stream on to the replicas, unless this server writes their stream itself."""
         if self.republishes:
             return
         newer = self.replicas.pass_on(data)
@@ -231,12 +260,21 @@ class ServerReplication(ReplicationInterface):
         self.primary.set_position(side.offset)
         self.replicas.disconnect_replicas()
 
-    def _on_message(self, words: list[bytes]) -> None:
+    def on_message(self, words: list[bytes]) -> None:
+        """Send a message to the replicas if this server writes their stream itself."""
         if self.republishes:
             self.replicas.publish(words)
 
-    def _save_tail(self, keyspace: Keyspace) -> None:
-        """Save the entries that the new data lacks. Raises OSError, or what ends the load."""
+    def needs_translation(self) -> bool:
+        """Return whether replicas of this server know commands of Redis 7.0 only."""
+        return self.primary.translates
+
+    def _is_translated(self) -> bool:
+        """Return whether the stream of the primary has commands of Redis 7.0 only, as far as is known."""
+        return self.replica_side.is_translated or not self.replica_side.applier.accepts_rules
+
+    def before_replacing(self, keyspace: Keyspace) -> None:
+        """Save the entries that the new data lacks. Raises HeadraceError, or what ends the load."""
         try:
             self.tail.save(keyspace, self.replica_side.on_progress)
         except OSError as error:
@@ -244,7 +282,8 @@ class ServerReplication(ReplicationInterface):
                 f"entries that only this server has cannot be saved: {os_error_text(error)}"
             ) from error
 
-    def _on_new_history(self, history: str, offset: int) -> None:
+    def on_new_history(self, history: str, offset: int) -> None:
+        """Follow the history of the primary, from that offset on."""
         self.tail.end()
         if self.republishes:
             return
@@ -254,7 +293,8 @@ class ServerReplication(ReplicationInterface):
         if self.primary.backlog is None:
             self.primary.set_position(offset)
 
-    def _on_full_sync(self, history: str, offset: int) -> None:
+    def on_full_sync(self, history: str, offset: int) -> None:
+        """Take over the history of the data that has replaced the present one."""
         self._pass_on_again()
         if history:
             self.primary.history.adopt(history)
@@ -302,6 +342,7 @@ class ServerReplication(ReplicationInterface):
     def acknowledge(self, session: Session, offset: int, synced: int) -> None:
         """Note that the replica has applied, and synced, the stream up to these offsets."""
         self.replicas.acknowledge(session, offset, synced)
+        self.quorum.on_acknowledged()
 
     def synchronise(self, session: Session, history: bytes, offset: int, *, legacy: bool = False) -> None:
         """Make the session a replica (PSYNC, or SYNC if legacy)."""
