@@ -68,6 +68,7 @@ class Replica:
 
     def turn(self) -> None:
         wait = self.side.tick(self.clock.now_ms())
+        self.loop.run_tasks()
         self.loop.run_once(min(wait, 5) if wait >= 0 else 5)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
@@ -620,6 +621,23 @@ def test_the_old_data_are_served_while_the_new_are_loaded(
     during.close()
 
 
+def test_timers_run_while_the_new_data_are_loaded(
+    large_primary: redis.Redis, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during = DuringLoad(replica, monkeypatch, lambda: None)
+    calls: list[bool] = []
+
+    def timer(now: int) -> int:
+        calls.append(replica.side._loading)
+        return -1
+
+    replica.loop.set_timer(timer)
+    replica.side.start("127.0.0.1", port_of(large_primary), None, 0)
+    replica.until_synced(large_primary)
+    assert True in calls
+    during.close()
+
+
 def test_a_load_ends_when_the_replica_is_promoted_meanwhile(
     large_primary: redis.Redis, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -656,7 +674,7 @@ def test_a_load_that_a_signal_interrupts_begins_again(
     replica.side.start("127.0.0.1", port_of(large_primary), None, 0)
     replica.until(lambda: during.acted, "the load")
     assert not replica.side.is_online
-    replica.loop.run(lambda now: -1)  # returns at once: it was interrupted
+    replica.loop.run()  # returns at once: it was interrupted
     replica.until_synced(large_primary)
     assert replica.ask(b"DBSIZE") == 40
     during.close()

@@ -43,6 +43,7 @@ class TurnedServers:
                 work = server.parts.loop.background
                 if work is not None:
                     work()
+                server.parts.loop.run_tasks()
                 server.parts.loop.run_once(0)
 
     def until(self, condition: Callable[[], object]) -> None:

@@ -76,9 +76,8 @@ class Node:
         """Start the server on what a disk contains."""
         self.files = NodeFiles(image, self.cluster.chance)
         config = Config()
-        config.read_arguments([*OPTIONS, *self.options])
+        config.read_arguments([*OPTIONS, "--replica-announce-port", str(self.port), *self.options])
         self.server = Server(config, self.clock, self.files)
-        self.server.parts.listeners.ports["port"] = self.port
         self.server.recover()
         self.up = True
         self.starts += 1
@@ -160,6 +159,7 @@ class Node:
         self.server.parts.timers.run(self.clock.now_ms())
         if loop.background is not None:
             loop.background()
+        loop.run_tasks()
         loop.run_once(0)
         self.cluster.snapshots.end_some(self.cluster.chance)
 

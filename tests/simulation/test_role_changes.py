@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from cluster import Client, Cluster, Node
 
+from headrace.server.replication import replica_side
+
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 LOST = "ERR writes of this connection may be lost"
 
@@ -143,3 +145,40 @@ def test_an_active_consumer_keeps_its_entry_through_a_failover() -> None:
         assert second.ask(*(str(word).format("bob") for word in read)) is None
         cluster.round(2000)
         assert second.ask(*(str(word).format("bob") for word in read)) is not None
+
+
+def test_the_log_is_synced_while_a_replica_loads_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the simulated clock the load takes seconds: appendfsync everysec must not wait for it."""
+    monkeypatch.setattr(replica_side, "TURN_S", 0.0)
+    on_progress = replica_side.ReplicaSide.on_progress
+    unsynced: list[int] = []
+    with Cluster() as cluster:
+        first, second = replicated(cluster, "--appendonly", "yes", "--appendfsync", "everysec")
+        log = first.server.parts.durability.log
+
+        def end_syncs() -> None:
+            for sync in cluster.threads.syncs:
+                if not sync.done():
+                    sync.end()
+
+        def slow_progress(side: replica_side.ReplicaSide, done: int = 0) -> None:
+            unsynced.append(log.written - log.synced)
+            cluster.advance(1100)
+            on_progress(side, done)
+            end_syncs()
+
+        cluster.network.cut_all(second.port)
+        second.promote()
+        second.ask("XADD", "s", "*", "n", "other")
+        first.ask("XADD", "s", "*", "n", "lost")
+        cluster.advance(1100)
+        first.turn()  # begins a sync: the next one is due a second later
+        end_syncs()
+        for key in ("s", "t", "u"):  # the load reports its progress after each stream
+            first.ask("XADD", key, "*", "n", "lost")
+        monkeypatch.setattr(replica_side.ReplicaSide, "on_progress", slow_progress)
+        first.follow(second)
+        for _ in range(100):
+            cluster.round(2)
+        assert first.is_online
+        assert unsynced[0] > 0 and unsynced[-1] == 0

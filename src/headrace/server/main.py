@@ -165,7 +165,7 @@ class Server:
         try:
             while not control.stopping:
                 with suppress(ScriptAbandoned):  # stopping is set, and nothing may run any more
-                    parts.loop.run(parts.timers.run)
+                    parts.loop.run()
                 if control.reopen_requested:
                     control.reopen_requested = False
                     reopen_log()

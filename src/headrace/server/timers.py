@@ -42,6 +42,7 @@ class Timers:
         self.info = info
         self.client_peak = ClientPeak()
         self.oldest_generation = OldestGeneration()
+        loop.set_timer(self.run)
 
     def run(self, now: int) -> int:
         """Do what is due; return in how many milliseconds it must run again, -1 for never."""

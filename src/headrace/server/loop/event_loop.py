@@ -1,6 +1,6 @@
 """The event loop. One turn does this, in this order:
 
-    timer → background work → poll → read requests from ready sockets → time out blocked clients
+    timer → background work → tasks → poll → read requests from ready sockets → time out blocked clients
           → execute, within a budget → clients woken by other requests
           → commit: write the log, as durable as promised → send replies
 
@@ -76,6 +76,9 @@ class EventLoop:
     # work between turns: does some of it, and returns in how many ms to call it again. None: no work
     background: Public[Callable[[], int] | None]
     background_at_ns: cython.longlong  # when to call it
+    timer: Callable[[int], int] | None  # see set_timer()
+    tasks: list[Callable[[], None]]  # see call_between_turns()
+    in_task: cython.bint
     commit_required: Public[cython.bint]  # call commit in this turn even if nothing was changed
     timer_idle_from: cython.longlong  # ms; the timer has nothing to do from then until the next
     timer_idle_until: cython.longlong
@@ -105,7 +108,8 @@ class EventLoop:
 
     def __init__(self, engine: Engine, clock: RealClock) -> None:
         self.engine, self.clock, self.commit, self.background = engine, clock, None, None
-        self.await_replicas = None
+        self.await_replicas = self.timer = None
+        self.tasks, self.in_task = [], False
         self.commit_required = self.interrupted = False
         self.timer_idle_from = self.timer_idle_until = self.background_at_ns = 0
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
@@ -168,28 +172,59 @@ class EventLoop:
             self.drop(connection)
         self.poller.close()
 
-    def run(self, timer: Callable[[int], int]) -> None:
-        """Run turns until interrupt().
+    def set_timer(self, timer: Callable[[int], int]) -> None:
+        """Call timer(now) between two turns when it is due.
 
-        timer(now) does periodic work and returns in how many milliseconds it is due again, -1 for never.
-        It is not called within the window of set_timer_idle_window(), unless run_timer_now() is called.
+        It does periodic work and returns in how many milliseconds it is due again, -1 for never. It is not
+        called within the window of set_timer_idle_window(), unless run_timer_now() is called.
         """
-        now: cython.longlong
-        wait: cython.longlong
+        self.timer = timer
+
+    def call_between_turns(self, task: Callable[[], None]) -> None:
+        """Call task once, before the next turn. A long one calls run_turn() now and then."""
+        self.tasks.append(task)
+
+    def run(self) -> None:
+        """Run turns until interrupt()."""
         while not self.interrupted:
-            now = self.clock.now_ms()
-            # Outside of the window the timer is due, or the clock was set back.
-            if self.timer_idle_from <= now < self.timer_idle_until:
-                wait = self.timer_idle_until - now
-            else:
-                wait = timer(now)
-            if self.background is not None:
-                again = self._work_in_background(self.background)
-                if wait < 0 or again < wait:
-                    wait = again
-            self.run_once(wait)
+            self.run_turn(-1)
             system.run_signal_handlers()
         self.interrupted = False
+
+    @cython.ccall
+    def run_turn(self, wait_max: cython.longlong) -> cython.void:
+        """Do what is due between two turns, and run a turn, which waits up to wait_max ms; -1: no limit."""
+        now: cython.longlong = self.clock.now_ms()
+        wait: cython.longlong = -1
+        again: cython.longlong
+        # Outside of the window the timer is due, or the clock was set back.
+        if self.timer_idle_from <= now < self.timer_idle_until:
+            wait = self.timer_idle_until - now
+        elif self.timer is not None:
+            wait = self.timer(now)
+        if self.background is not None:
+            again = self._work_in_background(self.background)
+            if wait < 0 or again < wait:
+                wait = again
+        if self.tasks and self.run_tasks():
+            wait = 0
+        if wait_max >= 0 and (wait < 0 or wait_max < wait):
+            wait = wait_max
+        self.run_once(wait)
+
+    def run_tasks(self) -> bool:
+        """Run the tasks of call_between_turns(), unless one is running; return whether any ran."""
+        if self.in_task or not self.tasks:
+            return False
+        tasks: list[Callable[[], None]] = self.tasks
+        self.tasks = []
+        self.in_task = True
+        try:
+            for task in tasks:
+                task()
+        finally:
+            self.in_task = False
+        return True
 
     @cython.cfunc
     def _work_in_background(self, work: Callable[[], int]) -> cython.longlong:

@@ -5,7 +5,7 @@ connect ─▶ connecting ─▶ handshake ─┬──────────�
    └── one second later; after an error that would repeat itself, up to a minute later
 
 The old data are served until the new are loaded. They are loaded between two turns of the event loop, with a
-turn now and then, into a keyspace of their own: a snapshot that cannot be loaded changes nothing.
+turn and its timers now and then, into a keyspace of their own: a snapshot that is damaged changes nothing.
 """
 
 from __future__ import annotations
@@ -268,9 +268,6 @@ class ReplicaSide:
             if 0 <= self._retry_at_ms - now <= RETRY_MAX_MS:
                 return max(self._retry_at_ms - now, 1)
             self._connect(now)
-        if self._load_due:
-            self._load(now)
-            now = self.loop.clock.now_ms()
         link = self.link
         if link is None:
             return TICK_MS
@@ -437,7 +434,7 @@ class ReplicaSide:
         assert self.connection is not None
         self.connection.pause_reading()
         self._load_due = True
-        self.loop.run_timer_now()
+        self.loop.call_between_turns(self._load)
 
     def _remove_file(self) -> None:
         if self._file is not None:
@@ -448,17 +445,20 @@ class ReplicaSide:
 
     # Loading.
 
-    def _load(self, now: int) -> None:
-        """Load the snapshot, and let it replace the data."""
+    def _load(self) -> None:
+        """Load the snapshot, and let it replace the data; no-op if it is not awaited any more."""
         link = self.link
-        assert link is not None
+        if link is None or not self._load_due:
+            return
         self._load_due = False
         self._loading = True
         try:
-            keyspace, loaded = self._read(now)
+            keyspace, loaded = self._read(self.loop.clock.now_ms())
             self.events.before_replacing(keyspace)
         except _Interrupted:
-            self._load_due = self.link is link  # unless the server ends, the load begins again
+            if self.link is link:  # unless the server ends, the load begins again
+                self._load_due = True
+                self.loop.call_between_turns(self._load)
             return
         except (HeadraceError, OSError) as error:
             self._lose(f"its snapshot cannot be loaded: {error}", repeats=True)
@@ -480,7 +480,7 @@ class ReplicaSide:
             )
 
     def on_progress(self, done: int = 0) -> None:
-        """Serve clients during a load, and show the primary that it goes on."""
+        """Serve clients and run timers during a load, and show the primary that it goes on."""
         seconds = time.monotonic()
         link = self.link
         if link is not None and seconds - self._last_keepalive_s >= KEEPALIVE_S:
@@ -488,7 +488,7 @@ class ReplicaSide:
             link.keepalive()
             self._send()
         if seconds - self._last_turn_s >= TURN_S:
-            self.loop.run_once(0)
+            self.loop.run_turn(0)
             self._last_turn_s = time.monotonic()
         if self.loop.interrupted or link is None or link is not self.link:
             raise _Interrupted
