@@ -67,7 +67,7 @@ def test_a_flush_removes_everything_at_once_and_frees_it_in_steps(client):
     assert before == KEYS and sys.getrefcount(value) == references + KEYS
     client.pass_ms()
     after = client.keyspace.lazy_free.pending()
-    assert before > after >= before - 4 * 2048, "one step is one bounded part"
+    assert before > after >= before - 4 * 1024, "one step is one bounded part"
     client.free_all()
     assert sys.getrefcount(value) == references
     assert client.keyspace.lazy_free.freed == KEYS

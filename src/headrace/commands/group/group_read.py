@@ -32,7 +32,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 CLAIM_RETRY_MIN_MS = cython.declare(cython.longlong, 10)
 # Deleted pending entries that one call passes, in about a millisecond; fewer if they must be searched for.
 # The next call goes on after them.
-DELETED_PASSED_MAX = cython.declare(cython.Py_ssize_t, 20_000)
+DELETED_PASSED_MAX = cython.declare(cython.Py_ssize_t, 10_000)
 
 
 class MeaninglessId(CommandError):
