@@ -122,6 +122,22 @@ def test_a_handshake_is_had_once(start_tls, town: Town):
     wait_until(lambda: not server.server.parts.loop.connections)
 
 
+def test_a_client_gets_one_ticket_and_can_resume_with_it(start_tls, town: Town):
+    server = start_tls()
+    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.tls_port}", "-tls1_3", "-ign_eof"]
+    words += ["-CAfile", str(town.authority.file), "-cert", str(town.ann.file), "-key", str(town.ann.key)]
+    done = subprocess.run(words, input=b"QUIT\r\n", capture_output=True, timeout=30)
+    assert done.stdout.count(b"New Session Ticket arrived") == 1
+    context = town.context()
+    first = server.connect_tls(context)
+    assert first.request("PING") == "PONG"
+    assert isinstance(first.sock, ssl.SSLSocket)
+    for _ in range(2):
+        sock = socket.create_connection(("127.0.0.1", server.tls_port), 30)
+        with context.wrap_socket(sock, server_hostname="127.0.0.1", session=first.sock.session) as again:
+            assert again.session_reused
+
+
 # Clients' certificates.
 
 
