@@ -71,8 +71,9 @@ class KeyTable:
         return 0 if self.single is not None else _part_of(key)
 
     @cython.ccall
-    def put(self, key: bytes, value: object, is_new: cython.bint) -> cython.void:
-        """Set the value of the key. is_new: the key does not exist."""
+    @cython.exceptval(-1, check=False)
+    def put(self, key: bytes, value: object, is_new: cython.bint) -> cython.int:
+        """Set the value of the key. is_new: the key does not exist. Returns 0: checked faster than void."""
         single: dict[bytes, object] | None = self.single
         if single is not None:
             single[key] = value
@@ -80,16 +81,19 @@ class KeyTable:
                 self.count += 1
                 if self.count > SPLIT_AT:
                     self._split(single)
-            return
+            return 0
         self.parts[_part_of(key)][key] = value
         if is_new:
             self.count += 1
+        return 0
 
     @cython.ccall
-    def delete(self, key: bytes) -> cython.void:
-        """Remove an existing key. Raises KeyError if it does not exist."""
+    @cython.exceptval(-1, check=False)
+    def delete(self, key: bytes) -> cython.int:
+        """Remove an existing key; return 0. Raises KeyError if it does not exist."""
         del self.parts[0 if self.single is not None else _part_of(key)][key]
         self.count -= 1
+        return 0
 
     @cython.cfunc
     def _split(self, single: dict[bytes, object]) -> cython.void:
