@@ -9,7 +9,7 @@ from typing import Any
 from driver import Target
 
 from headrace.errors import CommandError, ProtocolError
-from headrace.keyspace.glob import matches
+from headrace.keyspace.glob import Glob
 from headrace.resp.inline import split_line
 from headrace.resp.parser import RequestParser
 from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
@@ -116,7 +116,7 @@ def read_line(data: bytes) -> set[Hashable]:
 def match(data: bytes) -> set[Hashable]:
     """Pattern and text, a zero byte between them; many stars must not take long."""
     pattern, _, text = data.partition(b"\0")
-    found = matches(pattern, text), matches(pattern, text, True)
+    found = Glob(pattern).matches(text), Glob(pattern, True).matches(text)
     return {(found, pattern[:1], pattern[-1:], len(pattern) > len(text))}
 
 

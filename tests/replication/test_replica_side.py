@@ -60,6 +60,9 @@ class Replica:
 
     def restart_log(self) -> None: ...
 
+    def on_online(self) -> None:
+        pass
+
     def on_full_sync(self, history: str, offset: int) -> None:
         self.told.append(("full", history, offset))
 

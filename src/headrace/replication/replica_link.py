@@ -316,6 +316,10 @@ class ReplicaLink:
         """Return the reader of the stream's commands, which has none before the stream begins."""
         return self._reader
 
+    def close(self) -> None:
+        """End the stream: the connection is closed."""
+        self._reader.close()
+
     def take_raw(self) -> bytes:
         """Return the bytes of the stream that were applied since the last call."""
         return self._reader.take_raw()

@@ -40,7 +40,7 @@ class StreamReader:
     parsed: cython.longlong
     end: Public[cython.longlong]
     is_open: Public[cython.bint]  # the data are those of the offset: commands may be applied
-    on_getack: Public[Callable[[], None]]  # the primary asks for an acknowledgement
+    _on_getack: Callable[[], None] | None  # the primary asks for an acknowledgement
     _parser: RequestParser
     _chunks: list[bytes]
     _start: cython.longlong
@@ -49,7 +49,7 @@ class StreamReader:
     def __init__(self, offset: cython.longlong, on_getack: Callable[[], None]) -> None:
         self.offset = offset
         self.is_open = False
-        self.on_getack = on_getack
+        self._on_getack = on_getack
         self._parser = RequestParser()
         self._parser.bulk_max = BULK_MAX
         self._chunks = []
@@ -60,6 +60,12 @@ class StreamReader:
     def begin(self, offset: cython.longlong) -> cython.void:
         """Set the offset at which the stream begins. Nothing may have been fed before."""
         self.offset = self.end = self._start = self.parsed = offset
+
+    @cython.ccall
+    def close(self) -> cython.void:
+        """Return no more commands, and forget the link, which refers to this reader."""
+        self.is_open = False
+        self._on_getack = None
 
     @cython.ccall
     def feed(self, data: bytes) -> cython.void:
@@ -97,8 +103,8 @@ class StreamReader:
                 elif word == b"EXEC":
                     self._in_transaction = False
             elif count == 3 and len(argv[0]) == 8 and argv[0].upper() == b"REPLCONF":
-                if argv[1].upper() == b"GETACK":
-                    self.on_getack()
+                if argv[1].upper() == b"GETACK" and self._on_getack is not None:
+                    self._on_getack()
                 continue
             return argv
 

@@ -95,6 +95,9 @@ class ReplicaEvents(Protocol):
     def restart_log(self) -> None:
         """Begin a new log: all data were replaced, and the log on disk still describes the old data."""
 
+    def on_online(self) -> None:
+        """Note that the data are those of the primary, and the stream is being followed."""
+
     def on_full_sync(self, history: str, offset: int) -> None:
         """Note that all data were replaced by those of that history at that offset."""
 
@@ -193,6 +196,8 @@ class ReplicaSide:
     def _disconnect(self) -> None:
         if self.connection is not None:
             self.connection.close()
+        if self.link is not None:
+            self.link.close()
         self.connection = self.link = None
         if self.session is not None:
             self.engine.close(self.session)
@@ -416,6 +421,7 @@ class ReplicaSide:
         session.user = LINK_USER
         session.file_number = connection.socket.fileno()
         session.replayed = True
+        self.events.on_online()
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
         """Prepare the file for a snapshot."""

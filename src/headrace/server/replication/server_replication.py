@@ -293,6 +293,10 @@ class ServerReplication(ReplicationInterface):
         if self.primary.backlog is None:
             self.primary.set_position(offset)
 
+    def on_online(self) -> None:
+        """Let clients read, which must not read stale data."""
+        self.update_write_gate()
+
     def on_full_sync(self, history: str, offset: int) -> None:
         """Take over the history of the data that has replaced the present one."""
         self._pass_on_again()
