@@ -39,6 +39,7 @@ from headrace.structures import stream_id
 NODES_AFTER_COMMAND = 8  # that a trim removes: more than one command adds
 NODES_PER_STEP = 200  # about half a millisecond
 ENTRIES_PER_STEP = 500
+SWEPT_PER_STEP = 250  # entries that are deleted if they are acknowledged, at 6 µs each
 SCHEDULED_READ_PER_STEP = 1000
 DELIVERIES_PER_STEP = 100
 WORK_PER_TICK = 50  # streams that are only looked at; one with effects counts as EFFECTS_WORK
@@ -193,7 +194,7 @@ class RuleRunner:
             is_complete &= not trimmed
         ruled.acked.clear()
         has_waiters = self.keyspace.databases[ruled.database].has_waiters(ruled.key)
-        for group in stream.groups():
+        for group in stream.unsorted_groups():
             if group.rules is None:
                 continue
             if gave_up:
@@ -267,7 +268,7 @@ class RuleRunner:
             ruled.sweep_from = b""
             while entries.next():
                 visited += 1
-                if visited > ENTRIES_PER_STEP:
+                if visited > SWEPT_PER_STEP:
                     ruled.sweep_from = stream_id.text_of(entries.ms, entries.seq)
                     is_complete = False
                     break

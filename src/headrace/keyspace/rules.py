@@ -40,7 +40,7 @@ def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
 
 def dead_letter_streams(key: bytes, stream: Stream) -> dict[bytes, None]:
     """Return the streams for dead letters of all groups of a stream at the key."""
-    rules = [group.rules for group in stream.groups()]
+    rules = [group.rules for group in stream.unsorted_groups()]
     return dict.fromkeys(
         dead_letter_stream(key, one) for one in rules if one is not None and one.max_deliveries
     )
@@ -301,7 +301,7 @@ class RuleRegistry:
         """Count the dead-letter streams of a stream whose key or database has changed."""
         group: Group
         self._forget_all_dead_letters(ruled)
-        for group in ruled.stream.groups():
+        for group in ruled.stream.unsorted_groups():
             self._count_dead_letters(ruled, group)
 
     @cython.cfunc

@@ -55,7 +55,7 @@ def searched_groups(stream: Stream) -> list[Group]:
     """Return the groups that the index does not contain."""
     if stream.references is not None:
         return stream.references.searched
-    return [] if stream.groups_by_name is None else list(stream.groups_by_name.values())
+    return stream.unsorted_groups()
 
 
 @cython.ccall
