@@ -54,8 +54,8 @@ RDB_STRING_BYTES_MAX = (1 << 32) - 1
 # A key's memory in a dictionary: hash, key and value, at an average load of two thirds, and an index.
 KEY_OVERHEAD_BYTES = 24 * 3 // 2 + 8
 
-# An expiry takes a slot in another dictionary, the time, and a pair and its slot in a heap.
-KEY_TTL_OVERHEAD_BYTES = KEY_OVERHEAD_BYTES + 32 + 80 + 8
+# An expiry takes a slot in another dictionary, a number, 32 bytes in blocks that double, a slot of a list.
+KEY_TTL_OVERHEAD_BYTES = KEY_OVERHEAD_BYTES + 32 + 32 * 3 // 2 + 8
 
 # The bytes of all keys that are remembered for clients with tracking enabled, and the prefixes that one of
 # them may have: a change looks up the prefixes of its key, and those of one client are compared pairwise.

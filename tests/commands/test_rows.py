@@ -4,8 +4,9 @@ import pytest
 
 from headrace.access.selector import BOTH, READ, WRITE
 from headrace.commands.key_specs import Span, parse_key_specs, parse_span, shown_span, use_of
+from headrace.commands.server import known_scripts
 from headrace.commands.spec import REDACTED, Command
-from headrace.commands.table import COMMANDS, TABLE
+from headrace.commands.table import COMMANDS, TABLE, row_of
 
 KEY_FLAGS = {"RO", "RW", "OW", "RM", "access", "update", "insert", "delete", "variable_flags", "not_key"}
 ROWS = [row for command in COMMANDS for row in [command, *command.unique_subcommands()]]
@@ -96,3 +97,11 @@ def test_passwords_are_not_shown(line: str, shown: str) -> None:
     assert found.without_secrets(argv) == [
         REDACTED if word == b"*" else word for word in shown.encode().split()
     ]
+
+
+def test_each_command_of_a_known_script_has_a_row_with_a_key() -> None:
+    names = {name for required in known_scripts.REQUIRED_COMMANDS.values() for name in required}
+    assert b"xinfo|groups" in names
+    for name in names:
+        assert row_of(name).name == name
+        assert row_of(name).key_uses[0] in (READ, WRITE, BOTH)

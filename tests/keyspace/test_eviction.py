@@ -16,7 +16,7 @@ from portrait import alive, differences, portrait
 
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 PLACE = 44
-TIME = PLACE + 120
+TIME = PLACE + 88
 NODE = 10  # entries
 
 

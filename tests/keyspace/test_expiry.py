@@ -1,8 +1,11 @@
 """Expiry times of keys, in order."""
 
+import random
 import sys
 
 from headrace.keyspace.expiry import Expiry
+from headrace.keyspace.image import DatabaseImage
+from headrace.keyspace.key_table import KeyTable
 from headrace.streams.memory_account import MemoryAccount
 
 
@@ -44,6 +47,58 @@ def test_a_time_set_again_and_again_does_not_pile_up():
         stale += 1
     assert stale == 2
     assert expiry.total == 0
+
+
+def test_random_times_are_those_of_a_dictionary():
+    rng = random.Random(3)
+    memory = MemoryAccount()
+    expiry = Expiry(memory)
+    model: dict[bytes, int] = {}
+    for step in range(30_000):
+        key = b"%d" % rng.randrange(12_000)
+        if rng.random() < 0.75:
+            model[key] = rng.randrange(5_000)
+            expiry.set(key, model[key])
+        else:
+            assert expiry.remove(key) == (model.pop(key, None) is not None)
+        if step % 1000 == 0:
+            expiry.times.check()
+            now = rng.randrange(5_000)
+            assert expiry.count_due(now) == sum(at <= now for at in model.values())
+            assert expiry.next_expiry() == min(model.values())
+            assert expiry.total == sum(model.values())
+    assert {key: expiry.get(key) for key in model} == model
+    while (key := expiry.next_due_key(2_500)) is not None:
+        assert model.pop(key) == expiry.get(key)
+        expiry.remove(key)
+    assert min(model.values()) > 2_500 and len(expiry) == len(model)
+    expiry.clear()
+    assert len(expiry) == expiry.total == memory.total == 0
+
+
+def test_a_snapshot_keeps_the_times_of_its_moment():
+    expiry = Expiry(MemoryAccount())
+    for key, at in ((b"same", 10), (b"later", 20), (b"gone", 30)):
+        expiry.set(key, at)
+    image = DatabaseImage(0, 1, 1000, KeyTable(), expiry.times, expiry.count_due(10))
+    assert (image.key_count, image.expiring_count) == (-1, 2)
+    expiry.image = image
+    expiry.set(b"later", 99)
+    expiry.remove(b"gone")
+    expiry.set(b"new", 5)
+    expected = {b"same": 10, b"later": 20, b"gone": 30, b"new": -1}
+    assert {key: image.expiry_of(key) for key in expected} == expected
+    expiry.clear()
+    expiry.set(b"same", 77)
+    assert image.expiry_of(b"same") == 10
+
+
+def test_a_time_before_1970_counts_as_1970():
+    expiry = Expiry(MemoryAccount())
+    expiry.set(b"a", -5)
+    expiry.set(b"a", -7)
+    assert expiry.get(b"a") == 0 and expiry.is_due(b"a", 0) and expiry.total == 0 and len(expiry) == 1
+    assert expiry.remove(b"a") and expiry.memory.total == 0
 
 
 def test_times_beyond_64_bits_in_sum_are_averaged_rightly():

@@ -82,6 +82,12 @@ TABLE: dict[bytes, Command] = {command.name: command for command in COMMANDS}
 TABLE |= {command.name.upper(): command for command in COMMANDS}
 
 
+def row_of(name: bytes) -> Command:
+    """Return the command or subcommand of a full name in lower case: b"xinfo|groups". Raises KeyError."""
+    container, _, word = name.partition(b"|")
+    return TABLE[container].subcommands[word] if word else TABLE[container]
+
+
 def find(word: bytes) -> Command | None:
     """Return the command of that name, ignoring case, or None."""
     found = TABLE.get(word)

@@ -25,7 +25,7 @@ from headrace.access.users import Users
 from headrace.commands.connection import client
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.commands.table import COMMANDS, TABLE
+from headrace.commands.table import COMMANDS, row_of
 from headrace.errors import CommandError, to_text
 
 REASONS = {1: log.COMMAND, 2: log.KEY, 4: log.CHANNEL}  # by the upper half of a verdict
@@ -226,7 +226,7 @@ class Authorization:
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
         """Raise an error if the user may not run one of these commands on the key: a script runs them."""
         for name in names:
-            request = request_of_key(name, key, TABLE[name].key_uses[0])
+            request = request_of_key(name, key, row_of(name).key_uses[0])
             permission_error = self._check_all(session, request, log.TOP_LEVEL, now_ms)
             if permission_error is not None:
                 raise permission_error

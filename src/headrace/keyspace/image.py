@@ -20,6 +20,7 @@ from __future__ import annotations
 import cython
 
 from headrace.keyspace.key_table import KeyTable
+from headrace.keyspace.key_times import KeyTimes
 from headrace.keyspace.key_walk import KeyWalk
 from headrace.keyspace.settings import Settings
 from headrace.streams.stream import Stream
@@ -28,7 +29,6 @@ from headrace.streams.stream_image import StreamImage
 STEP_BYTES = cython.declare(cython.longlong, 1 << 14)
 SMALL_STEPS = cython.declare(cython.longlong, 4)  # a stream of so many steps is written in one
 MISSING = cython.declare(object, object())
-NEVER = cython.declare(cython.longlong, -1)
 
 
 @cython.final
@@ -43,7 +43,7 @@ class DatabaseImage:
     expiring_count: cython.Py_ssize_t  # of those that will expire
     _keys: KeyWalk
     values: KeyTable  # of the database, at present or before a flush
-    _times: dict[bytes, int]
+    _times: KeyTimes
     _kept_values: dict[bytes, object]
     _kept_times: dict[bytes, int]
     _taken: StreamImage | None  # the last one that take() returned
@@ -55,14 +55,14 @@ class DatabaseImage:
         epoch: cython.uint,
         step_bytes: cython.longlong,
         values: KeyTable,
-        times: dict[bytes, int],
+        times: KeyTimes,
         expired_count: cython.Py_ssize_t,
     ) -> None:
         self.index = index
         self.epoch = epoch
         self.step_bytes = step_bytes
         self.key_count = values.count - expired_count
-        self.expiring_count = len(times) - expired_count
+        self.expiring_count = times.count - expired_count
         self._keys = KeyWalk(values.parts)
         self.values = values
         self._times = times
@@ -142,9 +142,7 @@ class DatabaseImage:
     def expiry_of(self, key: bytes) -> cython.longlong:
         """Return when a key expires, in milliseconds since 1970; -1 means never."""
         at: int | None = self._kept_times.get(key)
-        if at is None:
-            at = self._times.get(key)
-        return NEVER if at is None else at
+        return self._times.get(key) if at is None else at
 
     @cython.ccall
     def close(self) -> cython.void:
@@ -161,7 +159,7 @@ class DatabaseImage:
         self._kept_values = {}
         self._kept_times = {}
         self.values = KeyTable()
-        self._times = {}
+        self._times = KeyTimes()
         self._keys.close()
 
     @cython.cfunc

@@ -335,7 +335,7 @@ class Keyspace:
             return earliest
         self.has_ttls = False
         for database in self.databases:
-            if not len(database.expiry_times.times):
+            if database.expiry_times.times.count == 0:
                 continue
             self.has_ttls = True
             at = database.expiry_times.next_expiry()
@@ -381,7 +381,7 @@ class Database:
     def find(self, key: bytes) -> object:
         """Return the key's value, or None if it does not exist or has expired."""
         value = self.values.find(key)
-        if value is not None and len(self.expiry_times.times) and self._is_expired(key):
+        if value is not None and self.expiry_times.times.count and self._is_expired(key):
             value = None
         if self.keyspace.counts_lookups:
             if value is None:
@@ -418,7 +418,7 @@ class Database:
     def contains(self, key: bytes) -> cython.bint:
         """Return whether the key exists. Counts neither a hit nor a miss."""
         return self.values.find(key) is not None and not (
-            len(self.expiry_times.times) and self._is_expired(key)
+            self.expiry_times.times.count and self._is_expired(key)
         )
 
     @cython.ccall
@@ -429,7 +429,7 @@ class Database:
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
         """Return the number of keys that have not expired; of hidden keys, too."""
-        while len(self.expiry_times.times) and self.sweep(SWEEP_KEYS_MAX):
+        while self.expiry_times.times.count and self.sweep(SWEEP_KEYS_MAX):
             pass
         return self.values.count
 
@@ -491,7 +491,7 @@ class Database:
         self._set(key, value)
         if scan_order is not None:
             scan_order.add(key, self.values)
-        if len(self.expiry_times.times):
+        if self.expiry_times.times.count:
             self.expiry_times.remove(key)
 
     @cython.ccall
@@ -522,7 +522,7 @@ class Database:
         if not self.contains(key):
             return False
         self._delete(key)
-        if len(self.expiry_times.times):
+        if self.expiry_times.times.count:
             self.expiry_times.remove(key)
         return True
 
@@ -574,7 +574,7 @@ class Database:
         self.memory.detach()
         if self.image is None:
             self.keyspace.lazy_free.add_table(self.values)
-            self.keyspace.lazy_free.add_keys(self.expiry_times.times)
+            self.keyspace.lazy_free.add_times(self.expiry_times.times)
         self.image = None  # its values are not reachable any more, so they stay as they are
 
     @cython.cfunc

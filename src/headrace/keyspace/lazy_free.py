@@ -15,6 +15,7 @@ from typing import Any
 import cython
 
 from headrace.keyspace.key_table import KeyTable
+from headrace.keyspace.key_times import KeyTimes
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.memory_account import MemoryAccount
@@ -49,10 +50,11 @@ class LazyFree:
         self.freed = 0
 
     @cython.ccall
-    def add_keys(self, keys: dict[Any, Any]) -> cython.void:
-        """Free a dictionary by keys, if it is large."""
-        if len(keys) >= KEYS_MIN:
-            self.waiting.append(keys)
+    def add_times(self, times: KeyTimes) -> cython.void:
+        """Free the expiry times of a database, if they are many."""
+        if times.count >= KEYS_MIN:
+            self.waiting.extend(times.numbers.parts)
+            self.waiting.append(times.queue.items)
 
     @cython.ccall
     def add_table(self, keys: KeyTable) -> cython.void:
@@ -91,7 +93,10 @@ class LazyFree:
         while left > 0 and self.waiting:
             container: object = self.waiting[-1]
             if isinstance(container, dict) and container:
-                left -= self._open(container.popitem()[1])
+                value: object = container.popitem()[1]
+                if isinstance(value, (Stream, bytes, bytearray)):
+                    self.freed += 1
+                left -= self._open(value)
             elif isinstance(container, list) and container:
                 left -= self._open(container.pop())
             else:
@@ -103,8 +108,6 @@ class LazyFree:
         """Queue the containers of a value that nothing refers to any more; return what freeing it costs."""
         if isinstance(value, Stream):
             self._open_stream(value)
-        elif isinstance(value, (bytes, bytearray)):
-            self.freed += 1
         elif isinstance(value, RaxNode):
             node: RaxNode = value
             if node.children is not None:
@@ -119,14 +122,13 @@ class LazyFree:
         elif isinstance(value, (dict, list)):
             if value:
                 self.waiting.append(value)
-        elif value is not None and not isinstance(value, int):
+        elif value is not None and not isinstance(value, (bytes, bytearray, int)):
             return BLOCK_COST
         return 1
 
     @cython.cfunc
     def _open_stream(self, stream: Stream) -> cython.void:
         """Queue the containers of a stream that is not stored any more and in no snapshot."""
-        self.freed += 1
         if stream.memory.is_part_of(self.memory) or stream.image is not None:
             return
         if stream.memory.total < STREAM_BYTES_MIN:

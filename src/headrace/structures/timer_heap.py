@@ -137,6 +137,19 @@ class TimerHeap:
 
     @cython.ccall
     @cython.exceptval(check=False)
+    def count_due(self, now: cython.longlong) -> cython.Py_ssize_t:
+        """Return how many deadlines are not after now, in a nanosecond for each deadline."""
+        at: cython.Py_ssize_t
+        found: cython.Py_ssize_t = 0
+        if self.first_deadline() > now:
+            return 0
+        for at in range(self.count):
+            if mem.as_signed(mem.u64le(self.p, at * CELL)) <= now:
+                found += 1
+        return found
+
+    @cython.ccall
+    @cython.exceptval(check=False)
     def block_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes of the two blocks."""
         return self.cap * CELL + self.known * PLACE
