@@ -161,6 +161,16 @@ def _ruled_groups(run: TimedEngine) -> None:
         run("XGROUP", "CFGSET", "s", f"g{number}", "LEASE", "60000", "MAX-DELIVERIES", "5")
 
 
+def _expiring_strings(run: TimedEngine) -> None:
+    for number in range(run.size(1_000_000)):
+        run.load([[b"SET", b"key:%d" % number, b"v", b"PX", b"10000000"]])
+
+
+def _renew(run: TimedEngine) -> None:
+    for number in range(run.size(1_000_000)):
+        run("SET", b"key:%d" % number, "v", "PX", "20000000")
+
+
 def _keep_unacked(run: TimedEngine) -> None:
     run.fill(1_000)
     for number in range(run.size(1_000)):
@@ -262,6 +272,7 @@ ROWS = [
     ),
     Row("XADD after the start of BGSAVE, 100,000 consumers", _consumers, _requests("XADD s 2000-0 f v")),
     Row("SET of new keys, up to 800,000", lambda run: None, _grow),
+    Row("SET PX of a million keys that expire already", _expiring_strings, _renew),
     Row("FLUSHALL ASYNC of a million strings", _strings, _requests("FLUSHALL ASYNC")),
     Row("DEL of a stream of 300,000 pending entries", _pending, _requests("DEL s")),
 ]
