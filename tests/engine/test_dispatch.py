@@ -79,6 +79,37 @@ def test_a_waiting_client_that_lost_a_right_is_rejected(talk: Talk) -> None:
     assert talk.heard("b").startswith("-NOPERM")
 
 
+def test_a_reader_gets_what_becomes_due_in_a_stream_that_swapdb_brought(talk: Talk) -> None:
+    for database in (0, 1):
+        talk(f"SELECT {database}")
+        talk("XADD s 1-0 f v")
+        talk("XGROUP CREATE s g 0")
+        talk("XGROUP CFGSET s g LEASE 600")
+        talk("XREADGROUP GROUP g ann STREAMS s >")
+    talk("XACK s g 1-0")
+    talk.tick(1100)
+    talk("SELECT 1", client="b")
+    assert talk("XREADGROUP GROUP g bob BLOCK 0 STREAMS s >", client="b") == "(waits)"
+    talk("SWAPDB 0 1")
+    talk.tick(1500)
+    assert talk.heard("b") == "(waits)"
+    talk.tick(1700)
+    assert ids(talk.heard("b")) == ["1-0"]
+
+
+def test_a_deleted_entry_whose_id_is_added_again_is_claimed(talk: Talk) -> None:
+    for one in ("1-1", "2-1", "5-1"):
+        talk(f"XADD s {one} f v")
+    talk("XGROUP CREATE s g 0")
+    talk("XREADGROUP GROUP g ann STREAMS s >")
+    talk("XTRIM s MAXLEN 0")
+    talk("XSETID s 0-1")
+    talk("XADD s 1-1 f new")
+    assert ids(talk("XREADGROUP GROUP g bob CLAIM 0 STREAMS s >")) == ["1-1"]
+    talk("XADD s 2-1 f new")
+    assert sorted(ids(talk("XREADGROUP GROUP g bob CLAIM 0 STREAMS s >"))) == ["1-1", "2-1"]
+
+
 def test_served_readers_do_not_restart_the_sweep_of_acknowledged_entries(talk: Talk) -> None:
     talk("XADD s 1-0 f v")
     talk("XGROUP CREATE s g $")

@@ -5,9 +5,8 @@ from random import Random
 import pytest
 
 from headrace.keyspace.key_table import PARTS, KeyTable
-from headrace.keyspace.scan import ScanOrder
 
-SPLIT_AT = 8192
+SPLIT_AT = 1024
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -40,7 +39,8 @@ def test_few_keys_are_in_the_order_of_arrival() -> None:
     keys = [b"%d" % i for i in range(SPLIT_AT, 0, -1)]
     for key in keys:
         table.put(key, key, True)
-    assert list(table) == keys and len(table.parts) == 1
+    assert list(table) == keys
+    assert len(table.parts) == 1
     table.put(b"one more", 1, True)
     assert len(table.parts) == PARTS and len(table) == SPLIT_AT + 1
 
@@ -58,19 +58,30 @@ def test_the_order_of_keys_does_not_depend_on_the_process() -> None:
     table = KeyTable()
     for i in range(SPLIT_AT + 1):
         table.put(b"key:%d" % i, i, True)
-    assert list(table)[:3] == [b"key:321", b"key:888", b"key:1285"]
+    assert list(table)[:3] == [b"key:321", b"key:888", b"key:479"]
 
 
 def test_a_scan_that_begins_before_the_split_returns_all_keys() -> None:
     table = KeyTable()
-    for i in range(SPLIT_AT - 100):
-        table.put(b"%d" % i, i, True)
-    order = ScanOrder(table)
-    cursor, found = order.step(0, 1000)
+    early = [b"%d" % i for i in range(SPLIT_AT - 100)]
+    for key in early:
+        table.put(key, 1, True)
+    cursor, found = table.scan(0, 100)
     for i in range(1000):
         table.put(b"new %d" % i, i, True)
-        order.add(b"new %d" % i, table)
+    assert table.single is None
     while cursor:
-        cursor, keys = order.step(cursor, 1000)
+        cursor, keys = table.scan(cursor, 100)
         found += keys
-    assert sorted(found) == sorted(table)
+    assert set(early) <= set(found)
+    assert len(found) == len(set(found))
+
+
+def test_keys_are_reached_by_index() -> None:
+    table = KeyTable()
+    for i in range(SPLIT_AT + 50):
+        table.put(b"%d" % i, i, True)
+        if i % 100 == 0:
+            assert [table.at(index) for index in range(table.count)] == list(table)
+    with pytest.raises(IndexError):
+        table.at(table.count)

@@ -222,19 +222,81 @@ def test_few_keys_are_found_among_many_removed_ones(database):
     for i in range(49_999):
         database.remove(b"%d" % i)
     assert all(database.random_key() == b"49999" for _ in range(50))
-    assert database.scan(cursor, 2000) == (0, [b"49999"])
+    assert database.scan(0, 2000) == (0, [b"49999"])
+    assert cursor and database.scan(cursor, 2000)[0] == 0
 
 
-@pytest.mark.parametrize("left", [1, 500, 900])
-def test_a_scan_finds_also_the_key_that_comes_when_holes_are_closed(database, left):
-    for i in range(2000):
+def scanned(database, count, between=lambda: None):
+    """Return what a whole SCAN returns."""
+    cursor, found = 0, []
+    while True:
+        cursor, keys = database.scan(cursor, count)
+        found += keys
+        if cursor == 0:
+            return found
+        between()
+
+
+@pytest.mark.parametrize("keys", [1, 10, 1000, 1100, 20_000])
+@pytest.mark.parametrize("count", [1, 10, 1 << 62])
+def test_a_scan_returns_each_key_once(database, keys, count):
+    for i in range(keys):
         database.put(b"%d" % i, b"")
-    database.scan(0, 1)
-    for i in range(2000 - left):
-        database.remove(b"%d" % i)
-    for i in range(20):
-        database.put(b"new%d" % i, b"")
-        assert sorted(database.scan(0, 10_000)[1]) == sorted(database.keys())
+    if keys / count <= 2000:
+        assert sorted(scanned(database, count)) == sorted(database.keys())
+
+
+def test_a_key_that_comes_and_goes_is_returned_once_and_drawn_evenly(database):
+    database.put(b"orders", b"")
+    for _ in range(900):
+        database.put(b"lock", b"")
+        database.remove(b"lock")
+    database.put(b"lock", b"")
+    assert sorted(scanned(database, 10)) == [b"lock", b"orders"]
+    drawn = [database.random_key() for _ in range(1000)]
+    assert 400 < drawn.count(b"lock") < 600
+
+
+def test_a_scan_ends_although_more_keys_come_than_it_returns(database):
+    for i in range(5000):
+        database.put(b"stay%d" % i, b"")
+    serial = iter(range(1 << 30))
+    short_lived = []
+
+    def change():
+        while len(short_lived) > 12:
+            database.remove(short_lived.pop(0))
+        for _ in range(12):
+            short_lived.append(b"short%d" % next(serial))
+            database.put(short_lived[-1], b"")
+        assert next(serial) < 20_000, "it does not end"
+
+    found = scanned(database, 10, change)
+    assert {b"stay%d" % i for i in range(5000)} <= set(found)
+    assert len(found) == len(set(found))
+
+
+def test_questions_about_all_keys_do_not_delete_a_million_expired_ones(keyspace, database):
+    for i in range(3000):
+        database.put(b"%d" % i, b"")
+        if i != 7:
+            database.set_expiry(b"%d" % i, 100)
+    keyspace.now = 101
+    assert database.size() == 1
+    assert database.keys() == scanned(database, 1000) == [b"7"]
+    assert database.random_key() == b"7"
+    assert database.values.count == 3000
+    database.remove(b"7")
+    assert database.random_key() is None
+    assert database.size() == 0
+    while database.sweep(1000):
+        pass
+    assert database.values.count == 0
+
+
+def test_a_cursor_from_nowhere_is_harmless(database):
+    database.put(b"a", b"")
+    assert database.scan(1 << 63, 10) == database.scan(1 << 48, 10) == (0, [])
 
 
 def test_scanning_goes_on_after_a_flush(database):
@@ -242,9 +304,7 @@ def test_scanning_goes_on_after_a_flush(database):
         database.put(b"%d" % i, b"")
     cursor, _ = database.scan(0, 10)
     database.flush()
-    for i in range(5):
-        database.put(b"new%d" % i, b"")
-    assert database.scan(cursor, 10) == (0, [b"new%d" % i for i in range(5)])
+    assert database.scan(cursor, 10) == (0, [])
 
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])

@@ -236,6 +236,11 @@ class Blocking:
             if location[0] == database:
                 self.ready[location] = None
 
+    @cython.ccall
+    def waited_keys(self, database: cython.Py_ssize_t) -> list[bytes]:
+        """Return the keys of a database that clients wait for."""
+        return [key for number, key in self.queues if number == database]
+
     def take_ready(self) -> list[tuple[int, bytes]]:
         """Return the keys with new data, in order of arrival, and clear the list."""
         self.round += 1

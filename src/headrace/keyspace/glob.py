@@ -30,7 +30,7 @@ STAR = cython.declare(cython.int, 42)
 
 SHORT = cython.declare(cython.Py_ssize_t, 16)
 SEGMENT_MAX = cython.declare(cython.Py_ssize_t, limits.GLOB_SEGMENT_MAX)
-TABLES_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024 * 1024)  # kept for the next text
+TABLES_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)  # kept for the next text
 
 # Codes of elements. Below 256: that byte.
 ANY = cython.declare(cython.uint, 256)
@@ -387,8 +387,10 @@ class Glob:
         i: cython.Py_ssize_t
         byte: cython.Py_ssize_t
         at: cython.Py_ssize_t
-        for byte in range(256):
-            for i in range(last - first):
+        code: cython.uint
+        for i in range(last - first):
+            code = mem.u32le(self.p, 4 * (first + i))
+            for byte in range(256) if code >= ANY or self.fold else range(code, code + 1):
                 if self._accepts(first + i, byte):
                     at = row * byte + (i >> 3)
                     m[at] = m[at] | (1 << (i & 7))

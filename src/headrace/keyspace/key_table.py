@@ -6,21 +6,34 @@
 A dictionary of a million keys takes 30 ms to grow, because it then moves all of them. Parts grow one by one.
 They are not joined again when keys are removed. The hash does not depend on the process, so that the same
 requests give the same order of keys everywhere.
+
+SCAN goes over the hashes, from the lowest to the highest. Its cursor is the hash to continue from:
+
+    0                                            cursor        next cursor              2^48
+    |  part 0  |  part 1  | ...  |          part n    [.............]      |  ...         |
+                                                      the keys with these hashes are returned
+
+So each key that stays is returned exactly once, whatever comes and goes meanwhile, and the end is reached
+after a number of calls that does not grow while it runs. A call returns about as many keys as it was asked
+for, and looks at the parts that it passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import cython
 
 from headrace import mem
 
-SPLIT_AT = cython.declare(cython.Py_ssize_t, 8192)  # keys are distributed to parts in less than a millisecond
+SPLIT_AT = cython.declare(cython.Py_ssize_t, 1024)  # a call of SCAN looks at all of them
 PARTS = 1024
 PART_SHIFT = cython.declare(cython.int, 54)  # of a 64-bit hash, which leaves the number of a part
+CURSOR_SHIFT = cython.declare(cython.int, 16)  # leaves 48 bits, which a float of JavaScript or Lua can hold
+CURSORS = cython.declare(cython.longlong, 1 << 48)
+CURSORS_PER_PART = cython.declare(cython.longlong, 1 << 38)
 MULTIPLIER = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
@@ -29,6 +42,14 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 @cython.exceptval(-1, check=False)
 def _part_of(key: bytes) -> cython.Py_ssize_t:
     """Return the number of the part that has the key."""
+    return _hash(key) >> PART_SHIFT
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _hash(key: bytes) -> cython.ulonglong:
+    """Return the hash of a key, whose upper bits are the most mixed ones."""
     p: cython.p_const_uchar = key
     n: cython.Py_ssize_t = len(key)
     at: cython.Py_ssize_t = 0
@@ -40,8 +61,7 @@ def _part_of(key: bytes) -> cython.Py_ssize_t:
     while at < n:
         found = ((found ^ p[at]) * MULTIPLIER) & U64_MAX
         at += 1
-    found = ((found ^ (found >> 32)) * MULTIPLIER) & U64_MAX
-    return found >> PART_SHIFT
+    return ((found ^ (found >> 32)) * MULTIPLIER) & U64_MAX
 
 
 @cython.final
@@ -94,6 +114,41 @@ class KeyTable:
         del self.parts[0 if self.single is not None else _part_of(key)][key]
         self.count -= 1
         return 0
+
+    def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
+        """Return the next cursor, 0 at the end, and about `count` keys from the cursor on."""
+        if self.count == 0 or cursor >= CURSORS:
+            return 0, []
+        end = min(cursor + -(-CURSORS * count // self.count), CURSORS)
+        return (0 if end == CURSORS else end), self._between(cursor, end)
+
+    @cython.cfunc
+    def _between(self, first: cython.longlong, end: cython.longlong) -> list[bytes]:
+        """Return the keys from one cursor up to another."""
+        key: bytes
+        place: cython.longlong
+        part: dict[bytes, object]
+        found: list[bytes] = []
+        parts: list[dict[bytes, object]] = self.parts
+        if self.single is None:
+            parts = parts[first // CURSORS_PER_PART : (end - 1) // CURSORS_PER_PART + 1]
+        for part in parts:
+            for key in part:
+                place = _hash(key) >> CURSOR_SHIFT
+                if first <= place < end:
+                    found.append(key)
+        return found
+
+    @cython.ccall
+    def at(self, index: cython.Py_ssize_t) -> bytes:
+        """Return the key at an index below `count`, of the order in which they are iterated."""
+        part: dict[bytes, object]
+        for part in self.parts:
+            if index < len(part):
+                found: bytes = next(islice(part, index, None))
+                return found
+            index -= len(part)
+        raise IndexError("there are fewer keys")
 
     @cython.cfunc
     def _split(self, single: dict[bytes, object]) -> cython.void:

@@ -32,7 +32,6 @@ from headrace.keyspace.key_table import KeyTable
 from headrace.keyspace.lazy_free import LazyFree
 from headrace.keyspace.log_budget import LogBudget
 from headrace.keyspace.rules import RuleRegistry
-from headrace.keyspace.scan import ScanOrder
 from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, WatchedKeys
 from headrace.streams.compaction import Compaction
@@ -155,7 +154,6 @@ class Keyspace:
         a.values, b.values = b.values, a.values
         a.expiry_times, b.expiry_times = b.expiry_times, a.expiry_times
         a.memory, b.memory = b.memory, a.memory
-        a.scan_order, b.scan_order = b.scan_order, a.scan_order
         a.image, b.image = b.image, a.image
         a.invalidate_existing()
         b.invalidate_existing()
@@ -163,6 +161,11 @@ class Keyspace:
         self.changes += 1
         self.blocking.signal_all(first)
         self.blocking.signal_all(second)
+        for database in (a, b):
+            for key in self.blocking.waited_keys(database.index):
+                value = database.values.find(key)
+                if isinstance(value, Stream):
+                    self.rules.mark(value)  # nobody waited for it in the other database
 
     @cython.ccall
     def hides_expired(self) -> cython.bint:
@@ -361,7 +364,6 @@ class Database:
     values: KeyTable
     expiry_times: Expiry
     watched_keys: WatchedKeys
-    scan_order: ScanOrder | None  # the keys in order of arrival; created by the first SCAN
     image: DatabaseImage | None  # for the snapshot that is being written
     memory: MemoryAccount  # memory account of its keys and values
 
@@ -372,7 +374,6 @@ class Database:
         self._open_account()
         self.expiry_times = Expiry(self.memory)
         self.watched_keys = WatchedKeys()
-        self.scan_order = None
         self.image = None
 
     # Reading.
@@ -429,54 +430,53 @@ class Database:
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
         """Return the number of keys that have not expired; of hidden keys, too."""
-        while self.expiry_times.times.count and self.sweep(SWEEP_KEYS_MAX):
-            pass
-        return self.values.count
+        return self.values.count - self.count_due()
+
+    @cython.ccall
+    def count_due(self) -> cython.Py_ssize_t:
+        """Return how many keys have expired and are not deleted yet; 0 if they are hidden."""
+        if self.keyspace.keep_expired or self.keyspace.hides_expired():
+            return 0
+        return self.expiry_times.count_due(self.keyspace.now)
+
+    @cython.cfunc
+    def _is_visible(self, key: bytes) -> cython.bint:
+        """Return whether an existing key has not expired. Does not delete it: there may be a million."""
+        return self.keyspace.keep_expired or not self.expiry_times.is_due(key, self.keyspace.now)
 
     @cython.ccall
     def keys(self) -> list[bytes]:
         """Return all keys that have not expired; see key_table.py for their order."""
-        self.size()
-        if self.keyspace.hides_expired():
-            return [key for key in self.values if self.contains(key)]
+        next_expiry: cython.longlong = self.expiry_times.next_expiry()
+        if 0 <= next_expiry <= self.keyspace.now:
+            return [key for key in self.values if self._is_visible(key)]
         return list(self.values)
 
     @cython.ccall
     def random_key(self) -> bytes | None:
         """Return a random key, or None if there is none; a hidden one if there are no others."""
+        key: bytes | None = None
         if not self.size():
             return None
-        keys = self._scan_order().keys
-        tries: cython.Py_ssize_t = 0
-        while True:
-            key: bytes = self.keyspace.random.choice(keys)
-            if self.values.find(key) is not None:
-                if not self.keyspace.hides_expired() or self.contains(key):
-                    return key
-                tries += 1
-                if tries == RANDOM_TRIES_MAX:
-                    visible = self._first_visible_key()
-                    return key if visible is None else visible
+        for _ in range(RANDOM_TRIES_MAX):
+            key = self.values.at(self.keyspace.random.randrange(self.values.count))
+            if self._is_visible(key):
+                return key
+        visible = self._first_visible_key()
+        return key if visible is None and self.keyspace.hides_expired() else visible
 
     @cython.cfunc
     def _first_visible_key(self) -> bytes | None:
         """Return a key that is not hidden, or None."""
         for key in self.values:
-            if self.contains(key):
+            if self._is_visible(key):
                 return key
         return None
 
     def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
         """Return (next cursor, some keys). Cursor 0 begins; a next cursor of 0 means the end."""
-        next_cursor, keys = self._scan_order().step(cursor, count)
-        return next_cursor, [key for key in keys if self.contains(key)]
-
-    @cython.cfunc
-    def _scan_order(self) -> ScanOrder:
-        if self.scan_order is None:
-            self.scan_order = ScanOrder(self.values)
-        self.scan_order.compact(self.values)
-        return self.scan_order
+        next_cursor, keys = self.values.scan(cursor, count)
+        return next_cursor, [key for key in keys if self._is_visible(key)]
 
     # Changing.
 
@@ -485,12 +485,7 @@ class Database:
         """Set the key's value and remove its expiry."""
         if self.keyspace.settings.notify_keyspace_events:
             self.notify_put(key, value)
-        scan_order: ScanOrder | None = self.scan_order
-        if scan_order is not None and self.values.find(key) is not None:
-            scan_order = None  # the key has a position already
         self._set(key, value)
-        if scan_order is not None:
-            scan_order.add(key, self.values)
         if self.expiry_times.times.count:
             self.expiry_times.remove(key)
 
@@ -537,8 +532,6 @@ class Database:
         self.values = KeyTable()
         self._open_account()
         self.expiry_times = Expiry(self.memory)
-        if self.scan_order is not None:
-            self.scan_order.empty()
         self.keyspace.changes += removed
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
@@ -562,8 +555,6 @@ class Database:
                 key = stream.memory.key
                 if key is not None:
                     self.keyspace.rules.on_stored(self.index, key, stream)
-        if self.scan_order is not None:
-            self.scan_order.replace(self.values)
         self.invalidate_existing()
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)

@@ -43,6 +43,7 @@ from headrace.structures.stream_id import StreamId
 from headrace.visibility import Public
 
 LOG = logging.getLogger("headrace")
+REPLACED_DIGITS_MAX = 9  # of the number of commands that one of Headrace replaces
 SET_WHAT = "set replica-skip-foreign-types yes to skip keys of other types"
 # They change no keys.
 IGNORED = frozenset({b"SCRIPT", b"FUNCTION", b"REPLCONF", b"PING"})
@@ -60,6 +61,7 @@ def is_replacement(words: list[bytes]) -> bool:
         len(words) > 2
         and words[0] == rule_records.INSTEAD
         and is_number(words[1]) is not None
+        and len(words[1]) <= REPLACED_DIGITS_MAX
         and words[2].upper() not in CONTROL
     )
 

@@ -180,6 +180,7 @@ class XReadGroupRequest:
         """
         pending: PendingEntries = group.pending
         slot: cython.Py_ssize_t = pending.oldest_existing()
+        is_noting: cython.bint = True
         while slot >= 0:
             if not stream_reply.is_trimmed(stream, pending, slot) and stream.contains(
                 pending.ms_of(slot), pending.seq_of(slot)
@@ -188,7 +189,10 @@ class XReadGroupRequest:
             if self.passes <= 0:
                 return 0
             self.passes -= stream_reply.cost_of_passing(stream, pending, slot)
-            pending.note_deleted_through(slot)
+            if is_noting and not stream_reply.may_be_added_again(stream, pending, slot):
+                pending.note_deleted_through(slot)
+            else:
+                is_noting = False
             slot = pending.newer(slot)
         return -1
 

@@ -50,6 +50,13 @@ def cost_of_passing(stream: Stream, pending: PendingEntries, slot: cython.Py_ssi
     return 1 if is_trimmed(stream, pending, slot) else SEARCH_COST
 
 
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def may_be_added_again(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.bint:
+    """Return whether a deleted entry has an ID above the last one: XSETID has lowered it."""
+    return stream_id.before(stream.last_ms, stream.last_seq, pending.ms_of(slot), pending.seq_of(slot))
+
+
 @cython.final
 @cython.freelist(8)
 @cython.cclass
@@ -171,8 +178,10 @@ class StreamReply:
                 if self.passes <= 0:
                     break
                 self.passes -= cost_of_passing(self.stream, pending, slot)
-                if only_deleted:
+                if only_deleted and not may_be_added_again(self.stream, pending, slot):
                     pending.note_deleted_through(slot)
+                else:
+                    only_deleted = False
             else:
                 self.write_entry(entry, idle, pending.delivery_count_of(slot))
                 pending.assign(
@@ -185,6 +194,8 @@ class StreamReply:
                 if call.effects.recording:
                     self.record_claim(slot, last)
                 self.delivered += 1
+                if following >= 0 and pending.delivery_time_of(following) > call.now:
+                    only_deleted = False  # the clock was set back: the claimed entry is before that one
             slot = following
             rest -= 1
 

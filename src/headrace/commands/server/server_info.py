@@ -208,8 +208,8 @@ def keyspace(call: Call) -> Fields:
         if not keys:
             continue
         times = database.expiry_times
-        expires = len(times)
-        ttl = max(0, times.total // expires - call.now) if expires else 0
+        ttl = max(0, times.total // len(times) - call.now) if len(times) else 0
+        expires = len(times) - database.count_due()
         fields.append((f"db{database.index}", f"keys={keys},expires={expires},avg_ttl={ttl}"))
     return fields
 
