@@ -97,6 +97,27 @@ def test_a_reader_gets_what_becomes_due_in_a_stream_that_swapdb_brought(talk: Ta
     assert ids(talk.heard("b")) == ["1-0"]
 
 
+def test_thousands_of_inactive_consumers_are_removed_in_steps(talk: Talk) -> None:
+    talk("XADD s 1-0 f v")
+    talk("XGROUP CREATE s g 0")
+    for number in range(1000):
+        talk(f"XGROUP CREATECONSUMER s g c{number}")
+    talk("XREADGROUP GROUP g ann STREAMS s >")
+    talk("XGROUP CFGSET s g CONSUMER-TTL 500")
+    now = 3000
+    left = [1001]
+    talk.tick(now)
+    while len(talk("XINFO CONSUMERS s g")) > 1:
+        now += 1
+        talk.tick(now)
+        left.append(len(talk("XINFO CONSUMERS s g")))
+        assert left[-1] >= left[-2] - 200, "too many in one step"
+        if now == 3003:
+            talk("XGROUP CFGSET s g CONSUMER-TTL 400")  # the check begins again
+        assert now < 4000, left
+    assert talk("XPENDING s g")[0] == 1  # the one with an entry stays
+
+
 def test_a_deleted_entry_whose_id_is_added_again_is_claimed(talk: Talk) -> None:
     for one in ("1-1", "2-1", "5-1"):
         talk(f"XADD s {one} f v")

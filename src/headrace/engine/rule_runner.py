@@ -39,6 +39,7 @@ from headrace.structures import stream_id
 NODES_AFTER_COMMAND = 8  # that a trim removes: more than one command adds
 NODES_PER_STEP = 200  # about half a millisecond
 ENTRIES_PER_STEP = 500
+CONSUMERS_PER_STEP = 100  # checked and removed, at 4 µs each
 SWEPT_PER_STEP = 250  # entries that are deleted if they are acknowledged, at 6 µs each
 SCHEDULED_READ_PER_STEP = 1000
 DELIVERIES_PER_STEP = 100
@@ -204,11 +205,12 @@ class RuleRunner:
                 due = earlier(due, group_due)
                 is_complete &= is_read
         if 0 <= ruled.consumers_due_ms <= now:
-            ruled.consumers_due_ms = self._remove_consumers(ruled, now)
+            is_complete &= self._remove_consumers(ruled, now)
         if ruled.inactive:
             self._make_entries_due(ruled, now)
             is_complete &= not ruled.inactive
-        due = earlier(due, ruled.consumers_due_ms)
+        if not ruled.unchecked:
+            due = earlier(due, ruled.consumers_due_ms)
         if ruled.schedule is not None:
             schedule_due, delivered = self._deliver_scheduled(ruled, now)
             due = earlier(due, schedule_due)
@@ -364,27 +366,50 @@ class RuleRunner:
         self.call.effects.make_atomic(start)
         ruled.acked.append(word)
 
-    def _remove_consumers(self, ruled: RuledStream, now: int) -> int:
-        """Remove inactive consumers without entries, and record the others. Return when to do so next.
+    def _remove_consumers(self, ruled: RuledStream, now: int) -> bool:
+        """Remove inactive consumers without entries, and record the others: a step of a check of all.
 
-        -1 for never.
+        At its end set when to check again, and return True.
         """
-        database = self.keyspace.databases[ruled.database]
-        due = NEVER
-        for group in ruled.stream.groups():
+        groups = ruled.unchecked
+        if not groups:
+            with_rule = [
+                one for one in ruled.stream.unsorted_groups() if one.rules and one.rules.consumer_ttl_ms
+            ]
+            groups += [(group, group.consumer_names()) for group in with_rule]
+            ruled.check_due_ms = NEVER
+        left = CONSUMERS_PER_STEP
+        while groups and left > 0:
+            group, names = groups[-1]
             rules = group.rules
-            if rules is None or not rules.consumer_ttl_ms:
+            if rules is None or not rules.consumer_ttl_ms or ruled.stream.group(group.name) is not group:
+                groups.pop()
                 continue
-            due = earlier(due, now + rules.consumer_ttl_ms)  # of consumers that are created meanwhile
-            for consumer in group.consumers():
-                expires = max(consumer.seen_ms, ruled.ttls_from_ms) + rules.consumer_ttl_ms
-                if expires > now:
-                    due = earlier(due, expires)
-                elif consumer.pending_count == 0:
-                    self._run(database, [b"XGROUP", b"DELCONSUMER", ruled.key, group.name, consumer.name])
-                elif group.lease is not None:
-                    ruled.inactive.setdefault((group.name, consumer.name), (0, 0))
-        return due
+            # of consumers that are created meanwhile
+            ruled.check_due_ms = earlier(ruled.check_due_ms, now + rules.consumer_ttl_ms)
+            step, names[-left:] = names[-left:], []
+            left -= len(step) + 1
+            for name in step:
+                self._check_consumer(ruled, group, name, rules.consumer_ttl_ms, now)
+            if not names:
+                groups.pop()
+        if groups:
+            return False
+        ruled.consumers_due_ms = ruled.check_due_ms
+        return True
+
+    def _check_consumer(self, ruled: RuledStream, group: Group, name: bytes, ttl_ms: int, now: int) -> None:
+        consumer = group.consumer(name)
+        if consumer is None:
+            return
+        expires = max(consumer.seen_ms, ruled.ttls_from_ms) + ttl_ms
+        if expires > now:
+            ruled.check_due_ms = earlier(ruled.check_due_ms, expires)
+        elif consumer.pending_count == 0:
+            database = self.keyspace.databases[ruled.database]
+            self._run(database, [b"XGROUP", b"DELCONSUMER", ruled.key, group.name, name])
+        elif group.lease is not None:
+            ruled.inactive.setdefault((group.name, name), (0, 0))
 
     def _make_entries_due(self, ruled: RuledStream, now: int) -> None:
         """Make entries of an inactive consumer due, some at a time: as if they were delivered long ago."""

@@ -73,6 +73,10 @@ class RuledStream:
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer: cython.Py_ssize_t  # in RuleRegistry.timers; -1: none
     consumers_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
+    unchecked: Public[
+        list[tuple[Group, list[bytes]]]
+    ]  # groups and names of consumers: CONSUMER-TTL is being checked
+    check_due_ms: Public[cython.longlong]  # when to check those again that were checked; -1: never
     # CONSUMER-TTL counts from here on if a consumer was last seen before; -1: from when the rules are applied
     ttls_from_ms: Public[cython.longlong]
     # Inactive consumers, by group and name: CONSUMER-TTL makes their entries from this ID on due.
@@ -97,6 +101,8 @@ class RuledStream:
         self.schedule = None
         self.due_ms = self.consumers_due_ms = self.ttls_from_ms = NEVER
         self.timer = NONE
+        self.unchecked = []
+        self.check_due_ms = NEVER
         self.inactive = {}
         self.acked = []
         self.sweep_from = b""
@@ -163,7 +169,7 @@ class RuleRegistry:
         self.streams[stream] = ruled
         ruled.home.streams[stream] = None
         self._update_dead_letters(ruled)
-        ruled.consumers_due_ms = 0
+        ruled.consumers_due_ms, ruled.unchecked = 0, []
         ruled.sweep_from = b"0-0"
         self.backlog[ruled] = None
 
@@ -201,7 +207,7 @@ class RuleRegistry:
             if group is not None:
                 self._forget_dead_letters(ruled, group.name)
                 self._count_dead_letters(ruled, group)
-            ruled.consumers_due_ms = 0
+            ruled.consumers_due_ms, ruled.unchecked = 0, []
             ruled.sweep_from = b"0-0"
             ruled.quiet_length = 0
             ruled.watches_acks = True
@@ -261,7 +267,7 @@ class RuleRegistry:
         """Apply all rules: they were suspended."""
         ruled: RuledStream
         for ruled in self.streams.values():
-            ruled.consumers_due_ms = 0
+            ruled.consumers_due_ms, ruled.unchecked = 0, []
             ruled.ttls_from_ms = NEVER
             ruled.sweep_from = b"0-0"
             self.backlog[ruled] = None

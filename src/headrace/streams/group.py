@@ -156,6 +156,11 @@ class Group:
         return self.pending.remove_consumer(consumer)
 
     @cython.ccall
+    def consumer_names(self) -> list[bytes]:
+        """Return the names of all consumers, unsorted. The group must not be frozen."""
+        return list(self.consumers_by_name)
+
+    @cython.ccall
     def consumers(self) -> list[Consumer]:
         """Return all consumers, in byte order of their names.
 
