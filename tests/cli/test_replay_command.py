@@ -123,6 +123,18 @@ def test_bad_input_prints_one_line_and_exits_with_2(
     assert client.keys() == []
 
 
+def test_an_archive_is_not_replayed_into_its_own_stream_unless_asked_for(
+    server_url: str, stream: redis.Redis, tmp_path: pathlib.Path
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s", [(f"{FIRST + n * 20}-0", {"n": n}) for n in range(200)])
+    for more in ((), ("--archive-only",), ("--to-url", server_url)):
+        process = replay(server_url, "--into", "s", "--archive", str(maker.directory), *more)
+        output, error = process.communicate(timeout=60)
+        assert (process.returncode, output) == (2, "") and "--into s is the stream itself" in error
+    assert numbers(stream, "s") == list(range(200))
+
+
 def test_a_long_name_is_printed_in_one_line_and_suggested_for_a_typo(
     server_url: str, stream: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:

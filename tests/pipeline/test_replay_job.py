@@ -115,9 +115,48 @@ def test_a_stream_replayed_into_itself_ends_at_its_last_entry_at_the_start(
     stream_server: StreamServer,
 ) -> None:
     stream_server.add("a", entries(2500))
-    report = replay(ReplaySource("a", stream_server.url), stream_server.url, "a", name="x")
+    source = ReplaySource("a", stream_server.url)
+    report = replay(source, stream_server.url, "a", name="x", keep_ids=False, into_itself=True)
     assert (report.rows, report.ids_kept) == (2500, False)
     assert numbers(stream_server, "a") == [*range(2500), *range(2500)]
+
+
+@pytest.mark.parametrize("kept", [100, 30, 0])
+def test_an_archive_is_replayed_into_its_existing_stream_only_under_new_ids(
+    stream_server: StreamServer, tmp_path: pathlib.Path, kept: int
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("a", entries(100))
+    stream_server.add("a", entries(100))
+    stream_server.client.xtrim("a", maxlen=kept, approximate=False)
+    source = ReplaySource("a", None, maker.directory)
+    for restart in (False, True):
+        with pytest.raises(UsageError, match=r"^--into a is the stream itself, .*--new-ids adds its entries"):
+            replay(source, stream_server.url, "a", name="x", into_itself=True, restart=restart)
+    assert numbers(stream_server, "a") == list(range(100 - kept, 100))
+    report = replay(source, stream_server.url, "a", name="x", keep_ids=False, into_itself=True)
+    assert (report.rows, report.ids_kept) == (100, False)
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_deleted_stream_is_restored_from_its_archive_once(
+    stream_server: StreamServer, tmp_path: pathlib.Path, recreated: bool
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("a", entries(700))
+    if recreated:
+        stream_server.client.xgroup_create("a", "g", "$", mkstream=True)
+    source = ReplaySource("a", None, maker.directory)
+    with pytest.raises(KeyboardInterrupt):
+        replay(
+            source, stream_server.url, "a", name="x", pacer=Slices(), on_progress=break_off, into_itself=True
+        )
+    assert len(numbers(stream_server, "a")) < 700
+    assert replay(source, stream_server.url, "a", name="x", into_itself=True).ids_kept
+    assert replay(source, stream_server.url, "a", name="x", into_itself=True).complete
+    with pytest.raises(UsageError, match="is the stream itself"):
+        replay(source, stream_server.url, "a", name="x", into_itself=True, restart=True)
+    assert entries_of(stream_server, "a") == entries(700)
 
 
 def test_ids_that_cannot_be_kept_are_rejected_before_anything_is_added(stream_server: StreamServer) -> None:

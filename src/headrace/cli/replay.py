@@ -64,7 +64,7 @@ Examples:
 @click.option(
     "--keep-ids/--new-ids",
     default=None,
-    help="Keep the original IDs, or generate new ones.  [default: keep them if --into has no entries]",
+    help="Keep the original IDs, or generate new ones.  [default: keep them if --into never had an entry]",
 )
 @click.option(
     "--restart", is_flag=True, help="Replay from the beginning, including what an earlier run has added."
@@ -97,7 +97,8 @@ def command(
     after, upto = id_before(begin) if begin else START, last_included_id(end) if end else LAST_ID
     if parse_id(after) >= parse_id(upto):
         raise UsageError(f"--from {begin or '0-0'} is not before --to {end}: no entry can be between them")
-    if target == source.stream and archive is None and to_url is None and keep_ids is None:
+    into_itself = target == source.stream and to_url in (None, url)
+    if into_itself and archive is None and keep_ids is None:
         raise UsageError(f"--into {target} is the stream itself: --new-ids adds its entries once more")
     console = Console(highlight=False)
     report = ReplayReport()
@@ -121,6 +122,7 @@ def command(
                 keep_ids=keep_ids,
                 pacer=pacer,
                 restart=restart,
+                into_itself=into_itself,
                 on_progress=show,
             )
         except (HeadraceError, KeyboardInterrupt) as stop:

@@ -68,6 +68,7 @@ def replay(
     keep_ids: bool | None = None,
     pacer: ReplayPacer | None = None,
     restart: bool = False,
+    into_itself: bool = False,
     on_progress: Callable[[ReplayReport], None] = lambda report: None,
 ) -> ReplayReport:
     """Add the source's entries after one ID, up to and including another, to a stream.
@@ -82,23 +83,21 @@ def replay(
         keep_ids: Whether entries keep their IDs; None: only if the stream never had an entry.
         pacer: Delays entries until they are due; None to replay as fast as possible.
         restart: Whether to begin again and ignore the position of an earlier run.
+        into_itself: Whether the stream is the source's, on the same server.
         on_progress: Called at the beginning and after each transaction.
 
     Returns:
         The report.
 
     Raises:
-        UsageError: if no ID is between `after` and `upto`, or IDs cannot be kept.
+        UsageError: if no ID is between `after` and `upto`, or keeps_ids() raises it.
         DataLoss: if entries were trimmed before they were read, or the source stream was recreated.
     """
     pacer = pacer or ReplayPacer(None)
     if upto is not None and parse_id(after) >= parse_id(upto):
         raise UsageError(f"no entry can be after {after} and up to {upto}: the start must be before the end")
-    with (
-        closing(ReplayTarget(url, stream, name)) as target,
-        explain_connection_errors(url),
-        explain_timeouts(target.servers, stream),
-    ):
+    target = ReplayTarget(url, stream, name, into_itself)
+    with closing(target), explain_connection_errors(url), explain_timeouts(target.servers, stream):
         earlier = target.position()
         target_was_deleted = earlier is not None and not restart and not target.exists()
         position = None if restart or target_was_deleted else earlier

@@ -133,15 +133,22 @@ class ReplayPosition:
 class ReplayTarget:
     """The stream that is replayed into, and the position of the replay.
 
+    Args:
+        url: The server to replay to.
+        stream: The stream to replay into.
+        name: Identifies the replay.
+        is_source: Whether it is the stream whose entries are replayed.
+
     Attributes:
         rows: Entries sent by this run.
         first_id: The source ID of the first one.
         last_id: The source ID of the last one.
     """
 
-    def __init__(self, url: str, stream: str, name: str) -> None:
+    def __init__(self, url: str, stream: str, name: str, is_source: bool = False) -> None:
         self._url = url
         self._stream = stream
+        self._is_source = is_source
         self.servers = Servers(url)
         self._marker = ReplayMarker(name)
         self._sender: RowSender | None = None
@@ -163,13 +170,22 @@ class ReplayTarget:
         return self._stream in last_ids(self.servers, [self._stream])
 
     def keeps_ids(self, wanted: bool | None, begin: str) -> bool:
-        """Return whether entries keep their IDs. UsageError if that is wanted but not possible.
+        """Return whether entries keep their IDs.
 
         Args:
-            wanted: Whether to keep them; None: only if the stream never had an entry.
+            wanted: Whether to keep them; None: only if the stream does not exist or never had an entry.
             begin: The source ID after which the replay begins.
+
+        Raises:
+            UsageError: if the IDs are to be kept but cannot be, or if a stream is replayed into itself under
+                new IDs without that being wanted: it would have its entries twice.
         """
         last = last_ids(self.servers, [self._stream]).get(self._stream, START)
+        if wanted is None and last != START and self._is_source:
+            raise UsageError(
+                f"--into {self._stream} is the stream itself, which had entries up to {last}, so earlier IDs "
+                "cannot be kept: --new-ids adds its entries once more. Or give another stream with --into"
+            )
         if wanted is None:
             return last == START
         if wanted and parse_id(last) > parse_id(begin):
