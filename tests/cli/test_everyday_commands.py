@@ -207,6 +207,8 @@ def test_tail_of_a_group_prints_pending_entries_and_claims_none(run: Command, or
         (["add", "orders"], "no fields given"),
         (["add", "orders", "a"], "'a' is not FIELD=VALUE"),
         (["add", "orders", "a", "b", "c"], "a value is missing"),
+        (["add", "orders", "item=pear", "count"], """'count' is not FIELD=VALUE, and of FIELD VALUE pairs"""),
+        (["add", "orders", "a", "b", "c=d", "e"], """use --json and give {"c=d": "e"} on standard input"""),
         (["add", "orders", "a=1", "--json"], "leave out the fields"),
         (["add", "orders", "--id", "5-0", "--json"], "--id is for one entry"),
     ],

@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Add an entry to a stream, or an entry per line of JSON, and print the IDs.
 
-    Fields are FIELD=VALUE if every argument contains an equals sign, otherwise FIELD VALUE in turn. A stream
-    that does not exist is created.
+    Fields are FIELD=VALUE if every argument contains an equals sign, otherwise FIELD VALUE in turn, where a
+    name has no equals sign. A stream that does not exist is created.
     """
     if from_json and words:
         raise UsageError("--json reads entries from standard input: leave out the fields")
@@ -128,7 +128,11 @@ class EntryAppender:
 
 
 def parse_fields(words: tuple[str, ...]) -> Fields:
-    """Return the fields given on the command line. UsageError if there are none."""
+    """Return the fields given on the command line.
+
+    Raises:
+        UsageError: if there are none, a value is missing, or the two forms are mixed.
+    """
     if not words:
         raise UsageError("no fields given: expected FIELD=VALUE or FIELD VALUE, or --json")
     if all("=" in word[1:] for word in words):
@@ -136,6 +140,14 @@ def parse_fields(words: tuple[str, ...]) -> Fields:
     if len(words) % 2:
         without = next((word for word in words if "=" not in word), words[-1])
         raise UsageError(f"{without!r} is not FIELD=VALUE, and of FIELD VALUE pairs a value is missing")
+    wrong = next((number for number, word in enumerate(words) if number % 2 == 0 and "=" in word[1:]), None)
+    if wrong is not None:
+        without = next(word for word in words if "=" not in word[1:])
+        pair = json.dumps({words[wrong]: words[wrong + 1]})
+        raise UsageError(
+            f"{without!r} is not FIELD=VALUE, and of FIELD VALUE pairs the name {words[wrong]!r} has an "
+            f"equals sign; if it should, use --json and give {pair} on standard input"
+        )
     return [name_bytes(word) for word in words]
 
 
