@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import guide
 import pytest
@@ -38,6 +39,21 @@ def test_a_section_runs(
     monkeypatch.chdir(tmp_path)
     here = section.on(server_url)
     assert guide.run(here, {}) == sum(block.count("# → ") for _, block in section.blocks)
+
+
+def test_a_handler_of_the_readme_that_always_fails_leads_to_a_dead_letter(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "headrace.consumer")
+    monkeypatch.chdir(tmp_path)
+    (line, block), *_ = IN_SHORT[0].blocks
+    failing = block.replace('print("billed", entry.text)', 'raise ValueError("no address")')
+    assert failing != block
+    names: dict[str, Any] = {}
+    guide.run(guide.Section("failing", ((line, failing),)), names)
+    assert names["billing"].info().pending == 0
+    assert [letter.deliveries for letter in names["billing"].dead_letters] == [5]
+    names["db"].close()
 
 
 def test_the_tests_on_the_page_pass(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,8 @@ class Consumer(Generic[T]):
         batch: entries to fetch at a time, up to 1024. None: as many as are handled in about a tenth of a
             second, from one to 512.
         block: seconds without anything to do after which the loop ends; 0: when no entry is left; the default
-            is never.
+            is never. Retries that wait for their back-off are not something to do: the loop ends before them
+            if they wait longer, and the entries stay pending.
         concurrency: how many threads run() uses, or tasks in asyncio: so many entries are handled at the same
             time. A consumer holds up to 1024 entries, or `concurrency` if that is more.
         ordered_by: a function of an entry that returns an order key. Entries with an equal key are handled

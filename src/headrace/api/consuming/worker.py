@@ -59,7 +59,7 @@ class Worker:
     Args:
         clock: the current time in milliseconds: backend.now_ms.
         batch: entries to fetch at a time; None: as many as are handled in about a tenth of a second.
-        block: seconds without anything to do after which it is finished; inf: never.
+        block: seconds without anything to do after which it is finished, even if retries wait; inf: never.
         concurrency: how many threads or tasks call next(): it sets the size of the first batch, and so many
             entries can be in flight at least.
         ordered_by: returns the hashable order key of an entry. Entries with an equal key are handled one by
