@@ -235,7 +235,10 @@ class CodecError(HeadraceError, ValueError):
 
 
 class ConnectionLost(HeadraceError, ConnectionError):
-    """The server cannot be reached. `maybe_executed`: whether it may have executed the request."""
+    """The server cannot be reached, or does not accept the request, as a replica does not accept writes.
+
+    `maybe_executed`: whether it may have executed the request.
+    """
 
     def __init__(self, text: str, maybe_executed: bool = False) -> None:
         super().__init__(text)

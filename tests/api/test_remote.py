@@ -270,6 +270,18 @@ def test_a_wrong_password_is_no_lost_connection(server_url: str, client: redis.R
         client.execute_command("ACL", "DELUSER", "reader")
 
 
+def test_a_write_to_a_replica_names_its_primary(server_url: str, client: redis.Redis) -> None:
+    client.replicaof("127.0.0.1", "1")
+    try:
+        with headrace.connect(server_url, reconnect_timeout=0.1) as db:
+            with pytest.raises(ConnectionLost, match=r"the server is a replica of 127\.0\.0\.1:1 ") as raised:
+                db.stream("s").add({"n": 1})
+            assert str(raised.value).endswith("XADD was not executed.")
+            assert not raised.value.maybe_executed and "cannot be reached" not in str(raised.value)
+    finally:
+        client.replicaof("NO", "ONE")
+
+
 def test_pausing(backend: RemoteBackend, stop: Stop) -> None:
     assert not backend.pause(0.01) and not backend.pause(0.01, stop)
     threading.Timer(0.05, stop.set).start()

@@ -21,6 +21,7 @@ from headrace.cli.add import EntryAppender, fields_from_json, parse_line
 from headrace.cli.entry_times import parse_first_id
 from headrace.cli.main import main
 from headrace.cli.output import bytes_from_json, fields_text, id_time, json_bytes, json_fields
+from headrace.cli.stream_client import NotExecuted
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.replies import ReplyParser
 from headrace_server import headrace_server
@@ -260,6 +261,36 @@ def test_add_without_a_connection_does_not_say_that_it_may_have_added(
     assert main(["add", "s", "n=1", "--url", url]) != 0
     [line] = capsys.readouterr().err.splitlines()
     assert "added" not in line
+
+
+def test_a_write_to_a_replica_names_its_primary_and_adds_nothing(
+    run: Command, orders: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.cli.stream_client.UNAVAILABLE_TIMEOUT_S", 0.1)
+    orders.replicaof("127.0.0.1", "1")
+    try:
+        for words in (["add", "orders", "n=21"], ["ack", "orders", "billing", "1-0"]):
+            assert run(*words, code=1) == []
+            error = run.error.splitlines()[-1]
+            assert "the server is a replica of 127.0.0.1:1 and accepts no writes" in error
+            assert "may have been" not in error and "is a server running" not in error
+            assert error.endswith("; 0 entries added") == (words[0] == "add")
+            assert "Lost a server" not in run.error
+    finally:
+        orders.replicaof("NO", "ONE")
+    assert (orders.xlen("orders"), orders.xpending("orders", "billing")["pending"]) == (20, 8)
+
+
+def test_add_prints_the_ids_of_the_entries_before_one_that_was_not_executed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def pipeline(requests: object) -> list[object]:
+        raise NotExecuted("READONLY", [b"1-0"])
+
+    client = SimpleNamespace(key=b"s", connect=lambda: None, pipeline=pipeline)
+    with pytest.raises(NotExecuted, match=r"^READONLY; 1 entry added$"):
+        EntryAppender(client, "*", None).add([[b"n", b"1"], [b"n", b"2"]])  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "1-0\n"
 
 
 def test_add_accepts_an_id_and_a_maximum_length(run: Command, client: redis.Redis) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import redis
-from redis.exceptions import AskError, ResponseError
+from redis.exceptions import AskError, ReadOnlyError, ResponseError
 
 from headrace.api.backend import Stop, Wakeup
 from headrace.api.codecs.arguments import decode_name
@@ -28,6 +28,7 @@ from headrace.client.connection_errors import (
     CONNECTION_ERRORS,
     UNAVAILABLE_ERRORS,
     as_command_error,
+    describe_replica,
     is_role_change,
 )
 from headrace.client.replicas import ReadReplica
@@ -137,7 +138,7 @@ class RemoteBackend:
         except ResponseError as rejected:
             raise as_command_error(rejected) from None
         except (redis.RedisError, *CONNECTION_ERRORS) as lost:
-            raise self._lost([(b"SCAN",)], lost, False) from lost
+            raise self._lost(None, [(b"SCAN",)], lost, False) from lost
 
     def request(self, *words: bytes) -> Any:
         """Execute one command and return its reply."""
@@ -311,7 +312,7 @@ class RemoteBackend:
             except _NoReply as lost:
                 maybe_executed = maybe_executed or lost.sent
                 if self._closed or (lost.sent and not repeatable):
-                    raise self._lost(requests, lost.cause, maybe_executed) from lost.cause
+                    raise self._lost(key, requests, lost.cause, maybe_executed) from lost.cause
                 failure = lost.cause
             else:
                 if not self.topology.was_connected:
@@ -333,7 +334,7 @@ class RemoteBackend:
             except AUTH_ERRORS as denied:
                 raise as_command_error(denied) from None
             except CONNECTION_ERRORS + UNAVAILABLE_ERRORS as given_up:
-                raise self._lost(requests, given_up, maybe_executed) from given_up
+                raise self._lost(key, requests, given_up, maybe_executed) from given_up
             if asked is None:
                 self.topology.refresh()
 
@@ -399,13 +400,28 @@ class RemoteBackend:
                 check_reply(repr(self.topology), request, reply)
         return replies if asked is None else replies[1:]
 
+    def _describe_replica(self, key: bytes | None) -> str:
+        """Return what the server of the key is, which replied READONLY."""
+        try:
+            [info] = self._send_once(key, [(b"INFO", b"replication")], None)
+        except (_NoReply, HeadraceError):
+            info = None
+        return describe_replica(info)
+
     def _lost(
-        self, requests: Sequence[Sequence[bytes]], cause: Exception, maybe_executed: bool
+        self,
+        key: bytes | None,
+        requests: Sequence[Sequence[bytes]],
+        cause: Exception,
+        maybe_executed: bool,
     ) -> HeadraceError:
         if self._closed:
             return DatabaseClosed(f"the database on {self.topology!r} was closed")
         name = decode_name(requests[requests[0][0] in (b"MULTI", b"TIME") and len(requests) > 1][0])
         why = str(cause).rstrip(".")
+        if isinstance(cause, ReadOnlyError) and not maybe_executed:
+            text = f"{self.topology!r}: {self._describe_replica(key)}. {name} was not executed."
+            return ConnectionLost(text)
         if not maybe_executed:
             return ConnectionLost(f"{self.topology!r} cannot be reached: {why}. {name} was not executed.")
         return ConnectionLost(

@@ -13,7 +13,7 @@ import click
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import bytes_from_json
 from headrace.cli.output_errors import writing
-from headrace.cli.stream_client import StreamClient, clients_of, name_bytes
+from headrace.cli.stream_client import NotExecuted, StreamClient, clients_of, name_bytes
 from headrace.cli.streams import url_option
 from headrace.client.connection import Words
 from headrace.client.connection_errors import CONNECTION_ERRORS
@@ -101,13 +101,15 @@ class EntryAppender:
         """Add entries in one pipeline. HeadraceError if not all were added; it gives their number."""
         if not self.added:
             self.client.connect()
+        failed: Exception | None = None
         try:
             replies = self.client.pipeline([(*self.head, *fields) for fields in entries])
+        except NotExecuted as error:
+            failed, replies = error, error.replies
         except CONNECTION_ERRORS as error:
             raise HeadraceError(
                 f"{error}; {self.summary()}, and {plural(len(entries), 'more entry')} may have been added"
             ) from error
-        failed: Exception | None = None
         for reply in replies:
             if isinstance(reply, Exception):
                 failed = failed or reply
@@ -117,6 +119,8 @@ class EntryAppender:
                 self.added += 1
                 with writing():
                     click.echo(reply.decode())
+        if isinstance(failed, NotExecuted):
+            raise NotExecuted(f"{failed}; {self.summary()}", []) from failed
         if failed is not None and str(failed).startswith("NOQUORUM"):
             raise HeadraceError(f"{failed}; {self.summary()} with a confirmation")
         if failed is not None:

@@ -16,7 +16,12 @@ from redis.exceptions import ResponseError
 
 from headrace.cli.streams import no_stream
 from headrace.client.connection import RawConnection, Words
-from headrace.client.connection_errors import UNAVAILABLE_ERRORS, ServerUnavailable, reply_text
+from headrace.client.connection_errors import (
+    UNAVAILABLE_ERRORS,
+    ServerUnavailable,
+    describe_replica,
+    reply_text,
+)
 from headrace.client.reply_shapes import check_reply
 from headrace.client.retry import ReconnectDelay
 from headrace.client.servers import Servers
@@ -35,6 +40,18 @@ PAGE = 500  # entries per reply
 def name_bytes(name: str) -> bytes:
     """Return a name from the command line as the bytes that were typed."""
     return name.encode(errors="surrogateescape")
+
+
+class NotExecuted(ServerUnavailable):
+    """The server did not execute some commands of a pipeline, also when they were sent again.
+
+    Attributes:
+        replies: The replies to the others, in order.
+    """
+
+    def __init__(self, text: str, replies: list[Any]) -> None:
+        super().__init__(text)
+        self.replies = replies
 
 
 class StreamClient:
@@ -72,6 +89,7 @@ class StreamClient:
         """Send commands together and return their replies in order, including errors.
 
         Raises:
+            NotExecuted: if the server did not execute some of them, such as writes to a replica.
             redis.ConnectionError: if the connection was lost; some commands may have been executed.
         """
         replies: list[Any] = [None] * len(commands)
@@ -88,10 +106,23 @@ class StreamClient:
                 self.servers.raise_if_unavailable(self.name, reply_text(replies[left[0]]))
             except ServerUnavailable as error:
                 self.close()
-                delay.wait(error)
+                try:
+                    delay.wait(error)
+                except ServerUnavailable:
+                    executed = [reply for number, reply in enumerate(replies) if number not in left]
+                    raise NotExecuted(self._describe(error), executed) from error
             except BaseException:
                 self.close()  # replies may still be on their way
                 raise
+
+    def _describe(self, error: ServerUnavailable) -> str:
+        """Return the text of the error, with the address of the primary if the server is a replica."""
+        if not str(error).startswith("READONLY"):
+            return str(error)
+        info = None
+        with suppress(OSError, redis.RedisError):
+            [info] = self._exchange([("INFO", "replication")])
+        return describe_replica(info)
 
     def _exchange(self, commands: list[Words]) -> list[Any]:
         if self._connection is None:

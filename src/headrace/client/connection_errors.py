@@ -82,6 +82,20 @@ def reply_text(error: Exception) -> str:
     return f"{code} {error}" if code else str(error)
 
 
+def describe_replica(info: object) -> str:
+    """Return what a server is that replied READONLY.
+
+    Args:
+        info: Its reply to INFO replication; anything else if there is none.
+    """
+    lines = info.decode(errors="replace").splitlines() if isinstance(info, bytes) else []
+    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    if not found.get("master_host"):
+        return "the server is a replica and accepts no writes: use the URL of its primary"
+    primary = f"{found['master_host']}:{found.get('master_port', '')}"
+    return f"the server is a replica of {primary} and accepts no writes: use the URL of the primary"
+
+
 def is_role_change(reply: object) -> bool:
     """Return whether a reply to WAIT is the error of a server that is a replica."""
     return isinstance(reply, CommandError) and str(reply).startswith(ROLE_CHANGES)
@@ -106,6 +120,8 @@ def connection_error(url: str, error: Exception) -> HeadraceError:
         if isinstance(error, AUTH_ERRORS) and not has_password(url):
             text += " Give the password: redis://:PASSWORD@host, or redis://USER:PASSWORD@host"
         return HeadraceError(f"{without_password(url)}: the server rejected the request: {text}")
+    if isinstance(error, ServerUnavailable):  # it replied
+        return HeadraceError(f"{without_password(url)}: {error}")
     return HeadraceError(f"{without_password(url)}: {error}; {_advice(url, error)}")
 
 

@@ -10,7 +10,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.client.connection_errors import AUTH_ERRORS, CONNECTION_ERRORS
+from headrace.client.connection_errors import (
+    AUTH_ERRORS,
+    CONNECTION_ERRORS,
+    UNAVAILABLE_ERRORS,
+    ServerUnavailable,
+    reply_text,
+)
 
 INITIAL_DELAY_S = 0.05
 MAX_DELAY_S = 2.0
@@ -65,7 +71,9 @@ class ReconnectDelay:
         self._delay = min(2 * self._delay, MAX_DELAY_S)
 
     def _log(self, failure: Exception) -> None:
-        log.warning("Lost a server, retrying for %g s: %s", self._seconds, failure)
+        replied = isinstance(failure, (ServerUnavailable, *UNAVAILABLE_ERRORS))
+        what = "A server cannot execute a request now" if replied else "Lost a server"
+        log.warning("%s, retrying for %g s: %s", what, self._seconds, reply_text(failure))
 
 
 def retry_while_lost(seconds: float, work: Callable[[], T]) -> T:
