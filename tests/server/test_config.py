@@ -71,7 +71,7 @@ def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path):
     [
         ("prot 1", "unknown directive 'prot'; did you mean port?"),
         ("wibble 1", "unknown directive 'wibble'"),
-        ("port", "port : wrong number of arguments"),
+        ("port", "port needs a value"),
         ("port 1 2", "port 1 2: wrong number of arguments"),
         ("port 65536", "port 65536: argument must be between 0 and 65535 inclusive"),
         ("hz fast", "hz fast: argument couldn't be parsed into an integer"),
@@ -86,7 +86,7 @@ def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path):
             "rename-command KEYS ''",
             "rename-command: not supported yet, and it would not be safe to ignore it",
         ),
-        ("replicaof host", "replicaof host: wrong number of arguments"),
+        ("replicaof host", "replicaof host: must be host and port, separated by a blank"),
         ("slaveof host 1x", "replicaof host 1x: Invalid master port"),
         ("replicaof host 65536", "replicaof host 65536: Invalid master port"),
         ('dir "half', "unbalanced quotes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def test_a_user_is_one_text():
     users = config.values["user"]
     assert isinstance(users, UserLines)
     assert users.lines == (("ann", "on", ">pears", "~*", "(+get", "~b)"), ("bob", "off"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--port"], "the command line: --port needs a value"),
+        (["--port", "--hz", "10"], "the command line: --port needs a value"),
+        (["-p", "22001"], "unknown option -p; did you mean --port?"),
+        (["-prot", "22001"], "unknown option -prot; did you mean --port?"),
+        (["-wibble"], "unknown option -wibble; options begin with --, as in --port 7777"),
+        (["--replicaof", "127.0.0.1:22000"], "must be host and port, separated by a blank"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_explained(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message) + "$"):
+        configured(words, {})
 
 
 def test_a_wrong_value_is_said_with_its_variable_but_a_password_is_not():

@@ -16,6 +16,8 @@ from headrace.server.config.directive import Directive
 from headrace.server.config.directives import ALIASES, BY_NAME, DIRECTIVES, IGNORED, UNSUPPORTED, canonical
 from headrace.server.config.environment import directives_in, similar_variables
 
+COMMAND_LINE = "the command line"  # where a directive stands
+SHORT_NAMES = {"-p": "port"}  # as redis-cli has it
 INCLUDES_MAX = 16  # depth of includes
 NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # accepted values of an unsupported directive
 
@@ -123,6 +125,8 @@ class Config:
         words = list(arguments)
         if words and not words[0].startswith("--"):
             file = words.pop(0)
+            if file.startswith("-") and file != "-" and not Path(file).exists():
+                raise UsageError(f"unknown option {file}; {_similar_option(file)}")
             self.read_file(file)
             self.file = "" if file == "-" else file
         if environment is not None:
@@ -134,7 +138,7 @@ class Config:
             values = [value] if equals else []
             while words and not words[0].startswith("--"):
                 values.append(words.pop(0))
-            self._read("the command line", name[2:], values)
+            self._read(COMMAND_LINE, name[2:], values)
         for text in self._rejected.values():
             raise UsageError(text)
 
@@ -190,6 +194,9 @@ class Config:
         try:
             value = directive.kind.parse(self._with_before(directive, words))
         except ValueError as wrong:
+            if not words:
+                option = f"--{name}" if where == COMMAND_LINE else name
+                raise UsageError(f"{where}: {option} needs a value") from None
             shown = "..." if directive.secret else " ".join(words)
             if any(word.startswith("#") for word in words):
                 wrong.args = (f"{wrong} (a comment needs a line of its own)",)
@@ -232,6 +239,13 @@ class Config:
             close = difflib.get_close_matches(name, BY_NAME, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(f"{where}: unknown directive '{name}'{hint}")
+
+
+def _similar_option(option: str) -> str:
+    """Return a hint for an option with one hyphen."""
+    name = SHORT_NAMES.get(option, option.partition("=")[0].lstrip("-"))
+    near = difflib.get_close_matches(name, BY_NAME, 1)
+    return f"did you mean --{near[0]}?" if near else "options begin with --, as in --port 7777"
 
 
 def set_failed(name: str, why: str) -> CommandError:

@@ -156,7 +156,7 @@ class PrimaryAddress:
         """Parse two words, in one argument or two. NO ONE is none."""
         words = [word for text in words for word in text.split()] or ["no", "one"]
         if len(words) != 2:
-            raise ValueError("wrong number of arguments")
+            raise ValueError("must be host and port, separated by a blank")
         host, port = words
         if (host.lower(), port.lower()) == ("no", "one"):
             return ""
