@@ -130,6 +130,26 @@ def test_invalid_options_are_errors(db: headrace.Database, options: dict[str, An
         db.stream("s").add({"f": "v"}, **options)
     with pytest.raises(UsageError, match="discard"):
         Retention(discard="some").words()  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^exact=True: needs max_len"):
+        db.stream("s").set_retention(Retention(exact=True))
+    for wrong in ("5", 5.0, -1):
+        for name in ("max_len", "max_bytes"):
+            with pytest.raises(UsageError, match=f"^{name}="):
+                db.stream("s").set_retention(Retention(**{name: wrong}))
+        for name in ("max_deliveries", "max_pending"):
+            with pytest.raises(UsageError, match=f"^{name}="):
+                db.stream("s").group("g").set_rules(lease=1, **{name: wrong})
+
+
+def test_wrong_arguments_are_named(db: headrace.Database) -> None:
+    consumer = db.stream("s").group("g").consumer("w")
+    with pytest.raises(UsageError, match=r"^delivery=3: must be an entry"), consumer.handling(3):  # type: ignore[arg-type]
+        pass
+    for words in (("XLEN s",), ("CONFIG GET", "port")):
+        with pytest.raises(
+            UsageError, match=r"takes the words separately, as in execute\('XLEN', 'orders'\)"
+        ):
+            db.execute(*words)
 
 
 @pytest.mark.parametrize("name", ["0", b"-"])

@@ -273,6 +273,9 @@ def test_reading_behind_an_id(filled: tuple[Any, list[StreamID]]) -> None:
     assert time.monotonic() - start >= 0.045
     with pytest.raises(UsageError, match="block"):
         stream.read(after="0", block=-1)
+    for after in ("0", "$"):
+        with pytest.raises(UsageError, match=r"^block='5': must be seconds"):
+            stream.read(after=after, block="5")
 
 
 @pytest.mark.parametrize("block", [20, math.inf])

@@ -147,6 +147,8 @@ class Database:
                 SELECT. Use client(), which has connections of its own.
         """
         argv = [encode_argument(word) for word in words]
+        if argv and b" " in argv[0]:
+            raise UsageError("execute() takes the words separately, as in execute('XLEN', 'orders')")
         reject_stateful_command(argv)
         return self.backend.request(*argv)
 

@@ -27,6 +27,15 @@ def duration_ms(duration: Duration, name: str) -> int:
     return max(1, round(seconds * 1000))
 
 
+def rule_number(number: int | None, name: str) -> int:
+    """Return the number of a limit; 0 for none. Raises UsageError if it is not a whole number from 0 on."""
+    if number is None:
+        return 0
+    if not isinstance(number, int) or number < 0:
+        raise UsageError(f"{name}={number!r}: must be a whole number of at least 1, or None for no limit")
+    return number
+
+
 def check_rule_name(name: bytes | None, argument: str) -> None:
     """Raise UsageError if the name, as the value of a rule, would remove the rule."""
     if name in NONE:
@@ -76,12 +85,19 @@ class Retention:
     strict: bool = False
 
     def words(self) -> list[bytes]:
-        """Return the arguments of XCFGSET that set these rules and remove all others."""
+        """Return the arguments of XCFGSET that set these rules and remove all others.
+
+        Raises:
+            UsageError: if a value is invalid.
+        """
         if self.discard not in ("old", "new"):
             raise UsageError(f"discard: must be 'old' or 'new', not {self.discard!r}")
+        max_len, max_bytes = rule_number(self.max_len, "max_len"), rule_number(self.max_bytes, "max_bytes")
+        if self.exact and not (max_len or max_bytes or self.max_age is not None):
+            raise UsageError("exact=True: needs max_len, max_bytes or max_age")
         rules = {
-            b"MAX-LEN": self.max_len or 0,
-            b"MAX-BYTES": self.max_bytes or 0,
+            b"MAX-LEN": max_len,
+            b"MAX-BYTES": max_bytes,
             b"MAX-AGE": 0 if self.max_age is None else duration_ms(self.max_age, "max_age"),
             b"EXACT": int(self.exact),
             b"KEEP-UNACKED": int(self.keep_unacked),

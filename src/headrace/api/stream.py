@@ -524,6 +524,8 @@ class Stream(Generic[T]):
         Returns:
             The entries; an empty list after a timeout or `stop.set()`.
         """
+        if block is not None and not (isinstance(block, int | float) and block >= 0):
+            raise UsageError(f"block={block!r}: must be seconds of at least 0, None not to wait, or math.inf")
         if after == "$":
             if block is None:
                 return []
@@ -536,10 +538,8 @@ class Stream(Generic[T]):
         words += [b"STREAMS", self.key, bytes(to_stream_id(after))]
         if block is None:
             reply = self.entry_reader.request(*words)
-        elif block >= 0:
-            reply = self.entry_reader.wait(words, None if math.isinf(block) else block, stop)
         else:
-            raise UsageError(f"block={block}: must be seconds of at least 0, None not to wait, or math.inf")
+            reply = self.entry_reader.wait(words, None if math.isinf(block) else block, stop)
         return entries_from_reply(reply[0][1], self.codec) if reply else []
 
     def follow(self, after: IdLike = "$", stop: Stop | None = None) -> Iterator[Entry[T]]:

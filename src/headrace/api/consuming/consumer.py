@@ -174,7 +174,12 @@ class Consumer(Generic[T]):
         >>> for entry in consumer:
         ...     with consumer.handling(entry):
         ...         send_invoice(entry.value)  # may raise: the loop continues
+
+        Raises:
+            UsageError: if the argument is not an entry that a consumer has delivered.
         """
+        if not isinstance(delivery, Delivery):
+            raise UsageError(f"delivery={delivery!r}: must be an entry that the consumer has delivered")
         try:
             yield delivery
         except Exception as error:
