@@ -123,7 +123,8 @@ def test_other_files_are_named(
     path.write_bytes(content)
     assert run(capsys, str(path))[0] == code
     main(["recover", str(path)])
-    assert message in "".join(capsys.readouterr())
+    printed = "".join(capsys.readouterr())
+    assert message in printed and "--fix" not in printed
 
 
 def test_options_that_exclude_each_other_are_rejected(file: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,7 +62,10 @@ def test_what_a_rule_keeps_is_explained(client: redis.Redis, capsys: pytest.Capt
         (["--set", "NO-SUCH=1"], "no such rule"),
         (["--set", "MAX-AGE=soon"], "not a duration"),
         (["--set", "EXACT=1"], "EXACT requires MAX-LEN"),
-        (["--group", "nobody", "--set", "LEASE=1s"], "No such consumer group"),
+        (["--group", "nobody", "--set", "LEASE=1s"], "has no group 'nobody'"),
+        (["--set", "LEASE=30s"], "LEASE is a rule of groups: add --group NAME"),
+        (["--group", "g", "--set", "MAX-AGE=1d"], "MAX-AGE is a rule of streams: leave out --group"),
+        (["--set", "MAXAGE=1d"], "no such rule: 'MAXAGE'; did you mean 'MAX-AGE'?"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -70,6 +73,11 @@ def test_a_mistake_is_one_line(
 ) -> None:
     code, text = run(client, capsys, *words)
     assert code == 2 and message in text and len(text.splitlines()) == 1
+
+
+def test_a_similar_group_is_named(client: redis.Redis, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = run(client, capsys, "--group", "biling", "--set", "LEASE=1s")
+    assert code == 2 and "has no group 'biling'; did you mean 'billing'?" in text
 
 
 def test_a_redis_server_has_no_rules(server_url: str, capsys: pytest.CaptureFixture[str]) -> None:

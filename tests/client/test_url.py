@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headrace.client.servers import Servers
@@ -71,3 +73,9 @@ def test_a_setting_that_nobody_knows_is_refused_without_a_connection(url: str, p
     with pytest.raises(UsageError) as refused:
         Servers(url)
     assert problem in str(refused.value) and "sec" not in str(refused.value)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:22000", "localhost:7777", "[::1]:7777", "db-1.example:6379/2"])
+def test_a_host_and_port_are_completed_in_the_message(place: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"did you mean redis://{place}?") + "$"):
+        parse_server_url(place)

@@ -18,6 +18,7 @@ from headrace.console.server_stats import named
 from headrace.errors import UsageError
 from headrace.pipeline.durations import format_duration, parse_duration_ms
 from headrace.streams.rules import Declaration, GroupRules, Rules, StreamRules
+from headrace.suggestions import did_you_mean
 
 TITLES = ("of", "rule", "value", "what the server does")
 MILLISECONDS = "milliseconds"
@@ -72,11 +73,17 @@ def command(
 
 def declared(kind: type[Rules], name: str) -> Declaration:
     """Return the declaration of a rule. Raises UsageError if there is no such rule."""
-    found = kind.declarations().get(name.upper().encode(errors="replace"))
-    if found is None:
-        names = ", ".join(word.decode() for word in kind.declarations())
-        raise UsageError(f"no such rule: {name!r}; there are {names}")
-    return found[1]
+    word = name.upper().encode(errors="replace")
+    found = kind.declarations().get(word)
+    if found is not None:
+        return found[1]
+    if kind is StreamRules and word in GroupRules.declarations():
+        raise UsageError(f"{name.upper()} is a rule of groups: add --group NAME")
+    if kind is GroupRules and word in StreamRules.declarations():
+        raise UsageError(f"{name.upper()} is a rule of streams: leave out --group")
+    names = [known.decode() for known in kind.declarations()]
+    hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+    raise UsageError(f"no such rule: {name!r}{hint}")
 
 
 def parse_change(kind: type[Rules], text: str) -> tuple[str, bytes]:
@@ -101,6 +108,8 @@ def set_rules(servers: Servers, client: StreamClient, group: str | None, changes
     except redis.ResponseError as error:
         if "no such key" in str(error) or "requires the key to exist" in str(error):
             raise no_stream(servers, client.name) from None
+        if group is not None and str(error).startswith("NOGROUP"):
+            client.group(group)  # raises UsageError with a similar name
         text = str(error).removeprefix("ERR ")
         if "syntax error" in text or "unknown" in text.lower():
             text = f"this server has no rules, only Headrace does ({text})"

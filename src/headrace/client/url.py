@@ -11,6 +11,7 @@ User and password are for the servers; sentinel_username and sentinel_password a
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -25,6 +26,7 @@ from headrace.suggestions import did_you_mean
 
 DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
 RESERVED_CHARACTERS = "/ ? # [ ] @ :"
+HOST_AND_PORT = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d+(/\d*)?")
 URL_FORMS = (
     "redis://host:port, rediss://, unix://path, sentinel://host:port,…/service or cluster://host:port,…"
 )
@@ -76,6 +78,8 @@ def parse_server_url(url: str) -> ServerUrl:
     except ValueError as error:
         # A password with such characters is split at the wrong place; the text would show a part of it.
         wrong = f"write {RESERVED_CHARACTERS} of a password as %XX" if "@" in url else str(error)
+        if HOST_AND_PORT.fullmatch(url):
+            raise UsageError(f"{url}: not a server's address; did you mean redis://{url}?") from None
         raise UsageError(
             f"{without_password(url)}: not a server's address ({wrong}); expected {URL_FORMS}"
         ) from None

@@ -67,6 +67,7 @@ def read_saved_entries(path: str, visit: Callable[[SavedEntry], None]) -> None:
     except OSError as error:
         raise HeadraceError(f"{path}: {os_error_text(error)}") from error
     except Damaged as damage:
-        raise UsageError(f"{path} is not a file of saved entries, or is damaged: {damage}") from None
+        where = f"at byte {damage.offset:,}: {damage.what}"  # without the advice to cut off a log
+        raise UsageError(f"{path} is not a file of saved entries, or is damaged: {where}") from None
     if result.cut:
         raise HeadraceError(f"{path} ends within an entry, at byte {result.valid:,}: it was not completed")
