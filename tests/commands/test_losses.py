@@ -119,6 +119,41 @@ def test_acknowledged_entries_and_deliberate_steps_are_no_losses(eight: Any) -> 
     assert shown(eight) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("read", "kept", "added", "expected"),
+    [
+        (8, 2, 2, (2, 0)),
+        (7, 2, 2, (1, 1)),
+        (7, 2, 7, (6, 1)),
+        (2, 2, 2, (0, 2)),
+        (7, 2, 8, (7, 1)),
+        (8, 0, 0, (0, 0)),
+    ],
+)
+def test_xsetid_limits_what_groups_have_read_to_what_was_added(
+    eight: Any, read: int, kept: int, added: int, expected: tuple[int, int]
+) -> None:
+    if read > 2:
+        eight(f"XREADGROUP GROUP g ann COUNT {read - 2} STREAMS s >")
+    eight("XGROUP CREATE s unknown 8-0")
+    eight(f"XTRIM s MAXLEN {kept}")
+    eight(f"XSETID s 8-0 ENTRIESADDED {added}")
+    assert progress(eight) == [expected, (None, 0)]
+    assert eight("XLAG s g") == expected[1]
+    for engine in (restarted(eight), replay(eight.engine.effects.take(), eight.now)):
+        other = Talk()
+        other.engine = engine
+        assert progress(other) == [expected, (None, 0)]
+    eight("XADD s 9-0 f 9")
+    eight("XREADGROUP GROUP g ann STREAMS s >")
+    assert progress(eight)[0] == (added + 1, 0)
+
+
+def progress(talk: Any) -> list[tuple[Any, Any]]:
+    """Return entries-read and lag of all groups."""
+    return [(group["entries-read"], group["lag"]) for group in map(pairs, talk("XINFO GROUPS s"))]
+
+
 class World:
     """Random requests on one stream, and what two groups have lost by a simple model."""
 

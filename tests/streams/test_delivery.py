@@ -82,8 +82,10 @@ class Scene:
         ("read; xdel 5; add 6", 5, None),
         ("read; at 0", None, 5),
         ("at 2 2", 2, 3),
-        ("at 3 100", 100, -95),
-        ("read; trim 1; added 1", 5, -4),
+        ("at 3 100", 100, 2),
+        ("read; trim 1; added 1", 5, 0),
+        ("read 4; trim 2; added 2", 4, 1),
+        ("read; trim 2; added 2; add 6", 5, 1),
     ],
 )
 def test_entries_read_and_lag_are_those_of_the_table(moves, entries_read, lag):

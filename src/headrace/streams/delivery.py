@@ -17,8 +17,6 @@ from headrace.structures import stream_id
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 UNKNOWN = cython.declare(cython.longlong, -1)
-# A lag can be negative: XSETID may set entries-added below what a group has read.
-UNKNOWN_LAG = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF)
 
 
 @cython.ccall
@@ -49,30 +47,32 @@ def entries_read_at(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong)
 
 @cython.ccall
 def lag(stream: Stream, group: Group) -> cython.longlong:
-    """Return how many entries the group has still to read; UNKNOWN_LAG if unknown (the reply is then nil)."""
+    """Return how many entries the group has still to read; -1 if unknown (the reply is then nil)."""
     passed: cython.longlong
     added: cython.longlong = mem.as_signed(stream.entries_added)
     if stream.length == 0:
         return 0
     if added < 0:
-        return UNKNOWN_LAG
+        return UNKNOWN
     first_ms: cython.ulonglong = stream.first_ms
     first_seq: cython.ulonglong = stream.first_seq
     if stream_id.before(group.last_ms, group.last_seq, first_ms, first_seq) and stream_id.before(
         stream.max_deleted_ms, stream.max_deleted_seq, first_ms, first_seq
     ):
         return mem.as_signed(stream.length)
+    if group.entries_read > added:  # given by a file or XGROUP SETID
+        return mem.as_signed(stream.undelivered(group))
     if group.entries_read != UNKNOWN and not _may_have_tombstone_from(stream, group.last_ms, group.last_seq):
         return added - group.entries_read
     passed = entries_read_at(stream, group.last_ms, group.last_seq)
-    return UNKNOWN_LAG if passed == UNKNOWN else added - passed
+    return UNKNOWN if passed == UNKNOWN else added - passed
 
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def lag_is_known(stream: Stream, group: Group) -> cython.bint:
     """Return whether the lag of the group is known."""
-    return lag(stream, group) != UNKNOWN_LAG
+    return lag(stream, group) != UNKNOWN
 
 
 @cython.ccall

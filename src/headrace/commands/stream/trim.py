@@ -416,6 +416,18 @@ def check_set_id(request: XSetIdRequest, stream: Stream, replayed: cython.bint) 
         raise AddedBelowLength()
 
 
+@cython.cfunc
+def limit_entries_read(stream: Stream, group: Group) -> cython.void:
+    """Lower the group's entries_read to what was ever added without the entries that it has not read.
+
+    With more, its lag would be too low, and negative later.
+    """
+    added: cython.longlong = mem.as_signed(stream.entries_added)
+    if added >= 0:
+        most: cython.longlong = added - mem.as_signed(stream.undelivered(group))
+        group.entries_read = min(group.entries_read, most)
+
+
 def run_set_id(call: Call) -> None:
     """XSETID: set the last ID and the counters. It wakes no client and fails no transaction."""
     request: XSetIdRequest = parse_set_id(call.argv, call.replayed())
@@ -437,6 +449,7 @@ def run_set_id(call: Call) -> None:
         stream.max_deleted_seq = request.max_deleted.seq
     for group in stream.groups():
         stream.start_counting(group)
+        limit_entries_read(stream, group)
     call.count_changes(1)
     call.notify("t", b"xsetid", call.argv[1])
     call.reply.ok()
