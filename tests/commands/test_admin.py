@@ -210,6 +210,15 @@ def test_command_getkeys_refuses_what_it_cannot_answer(talk):
     assert talk("COMMAND GETKEYSANDFLAGS SET k v") == [["k", ["OW", "update"]]]
 
 
+def test_a_request_names_a_subcommand_in_two_arguments(talk):
+    assert talk("ACL DRYRUN default CONFIG|SET a b c") == "-ERR Command 'CONFIG|SET' not found"
+    assert talk("ACL DRYRUN default CONFIG SET a b") == "OK"
+    assert talk("COMMAND GETKEYS XINFO|STREAM x y") == "-ERR Invalid command specified"
+    assert talk("COMMAND GETKEYSANDFLAGS XINFO|STREAM x y") == "-ERR Invalid command specified"
+    assert talk("COMMAND GETKEYS XINFO STREAM y") == ["y"]
+    assert talk("COMMAND INFO XINFO|STREAM")[0][0] == "xinfo|stream"
+
+
 def test_lolwut_draws_and_names_the_version(talk):
     lines = talk("LOLWUT").splitlines()
     assert len(lines) == 8 and lines[-1].endswith(f"Redis ver. 8.10.0, Headrace {__version__}")

@@ -246,8 +246,9 @@ def test_what_is_said_about_users_that_are_not_there_or_cannot_be(peer):
         ACL DELUSER nobody|ACL GENPASS 0|ACL GENPASS 4097|ACL GENPASS x|ACL LOG x|ACL LOG RESET|ACL LOAD
         ACL SAVE|ACL NOTHING|ACL|ACL SETUSER|ACL LOG 1 2|ACL CAT 1 2|ACL GENPASS 1 2|AUTH x|AUTH default x
         AUTH nobody x|AUTH a b c|AUTH|ACL DRYRUN default config nothing
+        ACL DRYRUN default CONFIG!SET a b
     """.replace("\n", "|").split("|"):
-        if words := line.split():
+        if words := line.replace("!", "|").split():
             theirs, ours = two.ask(words)
             if words == ["ACL", "LIST"]:
                 theirs = theirs.replace(b" " + SANITIZE, b"").partition(b"user ")[2]

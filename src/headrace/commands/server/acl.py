@@ -135,7 +135,7 @@ def run_dryrun(call: Call) -> None:
     if user is None:
         raise CommandError(f"ERR User '{to_text(call.argv[2])}' not found")
     request = call.argv[3:]
-    command = _command(call, request)
+    command = find(call, request)
     if command is None:
         raise CommandError(f"ERR Command '{to_text(request[0])}' not found")
     if not command.accepts_argument_count(len(request)) or (command.run is None and len(request) == 1):
@@ -152,14 +152,6 @@ def run_dryrun(call: Call) -> None:
     else:
         what = b"run the '%s' command" % command.name
     call.reply.bulk(b"User %s has no permissions to %s" % (user.name, what))
-
-
-def _command(call: Call, request: list[bytes]) -> Command | None:
-    """Return the row of the request's command or subcommand, or None."""
-    command = find(call, request[0])
-    if command is None or len(request) == 1 or not command.subcommands:
-        return command
-    return command.subcommand(request[1])
 
 
 def run_genpass(call: Call) -> None:

@@ -38,13 +38,24 @@ def top_level(call: Call) -> list[Command]:
     return [command for command in table(call) if command.name_length == 1]
 
 
-def find(call: Call, name: bytes) -> Command | None:
-    """Return the command of that name ("config|get" for a subcommand), ignoring case, or None."""
-    return find_all(call, [name])[0]
+def find(call: Call, request: list[bytes]) -> Command | None:
+    """Return the command or subcommand that the request would run, or None.
+
+    The two parts of a subcommand's name are two arguments: "config|get" is no command.
+    """
+    command = find_all(call, request[:1])[0]
+    if command is None or command.name_length > 1:
+        return None
+    if len(request) == 1 or not command.subcommands:
+        return command
+    return command.subcommand(request[1])
 
 
 def find_all(call: Call, names: list[bytes]) -> list[Command | None]:
-    """Return the command of each name, as find() does, in time linear in their number."""
+    """Return the command of each name ("config|get" for a subcommand), ignoring case, or None.
+
+    The time is linear in the number of names.
+    """
     by_name = {command.name: command for command in table(call)}
     return [by_name.get(name.lower()) for name in names]
 
@@ -171,9 +182,7 @@ def run_list(call: Call) -> None:
 def keys_of(call: Call) -> tuple[Command, list[bytes]]:
     """Return the command in the arguments of COMMAND GETKEYS, and its keys."""
     request = call.argv[2:]
-    command = find(call, request[0])
-    if command is not None and command.subcommands and len(request) > 1:
-        command = command.subcommand(request[1])
+    command = find(call, request)
     if command is None:
         raise InvalidCommand()
     if not command.has_keys:
