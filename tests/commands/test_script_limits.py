@@ -7,6 +7,7 @@ import importlib
 import logging
 import pathlib
 import re
+import time
 import weakref
 
 import pytest
@@ -117,6 +118,32 @@ def test_no_single_call_keeps_a_script_from_being_ended(talk, call):
     reply = evaluate(talk, call + " return 1")
     assert reply == 1 or "was ended after" in reply
     assert evaluate(talk, "return 7") == 7
+
+
+class Slowness(logging.Handler):
+    """Every line of the log takes longer than the instructions between two calls of the hook should."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        end, end_of_cpu = time.monotonic() + 0.05, time.process_time() + 0.05
+        while time.monotonic() < end or time.process_time() < end_of_cpu:
+            pass
+
+
+def test_the_hook_is_called_rarely_again_after_slow_instructions(talk, caplog):
+    steps = "for _ = 1, {} do end "
+    log = logging.getLogger("headrace")
+    caplog.set_level(logging.WARNING, "headrace")
+    slowness = Slowness()
+    log.addHandler(slowness)
+    try:
+        intervals = []
+        for after in (0, 1_000, 100_000):
+            slow = "redis.log(redis.LOG_WARNING, 'slow') " if after else ""
+            evaluate(talk, steps.format(5_000) + slow + steps.format(after))
+            intervals.append(talk.engine.scripts.interpreter().hook_interval)
+    finally:
+        log.removeHandler(slowness)
+    assert intervals[0] == intervals[2] > intervals[1]
 
 
 FILLING = [

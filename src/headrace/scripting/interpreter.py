@@ -171,6 +171,11 @@ class Interpreter:
         """Bytes that Lua uses."""
         return lua.memory(self._state)
 
+    @property
+    def hook_interval(self) -> int:
+        """Instructions between two calls of the hook in the last script, at its end."""
+        return int(lua.call(self._state, b"hook_interval", ())[0])
+
     # Calls into Lua.
 
     def _enter(self, name: bytes, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -97,6 +97,7 @@ cdef extern from *:
         int running;           // a script, which the hook may end
         int killed;            // it ends: H.killed is the text
         int interval;          // instructions between two calls of the hook
+        int quick;             // calls of the hook, one after the other, that came at once
         int hurries;           // `interval` is 1 until the next call, because an instruction may have taken long
         int changed;           // the last script has left something that H.reset() resets
         int protocol;          // of the replies to the script
@@ -283,6 +284,8 @@ cdef extern from *:
 
     #define HEADRACE_INTERVAL 200   // instructions; a single one may take 10 ms: comparing two strings of 64 MB
     #define HEADRACE_SLOW_S 0.02    // if that many take longer, the hook is called more often
+    #define HEADRACE_QUICK_S 0.002  // so many calls in a row that each come sooner than this: less often again
+    #define HEADRACE_QUICK_CALLS 64
 
     static double headrace_now(void) {
         struct timespec now;
@@ -295,6 +298,20 @@ cdef extern from *:
     static void headrace_set_interval(lua_State *L, headrace_state *state, int instructions) {
         state->interval = instructions;
         headrace_lua.lua_sethook(L, headrace_hook, HEADRACE_HOOK_COUNT, instructions);
+    }
+
+    // Adapt the interval to the time since the last check. Slow instructions and a thread that had to wait for
+    // the processor look the same, but only slow instructions come again: a quick run raises the interval.
+    static void headrace_adapt(lua_State *L, headrace_state *state, double elapsed, int in_hook) {
+        if (elapsed > HEADRACE_QUICK_S) {
+            state->quick = 0;
+            if (elapsed > HEADRACE_SLOW_S && state->interval > 1)
+                headrace_set_interval(L, state, state->interval < 10 ? 1 : state->interval / 10);
+        } else if (in_hook && state->interval < HEADRACE_INTERVAL && ++state->quick == HEADRACE_QUICK_CALLS) {
+            state->quick = 0;
+            headrace_set_interval(
+                L, state, state->interval > HEADRACE_INTERVAL / 2 ? HEADRACE_INTERVAL : 2 * state->interval);
+        }
     }
 
     // Have the hook called after the next instruction, and then at the interval of before.
@@ -365,8 +382,7 @@ cdef extern from *:
         if (!state->killed && headrace_has_room(L, state, 0)) {
             now = headrace_now();
             if (state->last == 0) state->due = now + state->first_check_s;  // most scripts end before this
-            else if (now - state->last > HEADRACE_SLOW_S && state->interval > 1)
-                headrace_set_interval(L, state, state->interval < 10 ? 1 : state->interval / 10);
+            else headrace_adapt(L, state, now - state->last, in_hook);
             state->last = now;
             if (now >= state->due) headrace_ask_host(L, state, now);
         }
@@ -395,6 +411,7 @@ cdef extern from *:
     static void headrace_begin(headrace_state *state) {
         state->killed = 0;
         state->last = 0;
+        state->quick = 0;
         if (state->interval != HEADRACE_INTERVAL) headrace_set_interval(state->L, state, HEADRACE_INTERVAL);
         state->running = 1;
     }
@@ -415,6 +432,12 @@ cdef extern from *:
     static int headrace_poll(lua_State *L) {
         headrace_check(L, headrace_upvalue(L), 0);
         return 0;
+    }
+
+    // H.hook_interval(): instructions between two calls of the hook.
+    static int headrace_hook_interval(lua_State *L) {
+        headrace_lua.lua_pushnumber(L, headrace_upvalue(L)->interval);
+        return 1;
     }
 
     // H.note_change(protocol): H.reset() must run before the next script; the protocol may be nil.
@@ -632,7 +655,7 @@ cdef extern from *:
         static const struct { const char *name; lua_CFunction function; } functions[] = {
             {"redis_call", headrace_redis_call}, {"redis_pcall", headrace_redis_pcall}, {"kill", headrace_kill_script},
             {"begin_run", headrace_begin_run}, {"end_run", headrace_stop}, {"note_change", headrace_note_change},
-            {"poll", headrace_poll},
+            {"poll", headrace_poll}, {"hook_interval", headrace_hook_interval},
         };
         size_t i;
         for (i = 0; i < sizeof functions / sizeof *functions; i++)

@@ -13,7 +13,7 @@ local getinfo, sethook = debug.getinfo, debug.sethook
 local error, xpcall, type, tostring, select, unpack = error, xpcall, type, tostring, select, unpack
 local rawget, rawset, setmetatable, getmetatable, setfenv = rawget, rawset, setmetatable, getmetatable, setfenv
 local ipairs, loadstring, collectgarbage, dump, tonumber = ipairs, loadstring, collectgarbage, string.dump, tonumber
-local floor, max = math.floor, math.max
+local floor, max, min = math.floor, math.max, math.min
 local find, sub, byte, match = string.find, string.sub, string.byte, string.match
 
 -- The files of this folder are compiled as @headrace, api.lua as @headrace_run.
@@ -155,11 +155,26 @@ local running = false
 local INSTRUCTIONS = 500 -- a single one may take 10 ms: the comparison of two strings of 64 MB
 local FIRST_INSTRUCTIONS = 100 -- until the second call, which may find that they are slow
 local SLOW_S = 0.02 -- if that many instructions take longer, the hook is called more often
+local QUICK_S, QUICK_CALLS = 0.002, 64 -- so many calls in a row that each come sooner: less often again
 local clock = os.clock
-local count, last = INSTRUCTIONS, nil
+local count, last, quick = INSTRUCTIONS, nil, 0
 H.due = 0 -- when check() is to be called next, by os.clock(); memory_max is in KiB
 
 local hook
+
+-- Set the interval by the time since the last check: slow instructions may come again, or not.
+local function adapt(elapsed, in_hook)
+    local before = count
+    if elapsed > QUICK_S then quick = 0 else quick = quick + (in_hook and 1 or 0) end
+    if elapsed > SLOW_S then
+        count = max(1, floor(count / 10))
+    elseif count == FIRST_INSTRUCTIONS then
+        count = INSTRUCTIONS
+    elseif quick >= QUICK_CALLS then
+        quick, count = 0, min(2 * count, INSTRUCTIONS)
+    end
+    if count ~= before then sethook(hook, '', count) end
+end
 
 local function check(in_hook)
     if running then
@@ -171,12 +186,8 @@ local function check(in_hook)
             local now = clock()
             if not last then -- the first call: most scripts end before it, so that they need no clock
                 H.due = now + H.first_check
-            elseif now - last > SLOW_S and count > 1 then
-                count = max(1, floor(count / 10))
-                sethook(hook, '', count)
-            elseif count == FIRST_INSTRUCTIONS then
-                count = INSTRUCTIONS
-                sethook(hook, '', count)
+            else
+                adapt(now - last, in_hook)
             end
             last = now
             if now >= H.due then
@@ -200,7 +211,7 @@ local function kill(text)
 end
 
 local function begin_run()
-    count, last, running = FIRST_INSTRUCTIONS, nil, true
+    count, last, quick, running = FIRST_INSTRUCTIONS, nil, 0, true
     sethook(hook, '', count)
 end
 
@@ -214,6 +225,9 @@ H.kill, H.begin_run, H.end_run = H.kill or kill, H.begin_run or begin_run, H.end
 
 -- Call the hook: for functions that may take as long as many instructions.
 H.poll = H.poll or check
+
+-- Return the instructions between two calls of the hook.
+H.hook_interval = H.hook_interval or function() return count end
 
 -- Note that reset() must be called before the next run, for compiled code: otherwise it always is.
 H.note_change = H.note_change or function() end
