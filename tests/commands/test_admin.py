@@ -52,6 +52,8 @@ def test_info_counts_the_dead_and_not_the_undead(talk):
     talk.now += 10
     talk("GET a")
     assert "db0" not in info(talk, "keyspace")
+    assert info(talk, "stats")["expired_keys"] == "1"
+    talk.engine.tick(talk.now)
     assert info(talk, "stats")["expired_keys"] == "2"
 
 

@@ -165,7 +165,7 @@ class Keyspace:
             for key in self.blocking.waited_keys(database.index):
                 value = database.values.find(key)
                 if isinstance(value, Stream):
-                    self.rules.mark(value)  # nobody waited for it in the other database
+                    self.rules.mark(value)  # its rules had no timer without a waiting client
 
     @cython.ccall
     def hides_expired(self) -> cython.bint:
