@@ -97,6 +97,16 @@ def test_a_reader_gets_what_becomes_due_in_a_stream_that_swapdb_brought(talk: Ta
     assert ids(talk.heard("b")) == ["1-0"]
 
 
+def test_an_entry_after_deleted_ones_is_claimed_once_in_a_reply(talk: Talk) -> None:
+    for number in range(1, 6):
+        talk(f"XADD s {number}-0 f v")
+    talk("XGROUP CREATE s g 0")
+    talk("XREADGROUP GROUP g ann STREAMS s >")
+    talk("XTRIM s MAXLEN 2")
+    for _ in range(3):  # the first notes the deleted ones
+        assert ids(talk("XREADGROUP GROUP g bob CLAIM 0 STREAMS s >")) == ["4-0", "5-0"]
+
+
 def test_thousands_of_inactive_consumers_are_removed_in_steps(talk: Talk) -> None:
     talk("XADD s 1-0 f v")
     talk("XGROUP CREATE s g 0")

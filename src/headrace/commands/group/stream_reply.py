@@ -155,12 +155,13 @@ class StreamReply:
         pending: PendingEntries = self.group.pending
         slot: cython.Py_ssize_t = pending.oldest_existing()
         following: cython.Py_ssize_t
-        rest: cython.Py_ssize_t = pending.count  # claimed entries move to the end, and are not met again
+        rest: cython.Py_ssize_t = pending.count
+        last: cython.Py_ssize_t = pending.newest()  # claimed entries move behind it, and are not met again
         only_deleted: cython.bint = True  # and claimed ones: none before `slot` may be claimed
         idle: cython.longlong
         lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
-        last: bytes = (
+        position: bytes = (
             stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.effects.recording else b""
         )
         ordered: cython.bint = self.group.is_ordered()
@@ -171,6 +172,8 @@ class StreamReply:
             following = pending.newer(slot)
             if ordered and self.group.waits(slot):
                 only_deleted = False
+                if slot == last:
+                    break
                 slot = following
                 continue
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
@@ -192,10 +195,12 @@ class StreamReply:
                 )
                 self.consumer.active_ms = call.now
                 if call.effects.recording:
-                    self.record_claim(slot, last)
+                    self.record_claim(slot, position)
                 self.delivered += 1
                 if following >= 0 and pending.delivery_time_of(following) > call.now:
                     only_deleted = False  # the clock was set back: the claimed entry is before that one
+            if slot == last:
+                break
             slot = following
             rest -= 1
 
