@@ -28,7 +28,7 @@ import cython
 
 from headrace import mem
 
-SPLIT_AT = cython.declare(cython.Py_ssize_t, 1024)  # a call of SCAN looks at all of them
+SPLIT_AT = 1024  # a call of SCAN looks at all of them
 PARTS = 1024
 PART_SHIFT = cython.declare(cython.int, 54)  # of a 64-bit hash, which leaves the number of a part
 CURSOR_SHIFT = cython.declare(cython.int, 16)  # leaves 48 bits, which a float of JavaScript or Lua can hold
