@@ -75,6 +75,20 @@ def test_effects_before_the_first_replica_are_only_for_the_log() -> None:
     assert bytes(log.view()).index(b"before") < bytes(log.view()).index(b"after")
 
 
+def test_a_turn_whose_first_encoding_is_interrupted_begins_with_its_database() -> None:
+    encoded, log = EncodedEffects(), LogBuffer()
+    log.select(1)
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            encoded.encode([(1, [b"DEL", b"half"]), (1, [b"DEL", None])])  # type: ignore[list-item]
+    encoded.encode([(1, [b"DEL", b"a"])])
+    stream = bytes(encoded.unfed())
+    assert stream.startswith(b"*2\r\n$6\r\nSELECT\r\n$1\r\n1\r\n")
+    assert b"half" not in stream
+    encoded.copy_to(log)
+    assert bytes(log.view()).count(b"SELECT") == 1
+
+
 def test_encoding_that_is_interrupted_is_repeated() -> None:
     encoded, log = EncodedEffects(), LogBuffer()
     turn: list[Item] = [(0, [b"DEL", b"a"])]

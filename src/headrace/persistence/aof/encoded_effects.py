@@ -11,8 +11,8 @@
 The bytes continue those of the last turn, so that they begin with a SELECT only if the database changes. The
 log leaves this SELECT out or adds one, because it may have begun another file.
 
-A signal handler may raise in any call made here. So what belongs together changes in
-one statement, at the end, and the next call cuts off what an interrupted one has left.
+A signal handler may raise in any call made here. So what belongs together changes in one statement, at the
+end, and the next call cuts off what an interrupted one has left.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class EncodedEffects:
         if n == self.count:
             return
         if self.count == 0:
+            if buffer.used != self.size:
+                buffer.forget_database()  # what an interrupted call has left may end in another one
             buffer.clear()
             self.fed_count = self.fed = self.size = 0
             self._database = effects[0][0]
