@@ -232,9 +232,8 @@ class Blocking:
     @cython.ccall
     def signal_all(self, database: cython.Py_ssize_t) -> cython.void:
         """Mark every key of the database with waiters as having new data: it was swapped or flushed."""
-        for location in self.queues:
-            if location[0] == database:
-                self.ready[location] = None
+        for key in self.waited_keys(database):
+            self.ready[(database, key)] = None
 
     @cython.ccall
     def waited_keys(self, database: cython.Py_ssize_t) -> list[bytes]:

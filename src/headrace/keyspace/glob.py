@@ -387,10 +387,15 @@ class Glob:
         i: cython.Py_ssize_t
         byte: cython.Py_ssize_t
         at: cython.Py_ssize_t
-        code: cython.uint
+        low: cython.Py_ssize_t
+        high: cython.Py_ssize_t
         for i in range(last - first):
-            code = mem.u32le(self.p, 4 * (first + i))
-            for byte in range(256) if code >= ANY or self.fold else range(code, code + 1):
+            low = mem.u32le(self.p, 4 * (first + i))
+            high = low + 1
+            if low >= ANY or self.fold:  # it may accept others than the byte of its code
+                low = 0
+                high = 256
+            for byte in range(low, high):
                 if self._accepts(first + i, byte):
                     at = row * byte + (i >> 3)
                     m[at] = m[at] | (1 << (i & 7))

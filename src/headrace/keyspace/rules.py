@@ -169,9 +169,7 @@ class RuleRegistry:
         self.streams[stream] = ruled
         ruled.home.streams[stream] = None
         self._update_dead_letters(ruled)
-        ruled.consumers_due_ms, ruled.unchecked = 0, []
-        ruled.sweep_from = b"0-0"
-        self.backlog[ruled] = None
+        self._apply_all(ruled)
 
     @cython.ccall
     def on_removed(self, stream: Stream) -> cython.void:
@@ -207,11 +205,9 @@ class RuleRegistry:
             if group is not None:
                 self._forget_dead_letters(ruled, group.name)
                 self._count_dead_letters(ruled, group)
-            ruled.consumers_due_ms, ruled.unchecked = 0, []
-            ruled.sweep_from = b"0-0"
             ruled.quiet_length = 0
             ruled.watches_acks = True
-            self.backlog[ruled] = None
+            self._apply_all(ruled)
 
     def on_group_removed(self, stream: Stream, name: bytes) -> None:
         """Forget the rules of a group that was deleted."""
@@ -267,10 +263,15 @@ class RuleRegistry:
         """Apply all rules: they were suspended."""
         ruled: RuledStream
         for ruled in self.streams.values():
-            ruled.consumers_due_ms, ruled.unchecked = 0, []
             ruled.ttls_from_ms = NEVER
-            ruled.sweep_from = b"0-0"
-            self.backlog[ruled] = None
+            self._apply_all(ruled)
+
+    @cython.cfunc
+    def _apply_all(self, ruled: RuledStream) -> cython.void:
+        """Apply the rules of a stream, to all its consumers and entries, from the next tick on."""
+        ruled.consumers_due_ms, ruled.unchecked = 0, []
+        ruled.sweep_from = b"0-0"
+        self.backlog[ruled] = None
 
     @cython.cfunc
     def _home(self, database: cython.Py_ssize_t) -> Home:

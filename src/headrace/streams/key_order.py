@@ -217,7 +217,7 @@ class KeyOrder:
         queue.expires_ms = end if queue.one < 0 else min(queue.expires_ms, end)
         queue.add_delivered(slot, owner)
         self._update_account(queue)
-        if queue.check_ms < 0:
+        if queue.timer < 0:
             self._plan(queue, self._due_of(queue))
         if queue.waiting is not None:
             self._offer(queue)
@@ -305,7 +305,6 @@ class KeyOrder:
     @cython.cfunc
     def _plan(self, queue: KeyQueue, at: cython.longlong) -> cython.void:
         """Plan the only check of a queue."""
-        queue.check_ms = at
         if queue.timer < 0:
             queue.timer = self.checks.add(at, queue)
         else:
@@ -313,10 +312,14 @@ class KeyOrder:
 
     @cython.cfunc
     def _cancel_check(self, queue: KeyQueue) -> cython.void:
-        queue.check_ms = NEVER
         if queue.timer >= 0:
             self.checks.remove(queue.timer)
             queue.timer = NONE
+
+    @cython.cfunc
+    def _planned(self, queue: KeyQueue) -> cython.longlong:
+        """Return when the check of a queue is planned; -1: it is not."""
+        return NEVER if queue.timer < 0 else self.checks.deadline_of(queue.timer)
 
     @cython.cfunc
     def _check_earlier(self, queue: KeyQueue) -> cython.void:
@@ -324,7 +327,7 @@ class KeyOrder:
         if queue.more is not None and len(queue.more) > RECHECKED_MAX:
             return
         due: cython.longlong = self._due_of(queue)
-        if 0 <= due < queue.check_ms:
+        if 0 <= due < self._planned(queue):
             self._plan(queue, due)
 
     @cython.ccall
@@ -354,7 +357,7 @@ class KeyOrder:
                     return True
                 queue = self.free.popleft()
                 queue.is_free = False
-                if queue.one >= 0 and queue.check_ms < 0:  # its leases were renewed, or LEASE is longer now
+                if queue.one >= 0 and queue.timer < 0:  # its leases were renewed, or LEASE is longer now
                     self._plan(queue, self._due_of(queue))
                 continue
             queue = self.checks.first_due(now)
@@ -414,7 +417,7 @@ class KeyOrder:
             self.in_hand[self.arena.owner_of(slot)] -= 1
             self._enter(queue, slot)
         if slots:
-            self._plan(queue, max(queue.check_ms, retry_ms))
+            self._plan(queue, max(self._planned(queue), retry_ms))
         if queue.holder == NO_HOLDER and self.first_waiting(queue) >= 0:
             self._set_free(queue)
 
@@ -534,8 +537,7 @@ class KeyOrder:
             assert slot in queue.delivered()
             assert queue.holder == owner or queue.holder == SEVERAL
             assert queue.expires_ms <= self._end_of(slot)
-            assert queue.check_ms >= 0 or queue.is_free
-            assert queue.check_ms < 0 or queue.check_ms == self.checks.deadline_of(queue.timer)
+            assert self._planned(queue) >= 0 or queue.is_free
         assert waiting == self.waiting
         self.checks.check()
         self._check_account()

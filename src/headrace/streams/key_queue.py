@@ -38,8 +38,7 @@ class KeyQueue:
     waiting: array[int] | None  # ms, seq, ms, seq ... in order; some may not be waiting any more
     at: cython.Py_ssize_t  # in waiting
     expires_ms: cython.longlong  # no lease of a delivered entry ends before
-    check_ms: cython.longlong  # when to look whether it is due; -1: not planned
-    timer: cython.Py_ssize_t  # of the check; -1: not planned
+    timer: cython.Py_ssize_t  # in KeyOrder.checks: when to look whether it is due; -1: not planned
     accounted_bytes: cython.Py_ssize_t  # its bytes in the memory of the pending entries
     is_free: cython.bint  # it is in KeyOrder.free
 
@@ -54,7 +53,7 @@ class KeyQueue:
         self.at = 0
         self.timer = NONE
         self.accounted_bytes = 0
-        self.expires_ms = self.check_ms = NEVER
+        self.expires_ms = NEVER
         self.is_free = False
 
     @cython.cfunc

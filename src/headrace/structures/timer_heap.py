@@ -261,7 +261,7 @@ class TimerHeap:
         next_at: cython.Py_ssize_t
         while at > 0:
             next_at = (at - 1) >> 1
-            if not self._is_after(next_at * CELL, deadline, high, low):
+            if self._is_before(next_at * CELL, deadline, high, low):
                 break
             self._copy_cell(next_at, at)
             at = next_at
@@ -285,26 +285,6 @@ class TimerHeap:
         mem.put_u64le(p, at * CELL + LOW, low)
         mem.put_u32le(p, at * CELL + NUMBER, number)
         mem.put_u32le(self.places_p, number * PLACE, at + 1)
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(-1, check=False)
-    def _is_after(
-        self,
-        at: cython.Py_ssize_t,
-        deadline: cython.longlong,
-        high: cython.ulonglong,
-        low: cython.ulonglong,
-    ) -> cython.bint:
-        """Return whether the cell at that offset is after these values."""
-        p: cython.p_uchar = self.p
-        here: cython.longlong = mem.as_signed(mem.u64le(p, at))
-        if here != deadline:
-            return here > deadline
-        word: cython.ulonglong = mem.u64le(p, at + HIGH)
-        if word != high:
-            return word > high
-        return mem.u64le(p, at + LOW) > low
 
     @cython.cfunc
     @cython.inline
