@@ -46,6 +46,7 @@ def server_command(
     flags: str = "admin noscript loading stale",
     tips: str = "",
     secrets: Callable[[list[bytes]], list[int]] | str = "",
+    complexity: str = "O(1)",
 ) -> Command:
     """Return a row of the server group."""
     return Command(
@@ -59,6 +60,7 @@ def server_command(
         since=since,
         summary=summary,
         syntax=syntax,
+        complexity=complexity,
     )
 
 

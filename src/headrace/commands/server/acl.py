@@ -12,7 +12,7 @@ from headrace.access.user import User
 from headrace.access.users import DEFAULT, Users
 from headrace.commands.arguments import is_keyword, parse_i64
 from headrace.commands.call import Call
-from headrace.commands.rows import help_row
+from headrace.commands.rows import help_row, server_command
 from headrace.commands.server.introspection import find
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, UnknownSubcommand, WrongArgumentCount, to_text
@@ -217,7 +217,7 @@ def _write_denial(call: Call, entry: Denial) -> None:
 
 
 ADMIN = "admin noscript loading stale"
-ANYBODY = "noscript loading stale"
+ANY_USER = "noscript loading stale"
 
 
 def row(
@@ -233,23 +233,11 @@ def row(
     secrets: str = "",
 ) -> Command:
     """Return a subcommand's row."""
-    return Command(
-        f"acl|{name}",
-        arity,
-        run,
-        flags,
-        secrets=secrets,
-        tips=tips,
-        group="server",
-        since=since,
-        summary=summary,
-        syntax=syntax,
-        complexity=cost,
-    )
+    return server_command(f"acl|{name}", arity, run, since, summary, syntax, flags, tips, secrets, cost)
 
 
 SUBCOMMANDS = [
-    row("cat", -2, run_cat, ANYBODY, "6.0.0", "Lists the categories, or the commands of one.", "[category]"),
+    row("cat", -2, run_cat, ANY_USER, "6.0.0", "Lists the categories, or the commands of one.", "[category]"),
     row(
         "deluser",
         -3,
@@ -271,7 +259,7 @@ SUBCOMMANDS = [
         "username command [arg [arg ...]]",
         secrets="4..-1",
     ),
-    row("genpass", -2, run_genpass, ANYBODY, "6.0.0", "Generates a random password.", "[bits]"),
+    row("genpass", -2, run_genpass, ANY_USER, "6.0.0", "Generates a random password.", "[bits]"),
     row(
         "getuser",
         3,
@@ -335,7 +323,7 @@ SUBCOMMANDS = [
     row(
         "users", 2, run_users, ADMIN, "6.0.0", "Lists the names of the users.", cost="O(N), N being the users"
     ),
-    row("whoami", 2, run_whoami, ANYBODY, "6.0.0", "Names the caller's user."),
+    row("whoami", 2, run_whoami, ANY_USER, "6.0.0", "Names the caller's user."),
 ]
 
 COMMANDS = [
