@@ -203,14 +203,14 @@ class Group(Generic[T]):
         delays = b",".join(b"%d" % duration_ms(delay, "backoff") for delay in backoff)
         words = [b"LEASE", b"%d" % (0 if lease is None else duration_ms(lease, "lease"))]
         words += [b"BACKOFF", delays or b"-"]
-        words += [b"MAX-DELIVERIES", b"%d" % rule_number(max_deliveries, "max_deliveries")]
+        words += [b"MAX-DELIVERIES", b"%d" % rule_number("max_deliveries", max_deliveries)]
         target = None if dead_letters is None else encode_name(dead_letters)
         field = None if ordered_by is None else encode_name(ordered_by)
         check_rule_name(target, "dead_letters")
         check_rule_name(field, "ordered_by")
         words += [b"DEAD-LETTER", b"-" if target is None else target]
         words += [b"ORDERED-BY", b"-" if field is None else field]
-        words += [b"MAX-PENDING", b"%d" % rule_number(max_pending, "max_pending")]
+        words += [b"MAX-PENDING", b"%d" % rule_number("max_pending", max_pending)]
         ttl = 0 if consumer_ttl is None else duration_ms(consumer_ttl, "consumer_ttl")
         words += [b"CONSUMER-TTL", b"%d" % ttl]
         self._send_rules(words)

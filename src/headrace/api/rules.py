@@ -27,13 +27,16 @@ def duration_ms(duration: Duration, name: str) -> int:
     return max(1, round(seconds * 1000))
 
 
-def rule_number(number: int | None, name: str) -> int:
-    """Return the number of a limit; 0 for none. Raises UsageError if it is not a whole number from 0 on."""
-    if number is None:
-        return 0
+def checked_number(name: str, number: int, hint: str = "") -> int:
+    """Return the number. Raises UsageError if it is not a non-negative integer."""
     if not isinstance(number, int) or number < 0:
-        raise UsageError(f"{name}={number!r}: must be a whole number of at least 1, or None for no limit")
+        raise UsageError(f"{name}={number!r}: must be an integer of at least 0{hint}")
     return number
+
+
+def rule_number(name: str, number: int | None) -> int:
+    """Return the number of a limit; 0 for none. Raises UsageError if it is not a non-negative integer."""
+    return 0 if number is None else checked_number(name, number, ", or None for no limit")
 
 
 def check_rule_name(name: bytes | None, argument: str) -> None:
@@ -92,7 +95,7 @@ class Retention:
         """
         if self.discard not in ("old", "new"):
             raise UsageError(f"discard: must be 'old' or 'new', not {self.discard!r}")
-        max_len, max_bytes = rule_number(self.max_len, "max_len"), rule_number(self.max_bytes, "max_bytes")
+        max_len, max_bytes = rule_number("max_len", self.max_len), rule_number("max_bytes", self.max_bytes)
         if self.exact and not (max_len or max_bytes or self.max_age is not None):
             raise UsageError("exact=True: needs max_len, max_bytes or max_age")
         rules = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from headrace.api.rules import Duration, duration_ms
+from headrace.api.rules import Duration, checked_number, duration_ms
 from headrace.api.stream_id import StreamID
 from headrace.errors import InvalidID, UsageError
 
@@ -79,14 +79,7 @@ def xadd_id(given: IdLike) -> bytes:
 
 def count_argument(count: int) -> bytes:
     """Return the COUNT argument. Raises UsageError if it is not a non-negative integer."""
-    return _entries_argument("count", count, "; omit it for all entries")
-
-
-def _entries_argument(name: str, entries: int, hint: str = "") -> bytes:
-    """Return a number of entries. Raises UsageError if it is not a non-negative integer."""
-    if not isinstance(entries, int) or entries < 0:
-        raise UsageError(f"{name}={entries!r}: must be an integer of at least 0{hint}")
-    return b"%d" % entries
+    return b"%d" % checked_number("count", count, "; omit it for all entries")
 
 
 def references_argument(references: References) -> bytes:
@@ -102,7 +95,7 @@ def trim_arguments(maxlen: int | None, minid: IdLike | None, approximate: bool) 
     if maxlen is not None and minid is not None:
         raise UsageError("maxlen and minid: pass only one of them")
     if maxlen is not None:
-        return [b"MAXLEN", about, _entries_argument("maxlen", maxlen)]
+        return [b"MAXLEN", about, b"%d" % checked_number("maxlen", maxlen)]
     if minid is not None:
         return [b"MINID", about, bytes(to_stream_id(minid))]
     return []
