@@ -13,9 +13,9 @@ SCAN goes over the hashes, from the lowest to the highest. Its cursor is the has
     |  part 0  |  part 1  | ...  |          part n    [.............]      |  ...         |
                                                       the keys with these hashes are returned
 
-So each key that stays is returned exactly once, whatever comes and goes meanwhile, and the end is reached
-after a number of calls that does not grow while it runs. A call returns about as many keys as it was asked
-for, and looks at the parts that it passes.
+So each key that stays is returned exactly once, whatever comes and goes meanwhile. The cursor only rises, so
+keys that come do not keep a SCAN from its end. A call returns about as many keys as it was asked for, and
+looks at the parts that it passes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server process as commands see it: who may do what, and the parts that do it."""
+"""The server process as commands see it: the configuration, permissions, and the parts that execute them."""
 
 from __future__ import annotations
 

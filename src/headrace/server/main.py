@@ -101,7 +101,7 @@ def usage() -> str:
 
 
 class Server:
-    """One server: open(), then run() until it is told to stop through parts.control, from any thread."""
+    """One server: open(), then run() until parts.control is asked to stop it, from any thread."""
 
     def __init__(
         self, config: Config, clock: RealClock | None = None, disk: DiskDirectory | None = None

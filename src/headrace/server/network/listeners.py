@@ -105,7 +105,7 @@ class Listeners:
 
     @property
     def announced_port(self) -> int:
-        """The port that clients and other servers are told: without TLS, if there is one."""
+        """The port to announce to clients and other servers: the one without TLS, if there is one."""
         return self.port or self.tls_port
 
     @property

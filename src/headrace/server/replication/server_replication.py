@@ -74,7 +74,7 @@ class ServerReplication(ReplicationInterface):
 
         Args:
             wake: makes the event loop run a turn; called from other threads.
-            announced_port: returns the port that other servers are told, unless the configuration has one.
+            announced_port: returns the port to announce to other servers, unless the configuration has one.
             restart_log: begins a new log, because the data in memory did not come through the old one.
         """
         self.config = config
