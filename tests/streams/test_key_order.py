@@ -1,5 +1,6 @@
 """ORDERED-BY: queues with several owners, their checks, and their memory."""
 
+import os
 import random
 import subprocess
 import sys
@@ -122,6 +123,7 @@ print(kept[1].memory.total / (resident() - before))
 
 
 @pytest.mark.plain
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="its allocator takes more")
 @pytest.mark.parametrize(
     ("rules", "values"),
     [("{'backoff_ms': (1,)}", 1), ("{'ordered_by': b'key'}", 500_000), ("{'ordered_by': b'key'}", 1000)],
