@@ -18,6 +18,7 @@ from headrace.persistence.damage import Damaged
 from headrace.persistence.dump import restore
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.plurals import plural
+from headrace.streams.cold_run import unfolded
 from headrace.streams.group import Group
 from headrace.streams.node import node_at
 from headrace.streams.stream import Stream
@@ -135,8 +136,8 @@ def packed_nodes(stream: Stream) -> Iterator[PackedNode]:
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("^")
     while more:
-        node = node_at(cursor)
-        yield PackedNode(cursor.key, node.pack.to_bytes(), node.live, node.deleted)
+        for node in unfolded(node_at(cursor)):
+            yield PackedNode(node.key(), node.pack.to_bytes(), node.live, node.deleted)
         more = cursor.next()
 
 

@@ -29,6 +29,7 @@ from headrace.keyspace import watermark
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.rules import RuledStream, dead_letter_stream
 from headrace.streams import references, retention
+from headrace.streams.cold_run import first_inner
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
@@ -225,7 +226,7 @@ class RuleRunner:
             return
         if rules.max_len and not rules.discard_new:
             head = stream.first_node()
-            slack = 1 if rules.exact or head is None else max(head.live, 1)
+            slack = 1 if rules.exact or head is None else max(first_inner(head).live, 1)
             ruled.quiet_length = min(rules.max_len + slack, I64_MAX)
         if rules.max_bytes and not rules.discard_new:
             ruled.quiet_bytes = rules.max_bytes

@@ -31,6 +31,7 @@ from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.saved_entries import SavedEntry, words_of
 from headrace.plurals import plural
+from headrace.streams.cold_run import unfolded
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node, node_at
 from headrace.streams.node_walk import EntryWalk
@@ -223,7 +224,7 @@ def nodes_of(stream: Stream) -> Iterator[Node]:
     cursor = RaxCursor(stream.nodes)
     found = cursor.seek("^")
     while found:
-        yield node_at(cursor)
+        yield from unfolded(node_at(cursor))
         found = cursor.next()
 
 

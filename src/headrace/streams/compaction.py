@@ -41,7 +41,7 @@ COUNT_UNKNOWN = cython.declare(cython.longlong, 65535)
 @cython.exceptval(-1, check=False)
 def needs_rewrite(node: Node) -> cython.bint:
     """Return whether more than half of the node is deleted, and a rewrite would free some of it."""
-    return node.deleted > node.live and node.deleted > EDGES
+    return node.deleted > node.live and node.deleted > EDGES and node.run is None
 
 
 @cython.ccall

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.streams import cold_run
 from headrace.streams import node as node_module
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
@@ -32,6 +33,8 @@ class StreamIterator:
     walk: EntryWalk | None
     sought: cython.bint  # whether the first entry has been found
     cursor: RaxCursor | None  # created for the second node: most reads need only one
+    run_nodes: list[Node] | None  # of the cold run that has the node; None: it is in the tree
+    run_at: cython.Py_ssize_t  # the index of the node in it
     # the entry
     ms: cython.ulonglong
     seq: cython.ulonglong
@@ -57,6 +60,8 @@ class StreamIterator:
         self.to_seq = to_seq
         self.reverse = reverse
         self.cursor = None
+        self.run_nodes = None
+        self.run_at = 0
         self.walk = None
         self.sought = False
         self.node = None
@@ -64,7 +69,11 @@ class StreamIterator:
         if reverse:
             node = stream.node_for(to_ms, to_seq)
         else:
-            node = stream.node_for(from_ms, from_seq) or stream.first_node()
+            node = stream.node_for(from_ms, from_seq)
+            if node is None:
+                node = stream.first_node()
+                if node is not None:
+                    node = cold_run.first_inner(node)
         if node is not None:
             self._enter_node(node)
 
@@ -135,14 +144,44 @@ class StreamIterator:
             return
         cursor: RaxCursor
         found: cython.bint
+        key: bytes
+        if node.inner and self._enter_next_inner(node):
+            return
         if self.cursor is None:
             self.cursor = cursor = RaxCursor(self.stream.nodes)
-            found = cursor.seek("<" if self.reverse else ">", node.key())
+            key = self._tree_key(node)
+            found = cursor.seek("<" if self.reverse else ">", key)
         else:
             cursor = self.cursor
             found = cursor.previous() if self.reverse else cursor.next()
-        if found:
-            self._enter_node(node_module.node_at(cursor))
+        if not found:
+            return
+        node = node_module.node_at(cursor)
+        if node.run is not None:
+            self.run_nodes = cold_run.run_of(node).inner_nodes()
+            self.run_at = len(self.run_nodes) - 1 if self.reverse else 0
+            node = self.run_nodes[self.run_at]
+        self._enter_node(node)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _enter_next_inner(self, node: Node) -> cython.bint:
+        """Move to the next node of the same cold run; return False if there is none."""
+        nodes: list[Node] | None = self.run_nodes
+        if nodes is None:  # node is the first one of the iteration
+            nodes = self.run_nodes = cold_run.run_of(self.stream.cold_part().outer_of(node)).inner_nodes()
+            self.run_at = cold_run.inner_index(nodes, node.ms, node.seq)
+        self.run_at += -1 if self.reverse else 1
+        if 0 <= self.run_at < len(nodes):
+            self._enter_node(nodes[self.run_at])
+            return True
+        self.run_nodes = None
+        return False
+
+    @cython.cfunc
+    def _tree_key(self, node: Node) -> bytes:
+        """Return the key of node in the tree, or that of the node that has it."""
+        return self.stream.cold_part().outer_of(node).key() if node.inner else node.key()
 
     @cython.cfunc
     def _enter_node(self, node: Node) -> cython.void:

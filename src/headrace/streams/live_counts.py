@@ -87,6 +87,18 @@ class LiveCounts:
         self._forget(node, nodes)
 
     @cython.ccall
+    def replace(self, node: Node, by: Node) -> cython.void:
+        """Let another node, which may have more live entries, take the place of node."""
+        if node.awaits_rewrite and self.sparse_nodes is not None:
+            self.sparse_nodes.discard(node)
+        by.serial = node.serial
+        node.serial = 0
+        self.last_found = None
+        more: cython.longlong = by.live
+        more -= node.live
+        self._subtract(by, -more)
+
+    @cython.ccall
     def count_before(self, node: Node) -> cython.ulonglong:
         """Return the number of live entries before node, which must be in the tree."""
         total: cython.ulonglong = 0

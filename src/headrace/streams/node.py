@@ -58,6 +58,8 @@ class Node:
     reclaimed: cython.uint  # tombstones reclaimed by compaction.py
     reclaimed_bytes: cython.uint  # the bytes they took
     awaits_rewrite: cython.bint  # it is queued for rewriting
+    inner: cython.bint  # it is not in the tree: a node of a cold run; its serial is its index in the file
+    run: Any  # the ColdRun that this node stands for, see cold_run.py; None: its listpack has its entries
     image: cython.uint  # the last image that needs nothing from it any more, see stream_image.py
 
     def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong, pack: Listpack) -> None:
@@ -66,7 +68,8 @@ class Node:
         self.ms = ms
         self.seq = seq
         self.serial = self.reclaimed = self.reclaimed_bytes = self.image = 0
-        self.awaits_rewrite = False
+        self.awaits_rewrite = self.inner = False
+        self.run = None
         p: cython.p_uchar = pack.p
         at: cython.Py_ssize_t = LIVE_AT
         self.live = listpack_walk.integer(p, at)

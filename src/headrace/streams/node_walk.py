@@ -296,6 +296,6 @@ def _entry_is_below(
 @cython.ccall
 @cython.exceptval(check=False)
 def reaches(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Return whether node has a live entry that is not below ms-seq."""
+    """Return whether node has a live entry that is not below ms-seq; False if it is cold."""
     last: cython.Py_ssize_t = _last_live(node)
     return last >= 0 and not _entry_is_below(node, last, ms, seq)

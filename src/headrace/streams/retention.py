@@ -12,8 +12,9 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.streams import entry_counts, memory_account, references
+from headrace.streams import cold_run, entry_counts, memory_account, references
 from headrace.streams import node as node_module
+from headrace.streams.cold_part import ColdPart
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.memory_account import MemoryAccount
@@ -131,7 +132,8 @@ def is_first_node_removable(stream: Stream, rules: StreamRules, archived: Stream
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _is_before(node: Node, kept: StreamId) -> cython.bint:
-    """Return whether all entries of the node are before the ID."""
+    """Return whether all entries of the node, or of the first inner node, are before the ID."""
+    node = cold_run.first_inner(node)
     walk: EntryWalk = EntryWalk(node)
     walk.enter_end(node)
     return walk.previous() and stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq)
@@ -139,7 +141,8 @@ def _is_before(node: Node, kept: StreamId) -> cython.bint:
 
 @cython.ccall
 def node_bytes(stream: Stream) -> cython.longlong:
-    """Return the memory of the stream without its groups and idempotent requests."""
+    """Return the memory of the nodes of the stream, and what cold ones would take in memory."""
+    cold: ColdPart | None = stream.cold
     groups: MemoryAccount | None = stream.group_memory
     idempotency: IdempotencyStore | None = stream.idempotency
     total: cython.longlong = stream.memory.total - memory_account.STREAM_BYTES
@@ -147,6 +150,8 @@ def node_bytes(stream: Stream) -> cython.longlong:
         total -= groups.total
     if idempotency is not None:
         total -= idempotency.memory.total
+    if cold is not None:
+        total += cold.weight
     return total
 
 
@@ -168,30 +173,31 @@ def count_removable(
     size: cython.longlong = node_bytes(stream) if max_bytes else 0
     removed: cython.longlong = 0
     node: Node
+    walk: EntryWalk
     whole: cython.bint
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
-    while more and nodes_max > 0:
-        node = node_module.node_at(cursor)
-        walk: EntryWalk = EntryWalk(node)
-        walk.enter_end(node)
-        if not walk.previous():
-            break
-        whole = (
-            (maxlen > 0 and length - removed - node.live >= maxlen)
-            or (max_bytes > 0 and size > max_bytes and node is not stream.tail)
-            or walk.ms < oldest_ms
-        )
-        if not whole or not stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq):
-            if rules.exact:
-                excess: cython.longlong = length - removed - maxlen if maxlen > 0 else 0
-                if max_bytes > 0 and size > max_bytes and node is not stream.tail:
-                    excess = node.live
-                removed += _count_in_node(node, excess, oldest_ms, kept)
-            break
-        removed += node.live
-        size -= memory_account.NODE_BYTES + node.pack.cap
-        nodes_max -= 1
+    while more:
+        for node in cold_run.unfolded(node_module.node_at(cursor)):
+            walk = EntryWalk(node)
+            walk.enter_end(node)
+            if nodes_max <= 0 or not walk.previous():
+                return removed
+            whole = (
+                (maxlen > 0 and length - removed - node.live >= maxlen)
+                or (max_bytes > 0 and size > max_bytes and node is not stream.tail)
+                or walk.ms < oldest_ms
+            )
+            if not whole or not stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq):
+                if rules.exact:
+                    excess: cython.longlong = length - removed - maxlen if maxlen > 0 else 0
+                    if max_bytes > 0 and size > max_bytes and node is not stream.tail:
+                        excess = node.live
+                    removed += _count_in_node(node, excess, oldest_ms, kept)
+                return removed
+            removed += node.live
+            size -= memory_account.NODE_BYTES + node.pack.cap
+            nodes_max -= 1
         more = cursor.next()
     return removed
 
@@ -259,6 +265,7 @@ def next_age_due(stream: Stream, rules: StreamRules) -> cython.longlong:
         return -1
     if rules.exact and stream.length > 0:
         return _age_reached(stream.first_ms, age)
+    head = cold_run.first_inner(head)
     walk: EntryWalk = EntryWalk(head)
     walk.enter_end(head)
     return _age_reached(walk.ms, age) if walk.previous() else -1

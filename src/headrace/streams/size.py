@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace.streams import cold_run, memory_account
 from headrace.streams import node as node_module
 from headrace.streams.group import Group
 from headrace.streams.memory_account import MemoryAccount
@@ -25,7 +26,15 @@ def memory_bytes(stream: Stream) -> cython.Py_ssize_t:
     total += stream.nodes.memory_bytes()
     while more:
         node = node_module.node_at(cursor)
-        total += each + footprint.object_bytes(node.pack.buf)
+        total += each
+        if node.run is None:
+            total += footprint.object_bytes(node.pack.buf)
+        else:
+            total += (
+                memory_account.RUN_BYTES
+                + len(cold_run.run_of(node).deleted)
+                + len(cold_run.run_of(node).dropped)
+            )
         more = cursor.next()
     if stream.live_counts is not None:
         total += stream.live_counts.memory_bytes()

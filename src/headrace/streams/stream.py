@@ -17,8 +17,10 @@ import cython
 from headrace import mem
 from headrace.errors import ElementsTooLarge
 from headrace.limits import ENTRY_BYTES_MAX
-from headrace.streams import memory_account, reference_index, stream_image
+from headrace.streams import cold_run, memory_account, reference_index, stream_image
 from headrace.streams import node as node_module
+from headrace.streams.cold_part import ColdPart
+from headrace.streams.cold_run import ColdRun
 from headrace.streams.compaction import Compaction
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
@@ -64,6 +66,7 @@ class Stream:
     max_deleted_ms: Public[cython.ulonglong]
     max_deleted_seq: Public[cython.ulonglong]
     live_counts: LiveCounts | None  # of the nodes before the tail; None until there is one
+    cold: ColdPart | None  # None: all nodes are in memory
     compaction: Public[Compaction | None]  # rewrites sparse nodes; None: they are not rewritten
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
@@ -85,6 +88,7 @@ class Stream:
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
         self.live_counts = self.compaction = self.groups_by_name = self.idempotency = None
+        self.cold = None
         self.group_count = 0
         self.references = None
         self.group_memory = None
@@ -171,12 +175,13 @@ class Stream:
         node: Node = walk.node
         was_first: cython.bint = ms == self.first_ms and seq == self.first_seq
         if node.live == 1:
+            if node.inner:
+                self.mark_deleted(walk)
             self.drop_node(node)
             if was_first:
                 self.update_first_id()
         else:
-            self.preserve(node)
-            node.mark_deleted(walk.at)
+            self.mark_deleted(walk)
             if was_first:
                 self._advance_first_id(walk)
             self.record_deletions(node, 1)
@@ -186,9 +191,21 @@ class Stream:
         return True
 
     @cython.ccall
+    def mark_deleted(self, walk: EntryWalk) -> cython.void:
+        """Turn the live entry of walk into a tombstone. The caller must also call record_deletions()."""
+        node: Node = walk.node
+        self.preserve(node)
+        node.mark_deleted(walk.at)
+        if node.inner and self.cold is not None:
+            self.cold.note_deleted(walk)
+
+    @cython.ccall
     def record_deletions(self, node: Node, n: cython.longlong) -> cython.void:
         """Update all counts after n live entries of node were marked as deleted."""
         self.length -= mem.as_unsigned(n)
+        if node.inner and self.cold is not None and self.live_counts is not None:
+            self.cold.record_deletions(node, n, self.live_counts)
+            return
         cap: cython.Py_ssize_t = node.pack.cap
         node.set_counts(node.live - n, node.deleted + n)
         if node.pack.cap != cap:
@@ -200,10 +217,18 @@ class Stream:
     def drop_node(self, node: Node) -> cython.void:
         """Remove node with all its entries. The caller must call update_first_id() if needed."""
         cursor: RaxCursor
+        if self.cold is not None:
+            if node.inner:
+                self._drop_inner(node, self.cold)
+                return
+            self._prepare_drop(node, self.cold)
         if self.image is not None:
             self.image.preserve(node, True)
         self.nodes.remove(node.key())
-        self.memory.add(-memory_account.NODE_BYTES - node.pack.cap)
+        if node.run is None:
+            self.memory.add(-memory_account.NODE_BYTES - node.pack.cap)
+        else:
+            self.memory.add(-memory_account.NODE_BYTES)
         if self.live_counts is not None:
             self.live_counts.last_found = None
         live: cython.ulonglong = node.live
@@ -217,15 +242,49 @@ class Stream:
         elif self.live_counts is not None:
             self.live_counts.remove(node, self.nodes)
 
+    @cython.cfunc
+    def _prepare_drop(self, node: Node, cold: ColdPart) -> cython.void:
+        """Let the node before the tail, which becomes the tail, be in memory; cease to count a cold node."""
+        before: Node
+        if node.run is not None:
+            cold.remove(node)
+        elif node is self.tail and self.live_counts is not None:
+            cursor: RaxCursor = RaxCursor(self.nodes)
+            if cursor.seek("<", node.key()):
+                before = node_module.node_at(cursor)
+                if before.run is not None:
+                    self.restore_last(before)
+
+    @cython.cfunc
+    def _drop_inner(self, inner: Node, cold: ColdPart) -> cython.void:
+        """Remove an inner node of a run, and the run if it was the last one."""
+        outer: Node = cold.outer_of(inner)
+        live: cython.ulonglong = inner.live
+        self.preserve(inner)
+        if self.live_counts is not None:
+            cold.drop(outer, inner, self.live_counts)
+        self.length -= live
+        if outer.live == 0:
+            self.drop_node(outer)
+
     @cython.ccall
     def update_first_id(self) -> cython.void:
         """Set the first ID to that of the first live entry, 0-0 if there is none."""
         self.first_ms = self.first_seq = 0
         node: Node | None = self.first_node()
         cursor: RaxCursor | None = None
+        run: ColdRun
+        inner: Node
         while node is not None:
-            if self._advance_first_id(EntryWalk(node)):
-                return
+            if node.run is not None:
+                run = node.run
+                if run.is_unchanged():  # so that a trim of whole runs reads none
+                    self.first_ms = run.first_ms
+                    self.first_seq = run.first_seq
+                    return
+            for inner in cold_run.unfolded(node):
+                if self._advance_first_id(EntryWalk(inner)):
+                    return
             if cursor is None:
                 cursor = RaxCursor(self.nodes)
                 cursor.seek("^")
@@ -261,6 +320,8 @@ class Stream:
         found: Node | None = (
             node_module.node_at(cursor) if cursor.seek("<=", stream_id.key_of(ms, seq)) else None
         )
+        if found is not None and found.run is not None and self.cold is not None:
+            return self.cold.inner_for(found, ms, seq)
         if live_counts is not None:
             live_counts.last_found = found
         return found
@@ -270,6 +331,9 @@ class Stream:
         """Return the number of live entries in the nodes before node."""
         if node is self.tail or self.live_counts is None:
             return self.length - mem.as_unsigned(node.live)
+        if node.inner and self.cold is not None:
+            outer: Node = self.cold.outer_of(node)
+            return self.live_counts.count_before(outer) + self.cold.live_before(outer, node)
         return self.live_counts.count_before(node)
 
     @cython.ccall
@@ -295,7 +359,7 @@ class Stream:
 
     @cython.ccall
     def first_node(self) -> Node | None:
-        """Return the first node; None if there is none."""
+        """Return the first node, which may be cold; None if there is none."""
         cursor: RaxCursor
         if self.head is None and self.tail is not None:
             cursor = RaxCursor(self.nodes)
@@ -322,18 +386,83 @@ class Stream:
     def last_entry_id(self) -> StreamId | None:
         """Return the ID of the last live entry; None if there is none."""
         node: Node | None = self.tail
+        inner: Node
         cursor: RaxCursor | None = None
         while node is not None:
-            walk: EntryWalk = EntryWalk(node)
-            walk.enter_end(node)
-            while walk.previous():
-                if not walk.deleted:
-                    return StreamId(walk.ms, walk.seq)
+            for inner in reversed(cold_run.unfolded(node)):
+                walk: EntryWalk = EntryWalk(inner)
+                walk.enter_end(inner)
+                while walk.previous():
+                    if not walk.deleted:
+                        return StreamId(walk.ms, walk.seq)
             if cursor is None:
                 cursor = RaxCursor(self.nodes)
                 cursor.seek("$")
             node = node_module.node_at(cursor) if cursor.previous() else None
         return None
+
+    # ---- cold runs
+
+    @cython.ccall
+    def cold_part(self) -> ColdPart:
+        """Return the cold part, which is created when it is needed first."""
+        cold: ColdPart | None = self.cold
+        if cold is None:
+            cold = self.cold = ColdPart(self.nodes, self.memory)
+        return cold
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def node_count(self) -> cython.Py_ssize_t:
+        """Return the number of nodes, with those in cold runs."""
+        cold: ColdPart | None = self.cold
+        return self.nodes.keys if cold is None else self.nodes.keys - cold.runs + cold.nodes
+
+    @cython.ccall
+    def make_cold(self, nodes: list[Node], run: ColdRun) -> cython.void:
+        """Replace adjacent closed nodes, which have live entries, by the run that has their contents."""
+        node: Node
+        assert self.live_counts is not None and nodes[-1] is not self.tail
+        if self.image is not None:
+            for node in nodes:
+                self.image.preserve(node, True)
+        self.cold_part().replace(nodes, run, self.live_counts, self._image_number())
+        self.head = None
+
+    @cython.ccall
+    def load_run(self, node: Node) -> cython.void:
+        """Add a stored cold node after the existing ones, as load_node() does for a node in memory."""
+        run: ColdRun = node.run
+        if self.tail is not None:
+            self._close_node(self.tail)
+        self.nodes.insert(node.key(), node)
+        self.memory.add(memory_account.NODE_BYTES)
+        self.cold_part().add(node)
+        self.tail = node
+        self.last_ms = run.last_ms
+        self.last_seq = run.last_seq
+
+    @cython.ccall
+    def restore_last(self, node: Node) -> cython.void:
+        """Bring the nodes of the last run, which is followed by the tail or by nothing, into memory."""
+        last: cython.bint = node is self.tail
+        if self.image is not None:
+            self.image.preserve(node, True)
+        if self.live_counts is None:
+            self.live_counts = LiveCounts(self.compaction, self.memory)
+        if last:
+            self.live_counts.add(node)
+        self.cold_part().restore(node, self.live_counts, self._image_number())
+        self.head = None
+        if last:
+            cursor: RaxCursor = RaxCursor(self.nodes)
+            cursor.seek("$")
+            self.tail = node_module.node_at(cursor)
+            self.live_counts.remove_last(self.tail, self.nodes)
+
+    @cython.cfunc
+    def _image_number(self) -> cython.uint:
+        return 0 if self.image is None else self.image.number
 
     # ---- groups
 
@@ -493,6 +622,8 @@ class Stream:
     def preserve(self, node: Node) -> cython.void:
         """Let a snapshot keep the bytes of node; called before the node changes."""
         if self.image is not None:
+            if node.inner and self.cold is not None:
+                node = self.cold.outer_of(node)
             self.image.preserve(node)
             if self.image.closed:
                 self.image = None
@@ -500,6 +631,7 @@ class Stream:
     @cython.cfunc
     def _image(self, number: cython.uint) -> StreamImage:
         image: StreamImage = StreamImage(self.nodes, number)
+        image.node_count = self.node_count()
         image.length = self.length
         image.entries_added = self.entries_added
         image.last_ms = self.last_ms
@@ -537,9 +669,14 @@ class Stream:
             node = node_module.node_at(cursor)
             if other.tail is not None:
                 other._close_node(other.tail)
-            other.tail = node.copy()
+            if node.run is None:
+                other.tail = node.copy()
+                other.memory.add(memory_account.NODE_BYTES + other.tail.pack.cap)
+            else:
+                other.tail = cold_run.copy_of(node)
+                other.memory.add(memory_account.NODE_BYTES)
+                other.cold_part().add(other.tail)
             other.nodes.insert(cursor.key, other.tail)
-            other.memory.add(memory_account.NODE_BYTES + other.tail.pack.cap)
             more = cursor.next()
         other.rules = self.rules
         other.has_rules = self.has_rules
@@ -569,24 +706,40 @@ class Stream:
         tail: Node | None = None
         weight: cython.Py_ssize_t = memory_account.STREAM_BYTES
         alive: cython.ulonglong = 0
+        before: cython.ulonglong = 0
+        inner: Node
+        cold: ColdPart = ColdPart(self.nodes, MemoryAccount())
         cursor: RaxCursor = RaxCursor(self.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
             node = node_module.node_at(cursor)
             tail = node
-            weight += memory_account.NODE_BYTES + node.pack.cap
-            node.check()
             assert node.key() == cursor.key, f"node {node.ms}-{node.seq} is under another key"
-            walk: EntryWalk = EntryWalk(node)
-            while walk.next():
-                if walk.deleted:
-                    continue
-                here: StreamId = StreamId(walk.ms, walk.seq)
-                assert last is None or last.precedes(here), f"{here} out of order"
-                first = first or here
-                last = here
-                alive += 1
+            if node.run is None:
+                weight += memory_account.NODE_BYTES + node.pack.cap
+            else:
+                weight += memory_account.NODE_BYTES
+                cold.add(node)
+            for inner in cold_run.unfolded(node):
+                inner.check()
+                walk: EntryWalk = EntryWalk(inner)
+                while walk.next():
+                    if walk.deleted:
+                        continue
+                    here: StreamId = StreamId(walk.ms, walk.seq)
+                    assert last is None or last.precedes(here), f"{here} out of order"
+                    first = first or here
+                    last = here
+                    alive += 1
+            assert node.run is None or node.live == alive - before, f"{node.live} counted in a run"
+            before = alive
             more = cursor.next()
+        weight += cold.memory.total
+        part: ColdPart | None = self.cold
+        if part is not None:
+            assert (part.runs, part.nodes, part.entries) == (cold.runs, cold.nodes, cold.entries)
+            assert part.weight == cold.weight, f"{part.weight} bytes cold, not {cold.weight}"
+        assert part is not None or cold.runs == 0
         assert self.tail is tail, "the tail is not the last node"
         assert self.head is None or self.head.key() == (cursor.seek("^") and cursor.key)
         assert alive == self.length, f"{alive} entries, length says {self.length}"

@@ -16,6 +16,9 @@ the walk has reached them.
 What the walk has passed on may still be read by another thread (shared_string of persistence/rdb/output.py).
 So preserve() leaves the block of every node to the image, and a node that changes goes on with a copy.
 
+A cold node is passed on as its inner nodes, which are read for this walk alone; or, if by_reference is set,
+as its run.
+
 Groups and idempotency records are copies that share memory with those of the stream (PendingEntries.freeze).
 A view (Stream.view) shares everything: it is valid only until the next change of the stream.
 """
@@ -28,7 +31,9 @@ from typing import Any
 import cython
 
 from headrace import mem
+from headrace.streams import cold_run
 from headrace.streams import node as node_module
+from headrace.streams.cold_run import ColdRun
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.node import Node
@@ -38,6 +43,7 @@ from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
+from headrace.visibility import Public
 
 VIEW = cython.declare(cython.uint, 0xFFFFFFFF)  # no image has this number
 NO_NODES = cython.declare(RaxCursor, RaxCursor(Rax()))
@@ -50,12 +56,15 @@ class StreamImage:
 
     After next_node() returned True, `ms` and `seq` are the master ID of the node, and `data` is the block
     that begins with its `size` bytes, which do not change before close(). Those of a view are valid until
-    the stream changes.
+    the stream changes. If by_reference is set and the node is cold, `run` is its run instead, `live` and
+    `tombstones` are its counts, and there is no data.
     """
 
     number: cython.uint
     closed: cython.bint
-    node_count: cython.Py_ssize_t
+    node_count: cython.Py_ssize_t  # with the inner nodes of cold runs
+    item_count: cython.Py_ssize_t  # nodes in the tree: a run is one
+    by_reference: Public[cython.bint]
     length: cython.ulonglong
     entries_added: cython.ulonglong
     last_ms: cython.ulonglong
@@ -76,17 +85,23 @@ class StreamImage:
     seq: cython.ulonglong
     data: Any
     size: cython.Py_ssize_t
+    run: ColdRun | None
+    live: cython.longlong
+    tombstones: cython.longlong
     # The walk.
     _cursor: RaxCursor
     _ahead: Node | None  # the node at the cursor; None: the tree has no more
     _started: cython.bint
     _position: bytes  # the key of the last node from the tree or from `preserved`; empty before the first
-    _preserved: list[tuple[bytes, Any, int]]  # a heap of (key, block, size)
+    _preserved: list[tuple[bytes, Any, int]]  # a heap of (key, block, size); a cold node: (key, node, -1)
+    _inner: list[Node]  # the inner nodes of the current cold node
+    _inner_at: cython.Py_ssize_t  # the next of them
 
     def __init__(self, nodes: Rax, number: cython.uint) -> None:
         self.number = number
         self.closed = False
-        self.node_count = nodes.keys
+        self.node_count = self.item_count = nodes.keys
+        self.by_reference = False
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
@@ -98,6 +113,10 @@ class StreamImage:
         self.ms = self.seq = 0
         self.data = None
         self.size = 0
+        self.run = None
+        self.live = self.tombstones = 0
+        self._inner = []
+        self._inner_at = 0
         self._cursor = RaxCursor(nodes)
         self._ahead = None
         self._started = False
@@ -107,8 +126,12 @@ class StreamImage:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def next_node(self) -> cython.bint:
-        """Move to the next node; return False if there is none."""
+        """Move to the next node; return False if there is none. Raises DamagedColdRun."""
         node: Node | None
+        if self._inner_at < len(self._inner):
+            self._show(self._inner[self._inner_at])
+            self._inner_at += 1
+            return True
         if not self._started:
             self._started = True
             self._read_ahead(self._cursor.seek("^"))
@@ -119,15 +142,41 @@ class StreamImage:
             self._position, self.data, self.size = heappop(self._preserved)
             self.ms = mem.u64be(self._position, 0)
             self.seq = mem.u64be(self._position, 8)
-            return True
+            self.run = None
+            return self.size >= 0 or self._show_cold(self.data)
         if node is None:
             return False
         self._position = self._cursor.key
+        self._read_ahead(self._cursor.next())
+        if node.run is not None:
+            return self._show_cold(node)
+        self._show(node)
+        return True
+
+    @cython.cfunc
+    def _show(self, node: Node) -> cython.void:
+        """Make a node in memory the current one."""
         self.ms = node.ms
         self.seq = node.seq
         self.data = node.pack.buf
         self.size = node.pack.used + 1
-        self._read_ahead(self._cursor.next())
+        self.run = None
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _show_cold(self, node: Node) -> cython.bint:
+        """Make a cold node, or the first of its inner nodes, the current one."""
+        if not self.by_reference:
+            self._inner = cold_run.run_of(node).read_nodes()
+            self._inner_at = 0
+            return self.next_node()
+        self.ms = node.ms
+        self.seq = node.seq
+        self.data = None
+        self.size = 0
+        self.run = node.run
+        self.live = node.live
+        self.tombstones = node.deleted
         return True
 
     @cython.ccall
@@ -137,7 +186,9 @@ class StreamImage:
         cursor: RaxCursor = RaxCursor(self._cursor.tree)
         if not cursor.seek("<=", stream_id.key_of(ms, seq)):
             return False
-        walk: EntryWalk = EntryWalk(node_module.node_at(cursor))
+        node: Node = node_module.node_at(cursor)
+        nodes: list[Node] = cold_run.unfolded(node)
+        walk: EntryWalk = EntryWalk(nodes[max(cold_run.inner_index(nodes, ms, seq), 0)])
         return walk.seek(ms, seq) and walk.ms == ms and walk.seq == seq
 
     @cython.ccall
@@ -158,6 +209,10 @@ class StreamImage:
             return
         node.image = self.number
         key = node.key()
+        if node.run is not None:
+            if key > self._position:
+                heappush(self._preserved, (key, cold_run.copy_of(node), -1))
+            return
         if key > self._position:
             heappush(self._preserved, (key, node.pack.buf, node.pack.used + 1))
         if not dropped:
@@ -185,6 +240,9 @@ class StreamImage:
         self.groups = []
         self.idempotency = None
         self.data = None
+        self.run = None
+        self._inner = []
+        self._inner_at = 0
         self._ahead = None
         self._cursor = NO_NODES
 

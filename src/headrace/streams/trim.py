@@ -13,8 +13,9 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.streams import cold_run, references
 from headrace.streams import node as node_module
-from headrace.streams import references
+from headrace.streams.cold_run import ColdRun
 from headrace.streams.deletions import Deletions
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
@@ -45,9 +46,13 @@ def trim_by_length(
     node: Node | None
     while stream.length > maxlen:
         node = stream.first_node()
-        if node is None or (limit > 0 and removed + node.live > limit):
+        if node is None:
             break
         excess = stream.length - maxlen
+        if node.run is not None and (node.live > excess or (limit > 0 and removed + node.live > limit)):
+            node = cold_run.first_inner(node)
+        if limit > 0 and removed + node.live > limit:
+            break
         if node.live > excess:
             if not approximate:
                 removed += _delete_oldest(stream, node, excess)
@@ -81,7 +86,15 @@ def trim_by_id(
     node: Node | None
     while True:
         node = stream.first_node()
-        if node is None or (limit > 0 and removed + node.live > limit):
+        if node is None:
+            break
+        if node.run is not None:
+            if _ends_before(node, ms, seq) and (limit <= 0 or removed + node.live <= limit):
+                removed += node.live
+                stream.drop_node(node)
+                continue
+            node = cold_run.first_inner(node)
+        if limit > 0 and removed + node.live > limit:
             break
         walk = EntryWalk(node)
         walk.enter_end(node)
@@ -116,26 +129,47 @@ def count_reached(
     live: cython.longlong
     walk: EntryWalk
     node: Node
+    nodes: list[Node]
     excess: cython.longlong = mem.as_signed(stream.length + added - maxlen)
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
     while more and (by_id or excess > found):
         node = node_module.node_at(cursor)
         live = node.live
-        if limit > 0 and found + live > limit:
-            break
-        walk = EntryWalk(node)
-        if by_id:
-            walk.enter_end(node)
-            if walk.previous() and not stream_id.before(walk.ms, walk.seq, ms, seq):
-                live = _count_before(node, ms, seq)
-        else:
-            live = min(live, excess - found)
-        if live < node.live:
-            return found if approximate else found + live
-        found += live
         more = cursor.next()
+        if (
+            node.run is not None
+            and (limit <= 0 or found + live <= limit)
+            and (_ends_before(node, ms, seq) if by_id else live <= excess - found)
+        ):
+            found += live
+            continue
+        nodes = cold_run.unfolded(node)
+        for node in nodes:
+            if not (by_id or excess > found):
+                return found
+            live = node.live
+            if limit > 0 and found + live > limit:
+                return found
+            if by_id:
+                walk = EntryWalk(node)
+                walk.enter_end(node)
+                if walk.previous() and not stream_id.before(walk.ms, walk.seq, ms, seq):
+                    live = _count_before(node, ms, seq)
+            else:
+                live = min(live, excess - found)
+            if live < node.live:
+                return found if approximate else found + live
+            found += live
     return found
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _ends_before(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+    """Return whether the last stored entry of a cold node is before ms-seq."""
+    run: ColdRun = node.run
+    return stream_id.before(run.last_ms, run.last_seq, ms, seq)
 
 
 @cython.cfunc
@@ -162,44 +196,72 @@ def _trim_by_policy(
 ) -> cython.longlong:
     """Remove the oldest entries that policy permits: down to maxlen; by_id: all those before ms-seq."""
     removed: cython.longlong = 0
-    gone: cython.longlong
-    whole: cython.bint
+    whole: cython.bint = True
     node: Node
+    inner: Node
     read: StreamId | None = references.lowest_last_id(stream) if policy == references.ACKED else None
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
-    while more and stream.length > maxlen:
+    while more and whole:
         node = node_module.node_at(cursor)
-        if limit > 0 and removed + node.live > limit:
-            break
-        whole = mem.as_signed(stream.length - maxlen) >= node.live
-        walk: EntryWalk = EntryWalk(node)
-        gone = 0
-        while walk.next():
-            if read is not None and stream_id.before(read.ms, read.seq, walk.ms, walk.seq):
-                whole = False  # referenced, and so is all that follows
+        for inner in cold_run.unfolded(node):
+            whole = stream.length > maxlen and (limit <= 0 or removed + inner.live <= limit)
+            if not whole:
                 break
-            if by_id:
-                whole = stream_id.before(walk.ms, walk.seq, ms, seq)
-                if not whole:
-                    break
-            elif mem.as_signed(stream.length - maxlen) == gone:
+            gone: cython.longlong = _delete_permitted(
+                stream, inner, policy, read, by_id, maxlen, ms, seq, log
+            )
+            whole = gone >= 0
+            removed += gone if whole else ~gone
+            if inner.live == 0:
+                stream.drop_node(inner)
+            if not whole:
                 break
-            if not walk.deleted and _release(stream, walk.ms, walk.seq, policy, log):
-                if log is not None:
-                    log.add_entry(walk.ms, walk.seq)
-                stream.preserve(node)
-                node.mark_deleted(walk.at)
-                gone += 1
-        removed += _record_deletions(stream, node, gone)
-        if node.live == 0:
-            stream.drop_node(node)
-        if not whole:
-            break
         more = cursor.next()
     if removed > 0:
         stream.update_first_id()
     return removed
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _delete_permitted(
+    stream: Stream,
+    node: Node,
+    policy: cython.int,
+    read: StreamId | None,
+    by_id: cython.bint,
+    maxlen: cython.ulonglong,
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+    log: Deletions | None,
+) -> cython.longlong:
+    """Delete the entries of node that policy permits; return how many.
+
+    If the trim ends in this node, it is ~n: below zero, also for no entries.
+
+    read: entries after it have not been read by all groups; None: that does not matter.
+    """
+    gone: cython.longlong = 0
+    whole: cython.bint = mem.as_signed(stream.length - maxlen) >= node.live
+    walk: EntryWalk = EntryWalk(node)
+    while walk.next():
+        if read is not None and stream_id.before(read.ms, read.seq, walk.ms, walk.seq):
+            whole = False  # referenced, and so is all that follows
+            break
+        if by_id:
+            whole = stream_id.before(walk.ms, walk.seq, ms, seq)
+            if not whole:
+                break
+        elif mem.as_signed(stream.length - maxlen) == gone:
+            break
+        if not walk.deleted and _release(stream, walk.ms, walk.seq, policy, log):
+            if log is not None:
+                log.add_entry(walk.ms, walk.seq)
+            stream.mark_deleted(walk)
+            gone += 1
+    _record_deletions(stream, node, gone)
+    return gone if whole else ~gone
 
 
 @cython.cfunc
@@ -223,8 +285,7 @@ def _delete_oldest(stream: Stream, node: Node, n: cython.longlong) -> cython.lon
     walk: EntryWalk = EntryWalk(node)
     while left > 0 and walk.next():
         if not walk.deleted:
-            stream.preserve(node)
-            node.mark_deleted(walk.at)
+            stream.mark_deleted(walk)
             left -= 1
     return _record_deletions(stream, node, n - left)
 
@@ -238,8 +299,7 @@ def _delete_before(
     walk: EntryWalk = EntryWalk(node)
     while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):
         if not walk.deleted:
-            stream.preserve(node)
-            node.mark_deleted(walk.at)
+            stream.mark_deleted(walk)
             n += 1
     return _record_deletions(stream, node, n)
 

@@ -99,7 +99,7 @@ def write_counters(reply: ReplyWriter, stream: Stream) -> cython.void:
     reply.bulk(b"length")
     reply.integer(mem.as_signed(stream.length))
     reply.bulk(b"radix-tree-keys")
-    reply.integer(stream.nodes.keys)
+    reply.integer(stream.node_count())
     reply.bulk(b"radix-tree-nodes")
     reply.integer(stream.nodes.nodes)
     reply.bulk(b"last-generated-id")

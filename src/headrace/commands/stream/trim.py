@@ -13,7 +13,7 @@ from headrace.commands import arguments, older_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
-from headrace.streams import deletions, references
+from headrace.streams import cold_run, deletions, references
 from headrace.streams import trim as trimming
 from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
@@ -317,7 +317,10 @@ def default_limit(node_entries_max: cython.longlong) -> cython.longlong:
 def first_record(stream: Stream) -> bytes:
     """Return the ID of the oldest record, live or deleted; the greatest ID if there is none."""
     first: Node | None = stream.first_node()
-    return ID_MAX_TEXT if first is None else stream_id.text_of(first.ms, first.seq)
+    if first is None:
+        return ID_MAX_TEXT
+    first = cold_run.first_inner(first)
+    return stream_id.text_of(first.ms, first.seq)
 
 
 @cython.cfunc

@@ -1,0 +1,210 @@
+"""The cold runs of one stream: lookups in them, and their totals. cold_run.py draws how they are stored.
+
+A stream has a ColdPart if one of its nodes is cold. It works on the tree and the counts of the stream, which
+stay the owner of both.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.streams import cold_run, memory_account
+from headrace.streams import node as node_module
+from headrace.streams.cold_run import ColdRun
+from headrace.streams.live_counts import LiveCounts
+from headrace.streams.memory_account import MemoryAccount
+from headrace.streams.node import Node
+from headrace.streams.node_walk import EntryWalk
+from headrace.structures import stream_id
+from headrace.structures.rax import Rax
+from headrace.structures.rax_walk import RaxCursor
+from headrace.visibility import Public
+
+ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
+
+
+@cython.final
+@cython.no_gc
+@cython.cclass
+class ColdPart:
+    """Totals over all runs, and what leads from an inner node to its run and back."""
+
+    tree: Rax  # of the stream
+    memory: MemoryAccount  # of the stream
+    runs: Public[cython.Py_ssize_t]
+    nodes: Public[cython.Py_ssize_t]  # inner nodes that are left
+    entries: Public[cython.longlong]  # live
+    weight: Public[cython.longlong]  # bytes of memory that the inner nodes would take
+    last: bytes  # the key of the last run; empty: there was none
+
+    def __init__(self, tree: Rax, memory: MemoryAccount) -> None:
+        self.tree = tree
+        self.memory = memory
+        self.runs = self.nodes = 0
+        self.entries = self.weight = 0
+        self.last = b""
+
+    @cython.ccall
+    def add(self, node: Node) -> cython.void:
+        """Count a cold node, which was added to the tree."""
+        run: ColdRun = node.run
+        self.last = max(self.last, node.key())
+        self.runs += 1
+        self.nodes += run.inner_count()
+        self.entries += node.live
+        self.weight += run.weight
+        self.memory.add(_bytes_of(run))
+
+    @cython.ccall
+    def remove(self, node: Node) -> cython.void:
+        """Cease to count a cold node, which was removed from the tree."""
+        run: ColdRun = node.run
+        self.runs -= 1
+        self.nodes -= run.inner_count()
+        self.entries -= node.live
+        self.weight -= run.weight
+        self.memory.add(-_bytes_of(run))
+
+    @cython.ccall
+    def outer_of(self, inner: Node) -> Node:
+        """Return the node in the tree that has this inner node."""
+        cursor: RaxCursor = RaxCursor(self.tree)
+        cursor.seek("<=", inner.key())
+        return node_module.node_at(cursor)
+
+    @cython.ccall
+    def inner_for(self, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+        """Return the last node that is not after ms-seq, where outer is the last one in the tree.
+
+        It is an inner node of outer; if the first ones of outer were removed, it may be the node before.
+        """
+        nodes: list[Node] = cold_run.run_of(outer).inner_nodes()
+        at: cython.Py_ssize_t = cold_run.inner_index(nodes, ms, seq)
+        if at >= 0:
+            return nodes[at]
+        cursor: RaxCursor = RaxCursor(self.tree)
+        if not cursor.seek("<", outer.key()):
+            return None
+        return cold_run.last_inner(node_module.node_at(cursor))
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def live_before(self, outer: Node, inner: Node) -> cython.ulonglong:
+        """Return the number of live entries of outer before those of its inner node."""
+        total: cython.ulonglong = 0
+        other: Node
+        for other in cold_run.run_of(outer).inner_nodes():
+            if not stream_id.before(other.ms, other.seq, inner.ms, inner.seq):
+                break
+            total += other.live
+        return total
+
+    @cython.ccall
+    def note_deleted(self, walk: EntryWalk) -> cython.void:
+        """Record that the entry of walk, in an inner node, is deleted."""
+        run: ColdRun = self.outer_of(walk.node).run
+        run.note_deleted(walk.ms, walk.seq)
+        self.memory.add(ID_BYTES)
+
+    @cython.ccall
+    def record_deletions(self, inner: Node, n: cython.longlong, counts: LiveCounts) -> cython.void:
+        """Update all counts except the stream's after n live entries of inner were marked as deleted."""
+        outer: Node = self.outer_of(inner)
+        inner.set_counts(inner.live - n, inner.deleted + n)
+        outer.live -= n
+        outer.deleted += n
+        self.entries -= n
+        counts.subtract(outer, n)
+
+    @cython.ccall
+    def drop(self, outer: Node, inner: Node, counts: LiveCounts) -> cython.void:
+        """Drop an inner node, whose live entries still count; it has none, or is the first one of outer."""
+        run: ColdRun = outer.run
+        live: cython.longlong = inner.live
+        self.remove(outer)
+        run.drop(inner)
+        outer.live -= live
+        outer.deleted -= min(outer.deleted, inner.deleted)
+        self.add(outer)
+        counts.subtract(outer, live)
+
+    @cython.ccall
+    def replace(self, nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint) -> Node:
+        """Replace adjacent nodes of the tree by one for the run that has their contents; return it.
+
+        image: the number of the image that has preserved the nodes; 0: there is none.
+        """
+        first: Node = nodes[0]
+        node: Node
+        live: cython.longlong = 0
+        deleted: cython.longlong = 0
+        weight: cython.longlong = 0
+        for node in nodes:
+            live += node.live
+            deleted += node.deleted
+            weight += memory_account.NODE_BYTES + node.pack.cap
+            if node is not first:
+                self.tree.remove(node.key())
+                counts.remove(node, self.tree)
+        _describe(run, nodes)
+        run.weight = weight
+        outer: Node = cold_run.cold_node(first, run, live, deleted)
+        outer.image = image
+        self.tree.insert(first.key(), outer)
+        counts.replace(first, outer)
+        self.memory.add(-weight)
+        self.add(outer)
+        self.memory.add(memory_account.NODE_BYTES)
+        return outer
+
+    @cython.ccall
+    def restore(self, outer: Node, counts: LiveCounts, image: cython.uint) -> cython.void:
+        """Replace the last closed node, which is cold, by its inner nodes."""
+        run: ColdRun = outer.run
+        nodes: list[Node] = run.read_nodes()
+        node: Node
+        cursor: RaxCursor = RaxCursor(self.tree)
+        self.last = cursor.key if cursor.seek("<", outer.key()) else b""
+        self.tree.remove(outer.key())
+        counts.remove(outer, self.tree)
+        self.remove(outer)
+        self.memory.add(-memory_account.NODE_BYTES)
+        for node in nodes:
+            node.inner = False
+            node.serial = 0
+            node.image = image
+            self.tree.insert(node.key(), node)
+            counts.add(node)
+            self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
+
+
+@cython.cfunc
+def _describe(run: ColdRun, nodes: list[Node]) -> cython.void:
+    """Set the first live and the last stored ID of a run of these nodes, which have a live entry."""
+    at: cython.Py_ssize_t = 0
+    walk: EntryWalk = EntryWalk(nodes[0])
+    while not _next_live(walk):
+        at += 1
+        walk = EntryWalk(nodes[at])
+    run.first_ms = walk.ms
+    run.first_seq = walk.seq
+    walk.enter_end(nodes[-1])
+    if walk.previous():
+        run.last_ms = walk.ms
+        run.last_seq = walk.seq
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _next_live(walk: EntryWalk) -> cython.bint:
+    """Move to the next live entry; return False if there is none."""
+    while walk.next():
+        if not walk.deleted:
+            return True
+    return False
+
+
+@cython.cfunc
+def _bytes_of(run: ColdRun) -> cython.Py_ssize_t:
+    """Return the bytes of memory of a run without its node."""
+    return memory_account.RUN_BYTES + run.note_bytes()

@@ -1,0 +1,349 @@
+"""A cold run: adjacent nodes of a stream that are in a file instead of in memory.
+
+    tree of the stream      [1000-0]       [5000-0]       [9000-0]       [9120-0]
+    Node.run                 ColdRun        ColdRun         None           None: in memory
+                                │
+                                ▼ when an entry of it is needed: RunCache
+    inner nodes             [1000-0]x [1200-0] [1311-5]x [1400-2] … [4711-0]
+                             skipped            dropped
+
+The node of a run has the key of its first inner node and an empty listpack; its counts are those of all
+inner nodes. So whatever needs only counts, or drops whole nodes, does not read the file.
+
+What is stored never changes. A run notes beside it what was removed since, so that a later load
+gives its nodes as they are now:
+
+    skipped    how many inner nodes were dropped from the front
+    dropped    the indexes of others that were dropped, u32 le each
+    deleted    the IDs of deleted entries of the nodes that are not skipped, 16 bytes each as in a key, in
+               the order of their deletion
+
+An inner node is an ordinary node. It is not in the tree of the stream, and does not know its run: the run
+has the nodes, and only for as long as they are in the cache.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import cython
+
+from headrace import mem
+from headrace.streams import memory_account
+from headrace.streams import node as node_module
+from headrace.streams.memory_account import MemoryAccount
+from headrace.streams.node import Node
+from headrace.streams.node_check import NodeCheck
+from headrace.streams.node_walk import EntryWalk
+from headrace.structures import stream_id
+from headrace.structures.listpack import Listpack
+from headrace.visibility import Public
+
+ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
+CACHE_BYTES = 64 << 20
+# The listpack of every cold node: no entries, and a master entry without fields.
+EMPTY = cython.declare(
+    Listpack, Listpack.from_bytes(b"\x0f\x00\x00\x00\x04\x00\x00\x01\x00\x01\x00\x01\x00\x01\xff")
+)
+
+
+class RunSource:
+    """Where stored runs are read: implemented above, because `streams` reads no files."""
+
+    def load(self, place: Any) -> Sequence[tuple[bytes, bytearray]]:
+        """Return keys and listpacks of the nodes at this place. Raises DamagedColdRun."""
+        raise NotImplementedError
+
+
+@cython.final
+@cython.cclass
+class ColdRun:
+    """Where the nodes are stored, and what was removed from them since. Created by Stream.make_cold."""
+
+    place: Public[Any]  # for RunSource.load
+    cache: RunCache
+    stored: Public[cython.uint]  # inner nodes in the file
+    skipped: Public[cython.uint]  # of these, dropped from the front
+    dropped: Public[bytes]
+    weight: Public[cython.longlong]  # bytes of memory that the inner nodes took
+    first_ms: Public[cython.ulonglong]  # the first live entry when the run was stored
+    first_seq: Public[cython.ulonglong]
+    last_ms: Public[cython.ulonglong]  # the last stored entry, live or deleted
+    last_seq: Public[cython.ulonglong]
+    deleted: Public[bytes]
+    nodes: list[Node] | None  # the inner nodes, except those skipped and emptied; None: not in the cache
+    __weakref__: object
+
+    def __init__(self, place: Any, cache: RunCache, stored: cython.uint) -> None:
+        self.place = place
+        self.cache = cache
+        self.stored = stored
+        self.skipped = 0
+        self.dropped = b""
+        self.weight = 0
+        self.first_ms = self.first_seq = self.last_ms = self.last_seq = 0
+        self.deleted = b""
+        self.nodes = None
+
+    @cython.ccall
+    def copy(self) -> ColdRun:
+        """Return a run of the same stored nodes, with the same removals so far."""
+        other: ColdRun = ColdRun(self.place, self.cache, self.stored)
+        other.skipped = self.skipped
+        other.dropped = self.dropped
+        other.weight = self.weight
+        other.first_ms = self.first_ms
+        other.first_seq = self.first_seq
+        other.last_ms = self.last_ms
+        other.last_seq = self.last_seq
+        other.deleted = self.deleted
+        return other
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def inner_count(self) -> cython.Py_ssize_t:
+        """Return the number of inner nodes that are left."""
+        return self.stored - self.skipped - len(self.dropped) // 4
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def note_bytes(self) -> cython.Py_ssize_t:
+        """Return the bytes of what was removed."""
+        return len(self.deleted) + len(self.dropped)
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def is_unchanged(self) -> cython.bint:
+        """Return whether nothing was removed since the run was stored."""
+        return self.skipped == 0 and self.note_bytes() == 0
+
+    @cython.ccall
+    def inner_nodes(self) -> list[Node]:
+        """Return the inner nodes that are left, from the cache. Raises DamagedColdRun."""
+        nodes: list[Node] | None = self.nodes
+        if nodes is None:
+            nodes = self.decode(self.cache.source.load(self.place))
+            self.cache.misses += 1
+            self.cache.put(self, nodes)
+        else:
+            self.cache.touch(self)
+        return nodes
+
+    @cython.ccall
+    def read_nodes(self) -> list[Node]:
+        """Return what inner_nodes() does, without the cache: the caller may keep them."""
+        return self.decode(self.cache.source.load(self.place))
+
+    @cython.ccall
+    def decode(self, stored: Any) -> list[Node]:
+        """Return the nodes of what RunSource.load returned, without what was removed since.
+
+        Raises ValueError if a node is damaged.
+        """
+        nodes: list[Node] = []
+        gone: set[int] = set(self._dropped_indexes())
+        at: cython.Py_ssize_t
+        node: Node
+        for at in range(self.skipped, len(stored)):
+            if at in gone:
+                continue
+            node = _node_of(stored[at][0], stored[at][1])
+            node.inner = True
+            node.serial = at
+            nodes.append(node)
+        if len(self.deleted) > 0:
+            _delete_entries(nodes, self.deleted)
+        return nodes
+
+    @cython.ccall
+    def note_deleted(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+        """Record that the entry ms-seq, which was live, is deleted."""
+        self.deleted += stream_id.key_of(ms, seq)
+
+    @cython.ccall
+    def drop(self, inner: Node) -> cython.void:
+        """Drop an inner node. If it has live entries that are not in `deleted`, it must be the first one."""
+        nodes: list[Node] = self.inner_nodes()
+        at: cython.Py_ssize_t = inner_index(nodes, inner.ms, inner.seq)
+        self.weight -= memory_account.NODE_BYTES + inner.pack.cap
+        self.dropped += nodes[at].serial.to_bytes(4, "little")
+        nodes.pop(at)
+        if at == 0 and nodes:
+            self._skip_to(nodes[0])
+
+    @cython.cfunc
+    def _skip_to(self, node: Node) -> cython.void:
+        """Skip the nodes before this one, and forget what was removed from them."""
+        kept: list[bytes] = []
+        at: cython.Py_ssize_t
+        key: bytes = node.key()
+        self.skipped = node.serial
+        for at in range(0, len(self.deleted), ID_BYTES):
+            if self.deleted[at : at + ID_BYTES] >= key:
+                kept.append(self.deleted[at : at + ID_BYTES])
+        self.deleted = b"".join(kept)
+        indexes: list[int] = [index for index in self._dropped_indexes() if index > node.serial]
+        self.dropped = b"".join([index.to_bytes(4, "little") for index in indexes])
+
+    def _dropped_indexes(self) -> list[int]:
+        """Return the indexes of the nodes in `dropped`."""
+        return [int.from_bytes(self.dropped[at : at + 4], "little") for at in range(0, len(self.dropped), 4)]
+
+
+@cython.final
+@cython.cclass
+class RunCache:
+    """The inner nodes of the runs that were used last, of all streams of a keyspace.
+
+    A run that is dropped leaves the cache by itself. The run that was put in last is never removed for
+    another one, so its nodes are the run's own at least until the next run is loaded.
+    """
+
+    source: Public[Any]  # a RunSource
+    limit: Public[cython.longlong]  # bytes
+    memory: Public[MemoryAccount]  # what the nodes in the cache take
+    order: OrderedDict[Any, int]  # a weak reference to each run, and its bytes; the least recently used first
+    hits: Public[cython.longlong]
+    misses: Public[cython.longlong]
+    __weakref__: object
+
+    def __init__(self, source: RunSource, limit: int = CACHE_BYTES) -> None:
+        self.source = source
+        self.limit = limit
+        self.memory = MemoryAccount()
+        self.order = OrderedDict()
+        self.hits = self.misses = 0
+
+    @cython.ccall
+    def put(self, run: ColdRun, nodes: list[Node]) -> cython.void:
+        """Keep the nodes of a run that is not in the cache; remove others if they are too much."""
+        size: cython.longlong = 0
+        node: Node
+        for node in nodes:
+            size += memory_account.NODE_BYTES + node.pack.cap
+        run.nodes = nodes
+        self.order[weakref.ref(run, self._forget)] = size
+        self.memory.add(size)
+        while self.memory.total > self.limit and len(self.order) > 1:
+            self._remove_oldest()
+
+    @cython.ccall
+    def touch(self, run: ColdRun) -> cython.void:
+        """Note that a run in the cache was used."""
+        self.hits += 1
+        self.order.move_to_end(weakref.ref(run))
+
+    @cython.ccall
+    def clear(self) -> cython.void:
+        """Remove all runs."""
+        while self.order:
+            self._remove_oldest()
+
+    def _remove_oldest(self) -> None:
+        run: ColdRun | None
+        reference, size = self.order.popitem(last=False)
+        self.memory.add(-size)
+        run = reference()
+        if run is not None:
+            run.nodes = None
+
+    def _forget(self, reference: Any) -> None:
+        self.memory.add(-self.order.pop(reference, 0))
+
+
+@cython.ccall
+def cold_node(first: Node, run: ColdRun, live: cython.longlong, deleted: cython.longlong) -> Node:
+    """Return the node of a run whose first inner node is `first`, with these counts."""
+    node: Node = Node(first.ms, first.seq, EMPTY)
+    node.run = run
+    node.live = live
+    node.deleted = deleted
+    return node
+
+
+@cython.ccall
+def copy_of(node: Node) -> Node:
+    """Return a copy of the node of a run."""
+    run: ColdRun = node.run
+    return cold_node(node, run.copy(), node.live, node.deleted)
+
+
+@cython.ccall
+def run_of(node: Node) -> ColdRun:
+    """Return the run of a cold node."""
+    run: ColdRun = node.run
+    return run
+
+
+@cython.ccall
+@cython.exceptval(-2, check=False)
+def inner_index(nodes: list[Node], ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
+    """Return the index of the last node whose master ID is not after ms-seq; -1 if there is none."""
+    low: cython.Py_ssize_t = 0
+    high: cython.Py_ssize_t = len(nodes)
+    middle: cython.Py_ssize_t
+    node: Node
+    while low < high:
+        middle = (low + high) // 2
+        node = nodes[middle]
+        if stream_id.before(ms, seq, node.ms, node.seq):
+            high = middle
+        else:
+            low = middle + 1
+    return low - 1
+
+
+@cython.ccall
+def first_inner(node: Node) -> Node:
+    """Return the first inner node of a cold node; another node itself."""
+    if node.run is None:
+        return node
+    return run_of(node).inner_nodes()[0]
+
+
+@cython.ccall
+def last_inner(node: Node) -> Node:
+    """Return the last inner node of a cold node; another node itself."""
+    if node.run is None:
+        return node
+    return run_of(node).inner_nodes()[-1]
+
+
+@cython.ccall
+def unfolded(node: Node) -> list[Node]:
+    """Return the inner nodes of a cold node, in a list of their own; of another node, itself."""
+    return [node] if node.run is None else list(run_of(node).inner_nodes())
+
+
+@cython.cfunc
+def _node_of(key: bytes, block: bytearray) -> Node:
+    master: stream_id.StreamId = stream_id.from_key(key)
+    check: NodeCheck = NodeCheck(block)
+    check.run(master.ms, master.seq)
+    return node_module.checked_node(master.ms, master.seq, block, check)
+
+
+@cython.cfunc
+def _delete_entries(nodes: list[Node], deleted: bytes) -> cython.void:
+    """Mark the entries of these IDs as deleted; IDs of nodes that are not there are ignored."""
+    p: cython.p_const_uchar = deleted
+    at: cython.Py_ssize_t
+    index: cython.Py_ssize_t
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    node: Node
+    walk: EntryWalk
+    for at in range(0, len(deleted), ID_BYTES):
+        ms = mem.u64be(p, at)
+        seq = mem.u64be(p, at + 8)
+        index = inner_index(nodes, ms, seq)
+        if index < 0:
+            continue
+        node = nodes[index]
+        walk = EntryWalk(node)
+        if walk.seek(ms, seq) and walk.ms == ms and walk.seq == seq:
+            node.mark_deleted(walk.at)
+            node.set_counts(node.live - 1, node.deleted + 1)
