@@ -7,11 +7,12 @@ import pytest
 from cold_support import cool, small_cache
 from headrace.persistence import dump as dumping
 from headrace.persistence.rdb.versions import by_name
-from headrace.streams import deletions, references, trim
+from headrace.streams import deletions, trim
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 
 U64 = (1 << 64) - 1
+KEEPREF, DELREF, ACKED = range(3)
 
 
 NEWEST = by_name("redis-8.8")
@@ -116,7 +117,7 @@ def change(rng, stream, step):
     if what < 0.75:
         return stream.delete(ms, 0)
     approximate, limit = rng.random() < 0.5, rng.choice([0, 0, 3, 10])
-    policy = rng.choice([references.KEEPREF, references.KEEPREF, references.DELREF, references.ACKED])
+    policy = rng.choice([KEEPREF, KEEPREF, DELREF, ACKED])
     log = deletions.begin(stream)
     length = max(stream.length - rng.randint(0, 25), 0)
     if what < 0.85:
