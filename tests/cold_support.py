@@ -1,28 +1,47 @@
 """Runs of streams in a dictionary instead of in files."""
 
+from headrace.errors import DamagedColdRun
+from headrace.keyspace.cold_storage import RunStore
 from headrace.streams import cooling
-from headrace.streams.cold_run import ColdRun, RunCache, RunSource
+from headrace.streams.cold_run import ColdRun, RunCache
 
 
-class RunsInMemory(RunSource):
-    """A RunSource whose places are numbers."""
+class RunsInMemory(RunStore):
+    """A RunStore whose places are numbers."""
 
     def __init__(self):
-        self.stored = []
+        self.stored = {}
         self.loads = 0
+        self.error = None
 
     def add(self, nodes):
-        self.stored.append(nodes)
+        self.stored[len(self.stored)] = nodes
         return len(self.stored) - 1
+
+    def write(self, runs):
+        if self.error is not None:
+            raise self.error
+        return [self.add(run) for run in runs]
 
     def load(self, place):
         self.loads += 1
+        if place not in self.stored:
+            raise DamagedColdRun(f"run {place} is lost")
         return [(key, bytearray(data)) for key, data in self.stored[place]]
+
+    def remove_unreferenced(self):
+        return 0
+
+    def file_count(self):
+        return 1
+
+    def stored_bytes(self):
+        return sum(len(data) for run in self.stored.values() for _, data in run)
 
 
 def cool(stream, cache, size):
     """Move the oldest nodes, about size bytes, out of memory; return how many."""
-    nodes = [node for node in cooling.oldest_in_memory(stream, size) if node.live]
+    nodes = cooling.oldest_in_memory(stream, size)
     if nodes:
         place = cache.source.add(cooling.contents(nodes))
         stream.make_cold(nodes, ColdRun(place, cache, len(nodes)))

@@ -195,6 +195,13 @@ class ServerOutOfMemory(CommandError):
     text = "OOM command not allowed when used memory > 'maxmemory'."
 
 
+class DamagedColdRun(CommandError):
+    """Entries that were moved to a file cannot be read back. The text names file and place."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"COLDERR {what}")
+
+
 class TooFewReplicas(CommandError):
     """Nothing was executed: fewer replicas are connected than `min-replicas-to-write` demands."""
 

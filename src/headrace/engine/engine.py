@@ -31,12 +31,15 @@ from headrace.engine import dispatch, error_replies
 from headrace.engine.authorization import Authorization
 from headrace.engine.clock import earlier_time
 from headrace.engine.dispatch import Dispatcher
+from headrace.engine.parking import Parking
 from headrace.engine.rule_runner import RuleRunner
+from headrace.engine.runs_needed import mark_rows
 from headrace.engine.script_runner import RowRunner, ScriptRunner
 from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate, never_serve, no_timeout_reply
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.blocking import Blocking, Waiter, WakeOrder
+from headrace.keyspace.cold_storage import ColdStorage, RunStore
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
@@ -44,6 +47,7 @@ from headrace.keyspace.log_budget import LogBudget
 from headrace.keyspace.rules import RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import ReplyWriter
+from headrace.streams.cold_run import ColdRun
 from headrace.streams.memory_account import MemoryAccount
 from headrace.visibility import Public
 
@@ -81,6 +85,8 @@ class Engine(RowRunner):
     call: Call
     exec_call: Call  # for the commands that EXEC runs
     waiter_call: Call  # for waiters
+    cold: Public[ColdStorage | None]  # None: all nodes are in memory
+    parking: Parking | None  # None: cold runs are loaded at once
     held_ready: dict[tuple[int, bytes], None]  # keys with new data for clients that a pause holds
     next_client: cython.longlong
     last_sweep_ms: cython.longlong
@@ -102,6 +108,7 @@ class Engine(RowRunner):
         self.last_name = self.last_row = None
         self.http_lines = LogBudget(1, error_replies.HTTP_LINE_MS)
         self.next_client = self.last_sweep_ms = 0
+        self.cold = self.parking = None
         self.dispatcher = Dispatcher(
             self.keyspace, self.effects, self.stats, self.timing, self.auth, self.write_gate
         )
@@ -138,6 +145,41 @@ class Engine(RowRunner):
         self.by_name[command.name] = row
         return row
 
+    # Cold storage.
+
+    def open_cold_storage(self, store: RunStore, limit: int) -> ColdStorage:
+        """Let the oldest nodes of streams become cold while the data take more than `limit` bytes.
+
+        0: none do, but a snapshot or log that refers to cold runs can be loaded.
+        """
+        mark_rows(self.stats)
+        self.cold = self.keyspace.cold = ColdStorage(self.keyspace, store, limit)
+        return self.cold
+
+    def park_requests(self, load: Callable[[ColdRun], None]) -> None:
+        """Let requests of clients wait for cold runs, instead of loading them at once.
+
+        load: starts to read a run; run_loaded() must be called when that has ended.
+        """
+        assert self.cold is not None
+        self.parking = Parking(self.dispatcher, self.stats, self.cold, load)
+
+    def run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
+        """Execute the requests that have waited for a run; sessions with a reply are in `woken` then.
+
+        stored: what RunSource.load returned; None if it failed.
+        """
+        assert self.parking is not None
+        waiter: Waiter
+        for waiter in self.parking.loaded(run, stored):
+            assert isinstance(waiter.session, Session)
+            session: Session = waiter.session
+            if session.waiting is waiter and session.id in self.clients and not session.killed:
+                self._stop_waiting(session)
+                self.execute(session, waiter.argv, now_ms)
+                if session.waiting is None:
+                    self.woken.append(session)
+
     # Sessions.
 
     def session(self, address: bytes = b"", local_address: bytes = b"", now_ms: int = 0) -> Session:
@@ -158,6 +200,8 @@ class Engine(RowRunner):
         session.queue = None
         session.closing = True
         self._stop_waiting(session)
+        if self.parking is not None:
+            self.parking.forget(session)
 
     def kill(self, session: Session) -> None:
         """Close another client's session: the server finds it in `killed_sessions`."""
@@ -234,7 +278,10 @@ class Engine(RowRunner):
             call.session = session
             call.reply = reply
             call.argv = argv
-            self.dispatcher.run(call, row)
+            if self.parking is None:
+                self.dispatcher.run(call, row)
+            else:
+                self.parking.run(call, row)
         if session.needs_follow_up:
             self._follow_up(session, row, argv, mark)
         if self.pubsub.outbox:
@@ -522,6 +569,8 @@ class Engine(RowRunner):
             self.keyspace.compaction.step(now_ms)
         if self.keyspace.lazy_free.waiting:
             self.keyspace.lazy_free.step(now_ms)
+        if self.cold is not None:
+            self.cold.step(now_ms)
         for waiter in self.keyspace.blocking.pop_expired(now_ms):
             self._time_out(waiter, None)
         self.keyspace.blocking.fire(now_ms)
@@ -546,6 +595,8 @@ class Engine(RowRunner):
             earliest = earlier_time(earliest, self.keyspace.compaction.next_step_ms())
         if self.keyspace.lazy_free.waiting:
             earliest = earlier_time(earliest, self.keyspace.lazy_free.next_step_ms())
+        if self.cold is not None:
+            earliest = earlier_time(earliest, self.cold.next_step_ms(self.keyspace.now))
         if self.write_gate.paused_until:
             return earlier_time(earliest, self.write_gate.paused_until)  # a pause keeps expired keys
         if self.rule_registry.streams:

@@ -18,6 +18,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import cython
 
@@ -95,6 +96,7 @@ class Keyspace:
     expired: Public[cython.longlong]  # keys that expired
     memory: MemoryAccount  # memory account of all keys and values, and of waiting clients
     client_memory: MemoryAccount  # the latter: clients that are blocked, or watch keys
+    cold: Public[Any]  # the ColdStorage; None: all nodes are in memory
     lazy_free: LazyFree  # removed values that take long to free
     evictable: OrderedDict[Stream, bytes]  # streams with several nodes, and their keys
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
@@ -115,6 +117,7 @@ class Keyspace:
         self.compaction = Compaction()
         self.rules = RuleRegistry()
         self.libraries = {}
+        self.cold = None
         self.lazy_free = LazyFree(self.memory)
         self.evictable = OrderedDict()
         self.now = 0

@@ -32,6 +32,7 @@ from typing import Any
 import cython
 
 from headrace import mem
+from headrace.errors import DamagedColdRun
 from headrace.streams import memory_account
 from headrace.streams import node as node_module
 from headrace.streams.memory_account import MemoryAccount
@@ -44,10 +45,21 @@ from headrace.visibility import Public
 
 ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
 CACHE_BYTES = 64 << 20
+NO_LIMIT = cython.declare(cython.longlong, (1 << 63) - 1)
 # The listpack of every cold node: no entries, and a master entry without fields.
 EMPTY = cython.declare(
     Listpack, Listpack.from_bytes(b"\x0f\x00\x00\x00\x04\x00\x00\x01\x00\x01\x00\x01\x00\x01\xff")
 )
+
+
+class RunNeeded(BaseException):
+    """A run is not in the cache, and who reads must wait for it: see RunCache.deferring.
+
+    It is no Exception, so that nothing on the way makes an error of it.
+    """
+
+    def __init__(self, run: ColdRun) -> None:
+        self.run = run
 
 
 class RunSource:
@@ -122,9 +134,11 @@ class ColdRun:
 
     @cython.ccall
     def inner_nodes(self) -> list[Node]:
-        """Return the inner nodes that are left, from the cache. Raises DamagedColdRun."""
+        """Return the inner nodes that are left, from the cache. Raises DamagedColdRun, and RunNeeded."""
         nodes: list[Node] | None = self.nodes
         if nodes is None:
+            if self.cache.deferring:
+                raise RunNeeded(self)
             nodes = self.decode(self.cache.source.load(self.place))
             self.cache.misses += 1
             self.cache.put(self, nodes)
@@ -141,7 +155,7 @@ class ColdRun:
     def decode(self, stored: Any) -> list[Node]:
         """Return the nodes of what RunSource.load returned, without what was removed since.
 
-        Raises ValueError if a node is damaged.
+        Raises DamagedColdRun.
         """
         nodes: list[Node] = []
         gone: set[int] = set(self._dropped_indexes())
@@ -150,7 +164,10 @@ class ColdRun:
         for at in range(self.skipped, len(stored)):
             if at in gone:
                 continue
-            node = _node_of(stored[at][0], stored[at][1])
+            try:
+                node = _node_of(stored[at][0], stored[at][1])
+            except ValueError as error:
+                raise DamagedColdRun(f"{self.place}: {error}") from None
             node.inner = True
             node.serial = at
             nodes.append(node)
@@ -206,6 +223,7 @@ class RunCache:
     limit: Public[cython.longlong]  # bytes
     memory: Public[MemoryAccount]  # what the nodes in the cache take
     order: OrderedDict[Any, int]  # a weak reference to each run, and its bytes; the least recently used first
+    deferring: Public[cython.bint]  # a run that is not in the cache raises RunNeeded
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
     __weakref__: object
@@ -215,6 +233,7 @@ class RunCache:
         self.limit = limit
         self.memory = MemoryAccount()
         self.order = OrderedDict()
+        self.deferring = False
         self.hits = self.misses = 0
 
     @cython.ccall

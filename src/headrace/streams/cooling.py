@@ -40,3 +40,59 @@ def contents(nodes: list[Node]) -> list[tuple[bytes, bytes]]:
     for node in nodes:
         copies.append((node.key(), node.pack.to_bytes()))
     return copies
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def has_closed_nodes(stream: Stream) -> cython.bint:
+    """Return whether a node besides the tail is in memory."""
+    cold: ColdPart | None = stream.cold
+    return stream.nodes.keys > (1 if cold is None else cold.runs + 1)
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def count_of(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_t:
+    """Return how many of the first nodes have `size` bytes together: at least one."""
+    count: cython.Py_ssize_t = 0
+    node: Node
+    for node in nodes:
+        if size <= 0:
+            break
+        size -= node.pack.used + 1
+        count += 1
+    return count
+
+
+@cython.ccall
+def states(nodes: list[Node]) -> list[tuple[int, int, int]]:
+    """Return numbers that differ if a node changes."""
+    found: list[tuple[int, int, int]] = []
+    node: Node
+    for node in nodes:
+        found.append((node.live, node.deleted, node.reclaimed))
+    return found
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def dropped_count(stream: Stream, nodes: list[Node]) -> cython.Py_ssize_t:
+    """Return how many of the first nodes are not in the stream any more."""
+    count: cython.Py_ssize_t = 0
+    node: Node
+    for node in nodes:
+        if stream.nodes.find(node.key()) is node:
+            break
+        count += 1
+    return count
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def are_unchanged(stream: Stream, nodes: list[Node], before: list[tuple[int, int, int]]) -> cython.bint:
+    """Return whether the nodes are still closed nodes of the stream, with the same states as before."""
+    node: Node
+    for node in nodes:
+        if node is stream.tail or stream.nodes.find(node.key()) is not node:
+            return False
+    return states(nodes) == before

@@ -1,0 +1,132 @@
+"""Requests that wait until a cold run has been read: they are parked, as those of blocked clients are.
+
+    request ─▶ run ─▶ RunNeeded ─▶ parked ─▶ read by another thread ─▶ loaded() ─▶ the request again
+
+Commands that only read are run until they meet a run that is not in the cache: what they have written of a
+reply is dropped. XREADGROUP and commands with IDs change something, so their runs are found before. All other
+reads (of MULTI, scripts, rules, trims) load the run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.session import Session
+from headrace.commands.stats import CommandRow, Stats
+from headrace.engine.dispatch import Dispatcher
+from headrace.engine.runs_needed import READS, missing_runs
+from headrace.engine.write_gate import never_serve, no_timeout_reply
+from headrace.errors import DamagedColdRun
+from headrace.keyspace.blocking import Blocking, Waiter
+from headrace.keyspace.cold_storage import ColdStorage
+from headrace.streams.cold_run import ColdRun, RunNeeded
+
+# A request that was parked so often loads what it needs at once: its runs may be more than the cache holds.
+PARKED_MAX = cython.declare(cython.int, 8)
+
+
+@cython.final
+@cython.cclass
+class Parking:
+    """The parked requests of an engine, by the run that they wait for."""
+
+    dispatcher: Dispatcher
+    stats: Stats
+    blocking: Blocking
+    cold: ColdStorage
+    load: Callable[[ColdRun], None]  # starts to read a run; loaded() is called later
+    waiting: dict[ColdRun, list[Waiter]]
+    times: dict[Session, int]  # how often the present request of a session was parked
+    parked: cython.longlong
+
+    def __init__(
+        self, dispatcher: Dispatcher, stats: Stats, cold: ColdStorage, load: Callable[[ColdRun], None]
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.stats = stats
+        self.blocking = dispatcher.keyspace.blocking
+        self.cold = cold
+        self.load = load
+        self.waiting = {}
+        self.times = {}
+        self.parked = 0
+
+    @cython.ccall
+    def run(self, call: Call, row: CommandRow) -> cython.void:
+        """Run the command of a client, or park it."""
+        session: Session = call.session
+        mark: cython.Py_ssize_t
+        runs: list[ColdRun]
+        if row.cold_kind == 0:
+            self.dispatcher.run(call, row)
+            return
+        if self.times and self.times.get(session, 0) >= PARKED_MAX:
+            self.times.pop(session)
+        elif row.cold_kind == READS:
+            mark = call.reply.mark()
+            self.cold.cache.deferring = True
+            try:
+                self.dispatcher.run(call, row)
+            except RunNeeded as needed:
+                call.reply.rewind(mark)
+                row.calls -= 1
+                self.stats.commands -= 1
+                self._park(call, row, [needed.run])
+            else:
+                self.times.pop(session, None)
+            finally:
+                self.cold.cache.deferring = False
+            return
+        else:
+            runs = missing_runs(call, row)
+            if runs:
+                self._park(call, row, runs)
+                return
+            self.times.pop(session, None)
+        self.dispatcher.run(call, row)
+
+    @cython.cfunc
+    def _park(self, call: Call, row: CommandRow, runs: list[ColdRun]) -> cython.void:
+        """Let the client wait for the last of some runs, which are read in order."""
+        session: Session = call.session
+        run: ColdRun
+        waiter: Waiter = Waiter(
+            session, session.database, call.argv, [], 0, never_serve, no_timeout_reply, row.command.name
+        )
+        session.waiting = waiter
+        self.blocking.wait(waiter)
+        self.parked += 1
+        self.times[session] = self.times.get(session, 0) + 1
+        for run in runs:
+            if run not in self.waiting:
+                self.waiting[run] = []
+                self.load(run)
+        self.waiting[runs[-1]].append(waiter)
+
+    def loaded(self, run: ColdRun, stored: Any) -> list[Waiter]:
+        """Put what was read of a run into the cache; return who has waited for it.
+
+        stored: what RunSource.load returned; None if it failed: the requests will try again, and report it.
+        """
+        waiters: list[Waiter] = self.waiting.pop(run, [])
+        if stored is not None:
+            try:
+                if run.nodes is None:
+                    self.cold.cache.misses += 1
+                    self.cold.cache.put(run, run.decode(stored))
+                return waiters
+            except DamagedColdRun:
+                pass
+        for waiter in waiters:
+            assert isinstance(waiter.session, Session)
+            self.times[waiter.session] = PARKED_MAX
+        return waiters
+
+    @cython.ccall
+    def forget(self, session: Session) -> cython.void:
+        """Forget a session that ends."""
+        self.times.pop(session, None)

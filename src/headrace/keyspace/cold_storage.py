@@ -1,0 +1,224 @@
+"""Cold storage: while the data take more memory than they may, the oldest nodes of streams become cold runs.
+
+    step()   choose a stream ─ take_batch() ─ store.write() ─ place_batch() ─ the nodes leave memory
+                                 copies          files          if they did not change meanwhile
+
+With a writer, another thread calls store.write(), and step() returns while it does. The nodes stay in memory
+until they are stored. If storing fails they stay for good: the next attempt follows after RETRY_MS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cython
+
+from headrace.errors import HeadraceError, os_error_text
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.streams import cooling
+from headrace.streams.cold_run import ColdRun, RunCache, RunSource
+from headrace.streams.node import Node
+from headrace.streams.stream import Stream
+from headrace.visibility import Public
+
+RUN_BYTES = 256 << 10  # of listpacks in a run
+BATCH_BYTES = 2 << 20  # of runs that are stored and synced together
+SAMPLE_SIZE = 5  # streams looked at in each step
+RETRY_MS = 1000
+REMOVAL_MS = 1000  # how often files without runs are searched for
+
+
+class RunStore(RunSource):
+    """Stores runs and reads them: the interface of persistence/cold to this module."""
+
+    def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
+        """Store runs durably; return the place of each. Raises OSError, and then has stored none."""
+        raise NotImplementedError
+
+    def remove_unreferenced(self) -> int:
+        """Remove the files that nothing refers to; return how many."""
+        raise NotImplementedError
+
+    def file_count(self) -> int:
+        """Return the number of files."""
+        raise NotImplementedError
+
+    def stored_bytes(self) -> int:
+        """Return the bytes of all files."""
+        raise NotImplementedError
+
+
+class StoredNodes:
+    """Nodes that are being stored as one run, and what they were when they were copied."""
+
+    def __init__(self, stream: Stream, nodes: list[Node]) -> None:
+        self.stream = stream
+        self.nodes = nodes
+        self.contents = cooling.contents(nodes)
+        self.states = cooling.states(nodes)
+
+
+Batch = list[StoredNodes]
+
+
+@cython.final
+@cython.cclass
+class ColdStorage:
+    """The cold storage of one keyspace."""
+
+    keyspace: Keyspace
+    store: Public[RunStore]
+    cache: Public[RunCache]
+    limit: Public[cython.longlong]  # bytes of data in memory; 0: no limit
+    run_bytes: Public[cython.longlong]
+    writer: Public[Callable[[Batch], None] | None]  # starts to store a batch; None: it is stored at once
+    is_writing: Public[cython.bint]
+    failed_ms: Public[cython.longlong]  # when storing failed last; 0: the last attempt succeeded
+    last_error: Public[str]  # empty: the last attempt succeeded
+    failures: Public[cython.longlong]
+    runs_stored: Public[cython.longlong]
+    runs_given_up: Public[cython.longlong]  # because a node changed while it was stored
+    _due_ms: cython.longlong  # when files are searched next
+
+    def __init__(self, keyspace: Keyspace, store: RunStore, limit: int = 0) -> None:
+        self.keyspace = keyspace
+        self.store = store
+        self.cache = RunCache(store)
+        self.limit = limit
+        self.run_bytes = RUN_BYTES
+        self.writer = None
+        self.is_writing = False
+        self.failed_ms = 0
+        self.last_error = ""
+        self.failures = self.runs_stored = self.runs_given_up = 0
+        self._due_ms = 0
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def data_bytes(self) -> cython.longlong:
+        """Return the bytes of memory of all keys and values."""
+        total: cython.longlong = 0
+        database: Database
+        for database in self.keyspace.databases:
+            total += database.memory.total
+        return total
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def has_work(self) -> cython.bint:
+        """Return whether nodes should become cold, and can."""
+        return (
+            self.limit > 0
+            and not self.is_writing
+            and len(self.keyspace.evictable) > 0
+            and self.data_bytes() > self.limit
+        )
+
+    @cython.ccall
+    def next_step_ms(self, now_ms: cython.longlong) -> cython.longlong:
+        """Return when step() has work, in Unix milliseconds; -1 for never."""
+        if self.has_work():
+            return max(now_ms, self.failed_ms + RETRY_MS if self.failed_ms else 0)
+        return self._due_ms if self._due_ms else -1
+
+    @cython.ccall
+    def step(self, now_ms: cython.longlong) -> cython.void:
+        """Store some nodes if there are too many in memory, and remove files that are not needed."""
+        batch: Batch
+        if self._due_ms and now_ms >= self._due_ms:
+            self._due_ms = 0
+            self.store.remove_unreferenced()
+        if not self.has_work() or now_ms < (self.failed_ms + RETRY_MS if self.failed_ms else 0):
+            return
+        batch = self.take_batch(BATCH_BYTES if self.writer is not None else self.run_bytes)
+        if not batch:
+            return
+        self._due_ms = now_ms + REMOVAL_MS
+        self.is_writing = True
+        if self.writer is not None:
+            self.writer(batch)
+        else:
+            self.store_now(batch)
+
+    def cool(self, stream: Stream) -> None:
+        """Store the oldest nodes of a stream that is being loaded until the data fit, or nothing is left."""
+        while self.limit and not self.failed_ms and self.data_bytes() + stream.memory.total > self.limit:
+            nodes = cooling.oldest_in_memory(stream, self.run_bytes)
+            if not nodes:
+                break
+            self.store_now([StoredNodes(stream, nodes)])
+
+    def cool_all(self) -> None:
+        """Store the oldest nodes until the data fit, or nothing is left."""
+        while self.has_work() and not self.failed_ms:
+            batch = self.take_batch(self.run_bytes)
+            if batch:
+                self.store_now(batch)
+
+    def take_batch(self, size: int) -> Batch:
+        """Return nodes to be stored, of about `size` bytes: the oldest ones of one of the biggest streams."""
+        batch: Batch = []
+        stream = self._biggest()
+        if stream is None:
+            return batch
+        nodes = cooling.oldest_in_memory(stream, size)
+        while nodes:
+            count = cooling.count_of(nodes, self.run_bytes)
+            batch.append(StoredNodes(stream, nodes[:count]))
+            nodes = nodes[count:]
+        return batch
+
+    def store_now(self, batch: Batch) -> None:
+        """Store a batch and place it."""
+        try:
+            places = self.store.write([stored.contents for stored in batch])
+        except (OSError, HeadraceError) as error:
+            self.fail(error)
+        else:
+            self.place_batch(batch, places)
+
+    def place_batch(self, batch: Batch, places: Sequence[Any]) -> None:
+        """Let the stored nodes leave memory, unless they changed meanwhile."""
+        self.is_writing = False
+        self.failed_ms, self.last_error = 0, ""
+        for stored, place in zip(batch, places, strict=True):
+            dropped = cooling.dropped_count(stored.stream, stored.nodes)
+            nodes = stored.nodes[dropped:]
+            if not nodes or not cooling.are_unchanged(stored.stream, nodes, stored.states[dropped:]):
+                self.runs_given_up += 1
+                continue
+            run = ColdRun(place, self.cache, len(stored.nodes))
+            run.skipped = dropped
+            stored.stream.make_cold(nodes, run)
+            self.runs_stored += 1
+
+    def fail(self, error: Exception) -> None:
+        """Note that a batch could not be stored."""
+        self.is_writing = False
+        self.failed_ms = self.keyspace.now
+        self.failures += 1
+        text = os_error_text(error) if isinstance(error, OSError) else str(error)
+        if text != self.last_error:
+            logging.getLogger("headrace").warning(
+                "nodes of streams cannot be moved to files: %s; they stay in memory, tried again each second",
+                text,
+            )
+        self.last_error = text
+
+    def _biggest(self) -> Stream | None:
+        """Return the biggest of some streams that have nodes to store; None if there is none."""
+        waiting = self.keyspace.evictable
+        found: Stream | None = None
+        looked_at = 0
+        while waiting and looked_at < min(SAMPLE_SIZE, len(waiting)):
+            stream: Stream = next(iter(waiting))
+            if not cooling.has_closed_nodes(stream):
+                del waiting[stream]  # until it closes a node again
+                continue
+            waiting.move_to_end(stream)
+            looked_at += 1
+            if found is None or stream.memory.total > found.memory.total:
+                found = stream
+        return found

@@ -1,0 +1,219 @@
+"""An engine whose streams are cold as soon as possible replies and records what one without limit does."""
+
+import random
+
+import pytest
+
+from cold_support import RunsInMemory
+from command_generator import CommandGenerator
+from headrace.engine.engine import Engine
+from headrace.errors import DamagedColdRun
+
+SEEDS = range(12)
+TURNS = 400
+
+
+class Cold:
+    """An engine that moves nodes to files after each command, and loads them at once or later."""
+
+    def __init__(self, seed, later):
+        self.engine = Engine()
+        self.engine.record_effects(True)
+        self.chance = random.Random(seed)
+        self.cold = self.engine.open_cold_storage(RunsInMemory(), 1)
+        self.cold.run_bytes = self.chance.choice([40, 200, 1000])
+        self.cold.cache.limit = self.chance.choice([1, 2000, 1 << 20])
+        self.waiting = []
+        if later:
+            self.engine.park_requests(self.waiting.append)
+        self.session = self.engine.session()
+
+    def execute(self, argv, now):
+        self.engine.execute(self.session, argv, now)
+        while self.waiting:
+            run = self.waiting.pop(0)
+            self.engine.run_loaded(run, self.cold.store.load(run.place), now)
+        if self.chance.random() < 0.7:
+            self.cold.cool_all()
+
+
+def hot_engine():
+    engine = Engine()
+    engine.record_effects(True)
+    return engine, engine.session()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    "grammar", ["streams", "groups", "policies", "changes", "group_changes", "crashes_with_rules"]
+)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_replies_and_effects_are_the_same(seed, grammar, later):
+    hot, session = hot_engine()
+    cold = Cold(seed, later)
+    stored = 0
+    for engine, client in ((hot, session), (cold.engine, cold.session)):
+        engine.keyspace.settings.stream_node_max_entries = 3
+        engine.keyspace.settings.stream_compact_tombstones = (
+            False  # it leaves cold runs alone, which DUMP shows
+        )
+        engine.execute(client, [b"XGROUP", b"CREATE", b"s", b"g", b"0", b"MKSTREAM"], 1000)
+        client.reply.take()
+        engine.effects.take()
+    now = 1000
+    for argv in CommandGenerator(grammar, seed).commands(TURNS):
+        now += 7
+        hot.tick(now)
+        cold.engine.tick(now)
+        hot.execute(session, list(argv), now)
+        cold.execute(list(argv), now)
+        assert (cold.session.waiting is None) == (session.waiting is None), argv
+        if session.waiting is not None:
+            hot.unblock(session)
+            cold.engine.unblock(cold.session)
+        ours, theirs = cold.session.reply.take(), session.reply.take()
+        if argv[0].upper() not in (b"XINFO", b"MEMORY", b"INFO", b"DEBUG"):
+            assert ours == theirs, argv
+        assert cold.engine.effects.take() == hot.effects.take(), argv
+        hot.take_woken()
+        cold.engine.take_woken()
+        stored = max(stored, cold.cold.runs_stored)
+    for key in list(hot.keyspace.databases[0].values):
+        hot.execute(session, [b"DUMP", key], now)
+        cold.execute([b"DUMP", key], now)
+        assert cold.session.reply.take() == session.reply.take()
+        value = cold.engine.keyspace.databases[0].values.find(key)
+        if hasattr(value, "check"):
+            value.check()
+    assert stored or grammar == "streams"
+
+
+def talk(engine, session, line, now=1000):
+    engine.execute(session, line.split(), now)
+    return session.reply.take()
+
+
+def cold_engine(entries=100, later=None):
+    """An engine with a stream s whose nodes are cold but the last, and a session."""
+    engine = Engine()
+    engine.keyspace.settings.stream_node_max_entries = 5
+    cold = engine.open_cold_storage(RunsInMemory(), 1)
+    cold.run_bytes = 100
+    if later is not None:
+        engine.park_requests(later.append)
+    session = engine.session()
+    for number in range(1, entries + 1):
+        talk(engine, session, b"XADD s %d-0 n %d" % (number, number))
+    cold.cool_all()
+    return engine, session, cold
+
+
+def test_a_parked_request_waits_for_its_run_and_others_go_on():
+    asked = []
+    engine, session, cold = cold_engine(later=asked)
+    other = engine.session()
+    assert talk(engine, session, b"XRANGE s 1 1") == b"" and session.waiting is not None
+    assert talk(engine, other, b"XLEN s") == b":100\r\n"
+    assert talk(engine, other, b"XRANGE s 2 2") == b"" and len(asked) == 1  # the same run is read once
+    engine.run_loaded(asked[0], cold.store.load(asked[0].place), 1000)
+    assert engine.take_woken() == [session, other]
+    assert b"$3\r\n1-0" in session.reply.take() and b"$3\r\n2-0" in other.reply.take()
+
+
+def test_a_client_that_leaves_while_its_request_is_parked():
+    asked = []
+    engine, session, cold = cold_engine(later=asked)
+    talk(engine, session, b"XRANGE s 1 1")
+    engine.close(session)
+    engine.run_loaded(asked[0], cold.store.load(asked[0].place), 1000)
+    assert engine.take_woken() == [] and not engine.parking.waiting and not engine.parking.times
+
+
+def test_a_read_of_more_runs_than_the_cache_holds_ends():
+    asked = []
+    engine, session, cold = cold_engine(later=asked)
+    cold.cache.limit = 1
+    talk(engine, session, b"XRANGE s - +")
+    turns = 0
+    while session.waiting is not None:
+        run = asked.pop(0)
+        engine.run_loaded(run, cold.store.load(run.place), 1000)
+        turns += 1
+    assert turns <= 10 and session.reply.take().startswith(b"*100\r\n")
+
+
+def test_a_lost_run_is_an_error_that_changes_nothing():
+    asked = []
+    for later in (None, asked):
+        engine, session, cold = cold_engine(later=later)
+        talk(engine, session, b"XGROUP CREATE s g 0")
+        cold.store.stored.pop(0)
+        for line in (
+            b"XRANGE s - +",
+            b"XREADGROUP GROUP g ann COUNT 1 STREAMS s >",
+            b"XDEL s 20 1",
+            b"XDELEX s IDS 2 20 1",
+        ):
+            engine.execute(session, line.split(), 1000)
+            for _ in range(20):
+                if session.waiting is not None:
+                    run = asked.pop(0)
+                    try:
+                        stored = cold.store.load(run.place)
+                    except DamagedColdRun:
+                        stored = None
+                    engine.run_loaded(run, stored, 1000)
+            assert session.reply.take() == b"-COLDERR run 0 is lost\r\n", line
+        assert talk(engine, session, b"XLEN s") == b":100\r\n"
+        if later is None:
+            assert b"$4\r\n20-0" in talk(engine, session, b"XRANGE s 20 20")
+
+
+def test_nodes_stay_in_memory_if_they_cannot_be_stored(caplog):
+    engine = Engine()
+    engine.keyspace.settings.stream_node_max_entries = 5
+    cold = engine.open_cold_storage(RunsInMemory(), 1)
+    cold.store.error = OSError(28, "No space left on device")
+    session = engine.session()
+    for number in range(1, 30):
+        talk(engine, session, b"XADD s %d-0 n %d" % (number, number))
+    for now in (2000, 2100, 2900):
+        engine.tick(now)
+    assert cold.failures == 1 and cold.last_error == "no space left on device"
+    assert engine.next_deadline() == 3000
+    engine.tick(3000)
+    assert cold.failures == 2 and len(caplog.records) == 1
+    cold.store.error = None
+    engine.tick(4000)
+    assert cold.last_error == "" and cold.runs_stored == 1
+    assert (
+        talk(engine, session, b"XRANGE s - + COUNT 1")
+        == b"*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nn\r\n$1\r\n1\r\n"
+    )
+
+
+def test_nodes_that_change_while_they_are_stored():
+    engine = Engine()
+    engine.keyspace.settings.stream_node_max_entries = 5
+    cold = engine.open_cold_storage(RunsInMemory(), 1)
+    cold.run_bytes = 200
+    batches = []
+    cold.writer = batches.append
+    session = engine.session()
+    for number in range(1, 101):
+        talk(engine, session, b"XADD s %d-0 n %d" % (number, number))
+    engine.tick(2000)
+    (batch,) = batches
+    assert len(batch) > 3
+    places = cold.store.write([stored.contents for stored in batch])
+    talk(engine, session, b"XTRIM s MAXLEN = 95")  # drops a node of the first run
+    second = batch[1].nodes[1]
+    talk(engine, session, b"XDEL s %d" % second.ms)
+    cold.place_batch(batch, places)
+    stream = engine.keyspace.databases[0].values.find(b"s")
+    stream.check()
+    assert cold.runs_given_up == 1 and cold.runs_stored == len(batch) - 1
+    assert talk(engine, session, b"XLEN s") == b":94\r\n"
+    assert talk(engine, session, b"XRANGE s - +").startswith(b"*94\r\n")
+    talk(engine, session, b"DEL s")
+    assert not cold.has_work()
