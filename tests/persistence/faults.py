@@ -8,7 +8,13 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.persistence.data_directory import DiskDirectory, DiskFile, DiskSource, FileIdentity
+from headrace.persistence.data_directory import (
+    DiskDirectory,
+    DiskFile,
+    DiskRandomAccessFile,
+    DiskSource,
+    FileIdentity,
+)
 
 T = TypeVar("T")
 
@@ -49,6 +55,9 @@ class FaultyFiles:
 
     def source(self, name: str) -> DiskSource:
         return self.files.source(name)
+
+    def random_access(self, name: str) -> DiskRandomAccessFile:
+        return self.files.random_access(name)
 
     def exists(self, name: str) -> bool:
         return self.files.exists(name)

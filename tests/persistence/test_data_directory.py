@@ -69,6 +69,32 @@ def test_a_source_returns_empty_bytes_at_its_end(files: DiskDirectory) -> None:
         files.source("b")
 
 
+def test_a_file_is_read_at_any_offset_and_grows_meanwhile(files: DiskDirectory) -> None:
+    file = files.create("a")
+    file.write(b"123")
+    found = files.random_access("a")
+    assert (found.read_at(1, 1), found.read_at(0, 9), found.read_at(7, 2)) == (b"2", b"123", b"")
+    file.write(b"45")
+    assert (found.size(), found.read_at(2, 9), found.read_at(5, 1)) == (5, b"345", b"")
+    found.close()
+    file.close()
+    with pytest.raises(FileNotFoundError):
+        files.random_access("b")
+
+
+def test_a_read_that_the_system_shortens_is_continued(
+    files: DiskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = files.create("a")
+    file.write(b"123456789")
+    file.close()
+    whole = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, n, offset: whole(descriptor, min(n, 2), offset))
+    found = files.random_access("a")
+    assert (found.read_at(1, 7), found.read_at(5, 99)) == (b"2345678", b"6789")
+    found.close()
+
+
 @pytest.mark.parametrize("size", [0, LARGE_BYTES - 1, LARGE_BYTES])
 def test_a_removed_file_holds_no_descriptor(files: DiskDirectory, size: int) -> None:
     before = set(os.listdir("/proc/self/fd"))
@@ -150,6 +176,8 @@ def test_a_pipe_instead_of_a_file_is_an_error_and_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
         disk.source("pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        disk.random_access("pipe")
     with pytest.raises(OSError, match="No such device"):
         disk.append("pipe")
     (tmp_path / "directory").mkdir()

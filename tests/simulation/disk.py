@@ -60,7 +60,7 @@ class Faults:
     """Injected faults: the probability that operations of a kind fail, and the space left."""
 
     chance: Random
-    failing: dict[str, float] = field(default_factory=dict)  # by Op.what
+    failing: dict[str, float] = field(default_factory=dict)  # by Op.what, or "read" of any offset
     room: int | None = None  # bytes that can still be written; None: unlimited
     short: float = 0.0  # probability of a short write
 
@@ -166,6 +166,28 @@ class SimulatedSource:
         pass
 
 
+class SimulatedRandomAccessFile:
+    """A RandomAccessFile on the simulated disk."""
+
+    def __init__(self, files: SimulatedFiles, name: str, inode: Inode) -> None:
+        self.files = files
+        self.name = name
+        self.inode = inode
+        self.closed = False
+
+    def read_at(self, offset: int, n: int) -> bytes:
+        assert not self.closed, self.name
+        self.files.faults.strike("read", self.name)
+        return bytes(self.inode.data[offset : offset + n])
+
+    def size(self) -> int:
+        return len(self.inode.data)
+
+    def close(self) -> None:
+        assert not self.closed, self.name
+        self.closed = True
+
+
 class SimulatedFiles:
     """A DataDirectory that begins with an image, all of which is durable."""
 
@@ -210,6 +232,9 @@ class SimulatedFiles:
 
     def source(self, name: str) -> SimulatedSource:
         return SimulatedSource(bytes(self._found(name).data))
+
+    def random_access(self, name: str) -> SimulatedRandomAccessFile:
+        return SimulatedRandomAccessFile(self, name, self._found(name))
 
     def exists(self, name: str) -> bool:
         return name in self.names or name in self.directories

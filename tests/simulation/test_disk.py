@@ -60,7 +60,10 @@ def step(files, chance):
             return files.list(""), files.list("dir"), files.list("none")
         elif what == "s":
             source = files.source(name)
-            return source.size, source.read(3), source.read(100), source.read(1)
+            found = files.random_access(name)
+            parts = found.size(), found.read_at(2, 3), found.read_at(0, 100)
+            found.close()
+            return source.size, source.read(3), source.read(100), source.read(1), parts
         elif what == "e":
             files.make_directory("dir")
             files.sync_directory("dir")

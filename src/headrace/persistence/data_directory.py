@@ -139,6 +139,19 @@ class Source(Protocol):
         """Close the file."""
 
 
+class RandomAccessFile(Protocol):
+    """A file that is read at any offset, also by several threads at once. Methods raise OSError."""
+
+    def read_at(self, offset: int, n: int) -> bytes:
+        """Return n bytes from the offset; fewer only where the file ends."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+
+    def close(self) -> None:
+        """Close the file. No thread may be reading."""
+
+
 class DataDirectory(Protocol):
     """A data directory. Methods raise OSError on failure."""
 
@@ -150,6 +163,9 @@ class DataDirectory(Protocol):
 
     def source(self, name: str) -> Source:
         """Open a file for reading; raise FileNotFoundError if it is missing."""
+
+    def random_access(self, name: str) -> RandomAccessFile:
+        """Open a file for reading at any offset; raise FileNotFoundError if it is missing."""
 
     def exists(self, name: str) -> bool:
         """Return whether the name exists; raise OSError if that cannot be determined."""
@@ -261,6 +277,28 @@ class DiskSource:
         self.reader.close()
 
 
+class DiskRandomAccessFile:
+    """A RandomAccessFile by its file descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def read_at(self, offset: int, n: int) -> bytes:
+        data = os.pread(self.descriptor, n, offset)
+        if len(data) == n:
+            return data
+        parts = [data]  # the system reads at most 2 GiB at once
+        while parts[-1] and (missing := n - sum(map(len, parts))) > 0:
+            parts.append(os.pread(self.descriptor, missing, offset + n - missing))
+        return b"".join(parts)
+
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
 class DiskDirectory:
     """A real directory, which must exist. Others that find it locked are shown holder, such as an address."""
 
@@ -281,6 +319,9 @@ class DiskDirectory:
 
     def source(self, name: str) -> DiskSource:
         return DiskSource(open(self.path(name), "rb", opener=open_regular))
+
+    def random_access(self, name: str) -> DiskRandomAccessFile:
+        return DiskRandomAccessFile(open_regular(self.path(name), os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, name: str) -> bool:
         try:
