@@ -181,7 +181,7 @@ def of_compression() -> Seeds:
         inp = out.take()
         head = RdbInput(io.BytesIO(inp[1:]).read, checksum=False)
         head.length(), head.length()
-        yield "lzf", b"\x09" + inp[1 + head.offset :]
+        yield "lzf", b"\x09" + inp[1 + head.offset() :]
 
 
 def of_protocol() -> Seeds:

@@ -47,7 +47,7 @@ def child(target: Target, options: argparse.Namespace) -> int:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES_MAX, ADDRESSES_MAX))
     with open(options.note, "r+b") as file:
         note = mmap.mmap(file.fileno(), NOTE_BYTES)
-    one = Round(target, options.seed, note, options.build_tree)
+    one = Round(target, options.seed, note, options.grow)
     failed, since = None, time.perf_counter()
     try:
         one.run(options.executions)
@@ -56,7 +56,7 @@ def child(target: Target, options: argparse.Namespace) -> int:
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
         again = failed != TOO_MUCH  # what was taken once is there the next time
         keep(options.found, target, minimised(target, failure.data, failed) if again else failure.data)
-    if options.build_tree:
+    if options.grow:
         build_tree(target, one.fresh)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     told = {"done": one.number, "failed": failed, "shapes": len(one.seen), "peak_mib": peak}
@@ -70,7 +70,7 @@ def parent(target: Target, seed: int, options: argparse.Namespace) -> dict[str, 
     note = Path(options.found) / f"note-{os.getpid()}"
     note.write_bytes(bytes(NOTE_BYTES))
     words = ["--child", "--only", target.name, "--seed", str(seed), "--executions", str(options.executions)]
-    words += ["--note", str(note), "--found", options.found] + ["--grow"] * options.build_tree
+    words += ["--note", str(note), "--found", options.found] + ["--grow"] * options.grow
     process = subprocess.Popen([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True)
     hung = False
     last, since = -1, time.monotonic()
