@@ -103,6 +103,7 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
     "headrace.api.group": ({"headrace.api.async_handlers"}, "most programs do not use asyncio"),
     "headrace.api.stream": ({"headrace.api.consuming.async_stream"}, "most programs do not use asyncio"),
     "headrace.cli": ({"headrace"}, "a command imports what it needs; `headrace --help` needs none of it"),
+    "headrace.persistence.cold.codec": ({"zstandard"}, "only servers and programs with cold streams need it"),
     "headrace.persistence.data_directory": ({"ctypes"}, "only large files need it"),
     "headrace.pipeline": ({"deltalake", "duckdb"}, "load, trim, and a replay of a server need neither"),
     "headrace.scripting.interpreter": ({"lupa"}, "most servers run no scripts in Lua"),

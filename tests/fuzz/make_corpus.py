@@ -23,6 +23,8 @@ from using import NOW
 
 from headrace.engine.engine import Engine
 from headrace.persistence.aof.file_names import LogFileNames
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.codec import ZlibCodec, ZstdCodec
 from headrace.persistence.dump import dump
 from headrace.persistence.lzf import LzfCompressor
 from headrace.persistence.rdb.input import RdbInput
@@ -161,6 +163,22 @@ def of_files() -> Seeds:
     yield "log", BETWEEN_FILES.join([lines[1] + b"\n", b"", more + log])
 
 
+def of_cold_files() -> Seeds:
+    """Cold files with and without an index. What Zstandard cannot compress is in them as it is."""
+    rng = Random(8)
+    node = Listpack().to_bytes()
+    for codec, runs in ((ZstdCodec(), 2), (ZlibCodec(), 3), (ZstdCodec(), 0)):
+        data = cold_file.header(7)
+        entries = []
+        for i in range(runs):
+            keys = sorted(rng.randbytes(16) for _ in range(i + 1))
+            packed = cold_file.pack_run([(key, node) for key in keys], codec)
+            entries.append(cold_file.IndexEntry(len(data), len(packed.data), packed.checksum))
+            data += packed.data
+        yield "cold", data
+        yield "cold", data + cold_file.index_and_footer(entries, len(data))
+
+
 def of_servers() -> Seeds:
     """What other servers have written, and what they refuse."""
     for path in sorted((VECTORS / "rdb").iterdir()):
@@ -270,7 +288,16 @@ def of_arrow() -> Seeds:
 def main() -> None:
     """Write them all."""
     counts: dict[str, int] = {}
-    for seeds in (of_streams, of_files, of_servers, of_compression, of_protocol, of_words, of_arrow):
+    for seeds in (
+        of_streams,
+        of_files,
+        of_cold_files,
+        of_servers,
+        of_compression,
+        of_protocol,
+        of_words,
+        of_arrow,
+    ):
         for name, data in seeds():
             counts[name] = counts.get(name, 0) + 1
             (CORPUS / name).mkdir(parents=True, exist_ok=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Hashable
 
 from driver import Target
 from recipes import WORDS, build
 from using import NOW, use
+from xxhash import xxh3_64_intdigest
 
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
@@ -15,6 +17,9 @@ from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.codec import ZlibCodec
+from headrace.persistence.cold.cold_file_check import check_cold_file
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
 from headrace.persistence.dump import BadPayload, WrongChecksum, dump, restore
@@ -244,6 +249,71 @@ def read_manifest(data: bytes) -> set[Hashable]:
     return {(found.base is None, len(found.history), len(found.incrs), b'"' in found.text())}
 
 
+# ---- cold files
+
+
+class OneFile:
+    """A data directory with one file, as far as a check of a cold file needs it; and that file."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def random_access(self, name: str) -> OneFile:
+        """The file."""
+        return self
+
+    def read_at(self, offset: int, n: int) -> bytes:
+        """Its bytes."""
+        assert offset >= 0 and 0 <= n <= len(self.data), "more is read than there is"
+        return self.data[offset : offset + n]
+
+    def size(self) -> int:
+        """How long it is."""
+        return len(self.data)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def sealed_cold_file(data: bytes) -> bytes:
+    """The file with right checksums where its runs, its index and its header end."""
+    file = bytearray(data)
+    if len(file) >= cold_file.HEADER_BYTES:
+        end = cold_file.HEADER.size
+        file[end : end + 8] = xxh3_64_intdigest(bytes(file[:end])).to_bytes(8, "big")
+    at = cold_file.HEADER_BYTES
+    checksums = []
+    while file[at : at + 4] == cold_file.RUN_TAG and len(file) - at >= cold_file.RUN_HEADER.size:
+        end = at + cold_file.run_bytes(bytes(file[at:])) - 8
+        if end + 8 > len(file):
+            break
+        file[end : end + 8] = xxh3_64_intdigest(bytes(file[at:end])).to_bytes(8, "big")
+        checksums.append(file[end : end + 8])
+        at = end + 8
+    if file.endswith(cold_file.END_TAG) and len(file) - at >= cold_file.FOOTER_BYTES:
+        for i, checksum in enumerate(checksums):
+            end = at + (i + 1) * cold_file.INDEX_ENTRY.size
+            if end <= len(file) - cold_file.FOOTER_BYTES:
+                file[end - 8 : end] = checksum
+        end = len(file) - 8 - len(cold_file.END_TAG)
+        file[end : end + 8] = xxh3_64_intdigest(bytes(file[at:end])).to_bytes(8, "big")
+    return bytes(file)
+
+
+def read_cold_file(data: bytes) -> set[Hashable]:
+    """Checked as a whole; each run that was found is read, and packed again to the same nodes."""
+    report = check_cold_file(OneFile(data), "cold/7.cold", 7)  # type: ignore[arg-type]
+    nodes = 0
+    for entry in report.runs:
+        run = cold_file.unpack_run(data[entry.offset : entry.offset + entry.size], entry.checksum)
+        packed = cold_file.pack_run(run, ZLIB)
+        assert cold_file.unpack_run(packed.data, packed.checksum) == run
+        nodes += len(run)
+    assert nodes == report.nodes and 0 <= report.tail_bytes <= len(data)
+    damage = {re.sub("[0-9]+", "#", found.what) for found in report.damage}
+    return {(report.sealed, min(len(report.runs), 4), min(nodes, 9), report.tail_bytes > 0), *damage}
+
+
 # ---- structures
 
 
@@ -320,6 +390,8 @@ ELEMENTS = [
     b"\5\1",
 ]
 ITEMS = [b"\x20\x00", b"\xe0\x00\x00", b"\xe0\xff\x00", b"\x00a", b"\x1f" + b"a" * 32, b"\xff\xff\xff"]
+COLD_WORDS = [cold_file.RUN_TAG, cold_file.END_TAG, *(bytes([0] * 7 + [n]) for n in (1, 2, 7, 40, 255))]
+ZLIB = ZlibCodec()
 REFUSED_PAYLOAD = (BadPayload, WrongChecksum)
 BOTH_WORDS = RECIPE_WORDS + FILE_WORDS
 TARGETS = [
@@ -331,5 +403,6 @@ TARGETS = [
     Target("log", recover_log, (HeadraceError,), LOG_WORDS, executions=(150, 1000), size_max=3000),
     Target("manifest", read_manifest, (Damaged,), MANIFEST_WORDS, executions=(3000, 8000)),
     Target("listpack", walk_listpack, (ValueError,), ELEMENTS, framed, (2000, 15000), 400),
+    Target("cold", read_cold_file, (), COLD_WORDS, sealed_cold_file, (800, 5000)),
     Target("lzf", unpack, (Damaged,), ITEMS, executions=(1500, 15000), size_max=400),
 ]

@@ -1,0 +1,244 @@
+"""The bytes of a cold file and of its runs. No I/O.
+
+A file is written once, from its start to its end; only the last one of a directory has no index yet. Numbers
+are unsigned and big-endian, checksums XXH3-64.
+
+    +--------+-----+-----+-----+-------+--------+
+    | header | run | run | ... | index | footer |
+    +--------+-----+-----+-----+-------+--------+
+
+    header   "HEADRACE-COLD" | format version, 1 byte | 0, 2 bytes | number of the file, 8 | checksum, 8
+
+    run      "RUN." | codec, 1 | 0, 3 bytes | nodes, 4 | raw bytes, 8 | packed bytes, 8 | packed | checksum, 8
+                                                                                           │
+             packed stands for  keys, 16 bytes each | sizes, 4 bytes each | listpacks  ◀───┘
+
+    index    of each run: offset, 8 | bytes, 8 | checksum, 8
+    footer   offset of the index, 8 | number of runs, 8 | checksum, 8 | "COLD-END"
+
+The checksum of the header and that of a run cover all bytes of them before it. The one of the footer covers
+the index and the two numbers. The keys of a run ascend. Zlib or Zstandard pack the nodes: see codec.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from headrace.errors import HeadraceError
+from headrace.persistence.cold.codec import CODECS, Codec, CodecError
+
+SUFFIX = ".cold"
+MAGIC = b"HEADRACE-COLD"
+FORMAT_VERSION = 1
+RUN_TAG = b"RUN."
+END_TAG = b"COLD-END"
+FILE_BYTES_MAX = 64 << 20  # unless a single run is larger
+
+HEADER = struct.Struct(">13sB2xQ")  # and its checksum
+RUN_HEADER = struct.Struct(">4sB3xIQQ")
+INDEX_ENTRY = struct.Struct(">QQQ")
+FOOTER_COUNTS = struct.Struct(">QQ")
+CHECKSUM = struct.Struct(">Q")
+HEADER_BYTES = HEADER.size + CHECKSUM.size
+RUN_OVERHEAD_BYTES = RUN_HEADER.size + CHECKSUM.size
+FOOTER_BYTES = FOOTER_COUNTS.size + CHECKSUM.size + len(END_TAG)
+
+KEY_BYTES = 16
+NODE_SIZE_BYTES = 4
+LISTPACK_BYTES_MIN = 7
+LISTPACK_END = 0xFF
+NODE_BYTES_MIN = KEY_BYTES + NODE_SIZE_BYTES + LISTPACK_BYTES_MIN
+
+Run = Sequence[tuple[bytes, bytes | bytearray]]  # keys and listpacks of adjacent nodes, in order
+
+
+class DamagedBytes(HeadraceError):
+    """Bytes that are not a part of a cold file; the caller adds where they are."""
+
+
+class PackedRun(NamedTuple):
+    """A run as it is stored."""
+
+    data: bytes
+    checksum: int
+
+
+class IndexEntry(NamedTuple):
+    """Where a run is in its file, in bytes, and its checksum."""
+
+    offset: int
+    size: int
+    checksum: int
+
+
+def file_name(number: int) -> str:
+    """Return the name of a cold file in its directory."""
+    return f"{number}{SUFFIX}"
+
+
+def file_number(name: str) -> int:
+    """Return the number in the name of a cold file; 0 if it is not the name of one."""
+    digits = name.removesuffix(SUFFIX)
+    number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else 0
+    return number if name == file_name(number) else 0
+
+
+# ---- header
+
+
+def header(number: int) -> bytes:
+    """Return the header of the file with this number."""
+    counted = HEADER.pack(MAGIC, FORMAT_VERSION, number)
+    return counted + CHECKSUM.pack(xxh3_64_intdigest(counted))
+
+
+def check_header(data: bytes, number: int) -> None:
+    """Raise DamagedBytes if data is not the header of the file with this number."""
+    if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
+        raise DamagedBytes("it does not begin as a cold file")
+    _, version, stored = HEADER.unpack_from(data)
+    if version != FORMAT_VERSION:
+        raise DamagedBytes(f"format {version} is unknown; this version of Headrace reads {FORMAT_VERSION}")
+    if data[:HEADER_BYTES] != header(stored):
+        raise DamagedBytes("the header is damaged")
+    if stored != number:
+        raise DamagedBytes(f"it is the cold file number {stored}, not {number}")
+
+
+# ---- runs
+
+
+def pack_run(run: Run, codec: Codec) -> PackedRun:
+    """Return a run of one node or more as it is stored."""
+    keys = b"".join(key for key, _ in run)
+    assert len(keys) == KEY_BYTES * len(run) > 0
+    sizes = struct.pack(f">{len(run)}I", *(len(block) for _, block in run))
+    raw = b"".join([keys, sizes, *(block for _, block in run)])
+    packed = codec.compress(raw)
+    head = RUN_HEADER.pack(RUN_TAG, codec.number, len(run), len(raw), len(packed))
+    state = xxh3_64(head)
+    state.update(packed)
+    checksum = state.intdigest()
+    return PackedRun(b"".join([head, packed, CHECKSUM.pack(checksum)]), checksum)
+
+
+def run_bytes(head: bytes) -> int:
+    """Return the size of the run that begins with these bytes, as its header states it.
+
+    Raises:
+        DamagedBytes: if no run begins so.
+    """
+    if len(head) < RUN_HEADER.size or not head.startswith(RUN_TAG):
+        raise DamagedBytes("no run begins here")
+    packed: int = RUN_HEADER.unpack_from(head)[-1]
+    return RUN_OVERHEAD_BYTES + packed
+
+
+def run_checksum(data: bytes) -> int:
+    """Return the checksum at the end of a run, if it is the right one. Raises DamagedBytes."""
+    if len(data) < RUN_OVERHEAD_BYTES:
+        raise DamagedBytes("the file ends within the run")
+    stored: int = CHECKSUM.unpack_from(data, len(data) - CHECKSUM.size)[0]
+    with memoryview(data) as view:
+        if xxh3_64_intdigest(view[: -CHECKSUM.size]) != stored:
+            raise DamagedBytes("the checksum of the run is wrong")
+    return stored
+
+
+def unpack_run(data: bytes, checksum: int) -> list[tuple[bytes, bytearray]]:
+    """Return the keys and listpacks of a stored run, which must have this checksum.
+
+    The contents of listpacks are not checked, only their sizes.
+
+    Raises:
+        DamagedBytes: if it is damaged. No more is allocated than its bytes can stand for.
+        MissingCodec: if the package to decompress it is not installed.
+    """
+    if run_checksum(data) != checksum:
+        raise DamagedBytes("another run is stored there")
+    if run_bytes(data) != len(data):
+        raise DamagedBytes("the size of the run is wrong")
+    _, number, nodes, raw_size, packed_size = RUN_HEADER.unpack_from(data)
+    try:
+        codec = CODECS.get(number)
+        if not nodes * NODE_BYTES_MIN <= raw_size <= packed_size * codec.ratio_max or not nodes:
+            raise DamagedBytes(f"{packed_size} bytes cannot be {nodes} nodes of {raw_size} bytes")
+        with memoryview(data) as view:
+            raw = codec.decompress(view[RUN_HEADER.size : -CHECKSUM.size], raw_size)
+    except CodecError as error:
+        raise DamagedBytes(f"the run cannot be decompressed: {error}") from None
+    return _split(raw, nodes)
+
+
+def _split(raw: bytes, nodes: int) -> list[tuple[bytes, bytearray]]:
+    """Return the keys and listpacks of a decompressed run. Raises DamagedBytes."""
+    sizes_at = KEY_BYTES * nodes
+    at = sizes_at + NODE_SIZE_BYTES * nodes
+    sizes = struct.unpack_from(f">{nodes}I", raw, sizes_at)
+    if sum(sizes) != len(raw) - at:
+        raise DamagedBytes("the sizes of the nodes do not add up to that of the run")
+    found = []
+    last = b""
+    with memoryview(raw) as view:
+        for i, size in enumerate(sizes):
+            key = raw[KEY_BYTES * i : KEY_BYTES * (i + 1)]
+            if key <= last:
+                raise DamagedBytes("the keys of the nodes do not ascend")
+            last = key
+            end = at + size
+            if (
+                size < LISTPACK_BYTES_MIN
+                or int.from_bytes(view[at : at + 4], "little") != size
+                or raw[end - 1] != LISTPACK_END
+            ):
+                raise DamagedBytes(f"node {i + 1} of {nodes} is not a listpack of {size} bytes")
+            found.append((key, bytearray(view[at:end])))
+            at = end
+    return found
+
+
+# ---- index and footer
+
+
+def index_and_footer(entries: Sequence[IndexEntry], offset: int) -> bytes:
+    """Return what follows the runs, at this offset of the file."""
+    counted = b"".join(INDEX_ENTRY.pack(*entry) for entry in entries) + FOOTER_COUNTS.pack(
+        offset, len(entries)
+    )
+    return counted + CHECKSUM.pack(xxh3_64_intdigest(counted)) + END_TAG
+
+
+def index_bytes(runs: int) -> int:
+    """Return the size of the index and the footer of a file with so many runs."""
+    return INDEX_ENTRY.size * runs + FOOTER_BYTES
+
+
+def index_offset(footer: bytes, file_size: int) -> int | None:
+    """Return where the index begins, by the last FOOTER_BYTES of a file; None if the file has no index.
+
+    Raises:
+        DamagedBytes: if it cannot begin there.
+    """
+    if len(footer) < FOOTER_BYTES or not footer.endswith(END_TAG):
+        return None
+    offset: int
+    runs: int
+    offset, runs = FOOTER_COUNTS.unpack_from(footer)
+    if not HEADER_BYTES <= offset <= file_size or offset + index_bytes(runs) != file_size:
+        raise DamagedBytes("the footer does not fit the file")
+    return offset
+
+
+def parse_index(data: bytes) -> list[IndexEntry]:
+    """Return the entries of an index that is followed by its footer. Raises DamagedBytes."""
+    counted = len(data) - CHECKSUM.size - len(END_TAG)
+    stored: int = CHECKSUM.unpack_from(data, counted)[0]
+    with memoryview(data) as view:
+        if xxh3_64_intdigest(view[:counted]) != stored:
+            raise DamagedBytes("the checksum of the index is wrong")
+        entries = view[: counted - FOOTER_COUNTS.size]
+        return [IndexEntry(*entry) for entry in INDEX_ENTRY.iter_unpack(entries)]

@@ -1,0 +1,121 @@
+"""Check a whole cold file: header, every run, index and footer."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+from headrace.errors import os_error_text
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.codec import MissingCodec
+from headrace.persistence.cold.cold_file import DamagedBytes, IndexEntry
+from headrace.persistence.cold.damage import DamagedColdRun
+from headrace.persistence.data_directory import DataDirectory, RandomAccessFile
+
+
+@dataclass
+class ColdFileReport:
+    """What a cold file contains. Sizes are in bytes."""
+
+    path: str
+    size: int = 0
+    runs: list[IndexEntry] = field(default_factory=list)  # that can be read
+    nodes: int = 0  # of these runs
+    sealed: bool = False  # it has an index
+    # Bytes after the last run of a file without an index. A crash can leave them; no run is known there.
+    tail_bytes: int = 0
+    damage: list[DamagedColdRun] = field(default_factory=list)
+
+
+def check_cold_file(files: DataDirectory, path: str, number: int, size: int | None = None) -> ColdFileReport:
+    """Read a cold file once from its start to its end, and return what was found.
+
+    Args:
+        path: relative to the data directory.
+        number: that in the file's name.
+        size: how much of the file to check, in bytes; None for all. A file is checked as far as it is synced
+            while runs are appended to it.
+    """
+    report = ColdFileReport(path)
+    try:
+        with contextlib.closing(files.random_access(path)) as file:
+            report.size = file.size() if size is None else size
+            _check(file, number, report)
+    except OSError as error:
+        report.damage.append(DamagedColdRun(path, 0, f"it cannot be read: {os_error_text(error)}"))
+    return report
+
+
+def _check(file: RandomAccessFile, number: int, report: ColdFileReport) -> None:
+    """Fill the report. Raises OSError."""
+    try:
+        cold_file.check_header(file.read_at(0, min(cold_file.HEADER_BYTES, report.size)), number)
+    except DamagedBytes as error:
+        report.damage.append(DamagedColdRun(report.path, 0, str(error)))
+    entries = _read_index(file, report)
+    if entries is None:
+        _check_unindexed(file, report)
+        return
+    expected = cold_file.HEADER_BYTES
+    for entry in entries:
+        if entry.offset != expected:
+            report.damage.append(DamagedColdRun(report.path, entry.offset, "the index has gaps"))
+        expected = entry.offset + entry.size
+        _check_run(file, entry, report)
+    if expected != report.size - cold_file.index_bytes(len(entries)):
+        report.damage.append(DamagedColdRun(report.path, expected, "bytes that the index does not name"))
+
+
+def _read_index(file: RandomAccessFile, report: ColdFileReport) -> list[IndexEntry] | None:
+    """Return the index; None if there is none, or it is damaged. Raises OSError."""
+    footer_at = max(report.size - cold_file.FOOTER_BYTES, 0)
+    try:
+        offset = cold_file.index_offset(file.read_at(footer_at, report.size - footer_at), report.size)
+        if offset is None:
+            return None
+        report.sealed = True
+        return cold_file.parse_index(file.read_at(offset, report.size - offset))
+    except DamagedBytes as error:
+        report.damage.append(DamagedColdRun(report.path, footer_at, str(error)))
+        return None
+
+
+def _check_run(file: RandomAccessFile, entry: IndexEntry, report: ColdFileReport) -> None:
+    """Read one run, and add it to the report. Raises OSError."""
+    what = "the file ends within the run"
+    if entry.offset + entry.size <= report.size:
+        try:
+            data = file.read_at(entry.offset, entry.size)
+            report.nodes += len(cold_file.unpack_run(data, entry.checksum))
+            report.runs.append(entry)
+            return
+        except (DamagedBytes, MissingCodec) as error:
+            what = str(error)
+    report.damage.append(DamagedColdRun(report.path, entry.offset, what))
+
+
+def _check_unindexed(file: RandomAccessFile, report: ColdFileReport) -> None:
+    """Check the runs of a file by their headers. Raises OSError.
+
+    Damaged runs at the end are not reported: a crash in the middle of a write leaves them.
+    """
+    at = end = cold_file.HEADER_BYTES
+    damage_before_end = len(report.damage)
+    while at < report.size:
+        try:
+            head = file.read_at(at, min(cold_file.RUN_HEADER.size, report.size - at))
+            size = cold_file.run_bytes(head)
+        except DamagedBytes:
+            break
+        if at + size > report.size:
+            break
+        stored = file.read_at(at + size - cold_file.CHECKSUM.size, cold_file.CHECKSUM.size)
+        runs = len(report.runs)
+        _check_run(file, IndexEntry(at, size, *cold_file.CHECKSUM.unpack(stored)), report)
+        at += size
+        if len(report.runs) > runs:
+            end = at
+            damage_before_end = len(report.damage)
+    if not report.sealed:
+        report.tail_bytes = max(report.size - end, 0)
+        del report.damage[damage_before_end:]

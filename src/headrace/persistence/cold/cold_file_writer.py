@@ -1,0 +1,77 @@
+"""Append runs to one cold file, and seal it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from headrace.persistence.aof.manifest import write_all
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.cold_file import IndexEntry, PackedRun
+from headrace.persistence.data_directory import DataDirectory
+
+
+class ColdFileWriter:
+    """The file to which runs are appended. After an OSError only abandon() may be called.
+
+    size is that of the file; safe_size and safe_runs are as of the last sync.
+    """
+
+    def __init__(self, files: DataDirectory, path: str, number: int) -> None:
+        """Create the file. Raises OSError."""
+        self.files = files
+        self.path = path
+        self.size = self.safe_size = self.safe_runs = 0
+        self.entries: list[IndexEntry] = []
+        self.sealed = False
+        self._entered = False  # the directory on the disk has its name
+        self._file = files.create(path)
+        try:
+            self._write(cold_file.header(number))
+        except OSError:
+            self.abandon()
+            raise
+
+    def fits(self, run: PackedRun, file_bytes_max: int) -> bool:
+        """Return whether a file with this run and its index is not too large. The first run always fits."""
+        size = self.size + len(run.data) + cold_file.index_bytes(len(self.entries) + 1)
+        return not self.entries or size <= file_bytes_max
+
+    def append(self, run: PackedRun) -> IndexEntry:
+        """Append a run, which the next sync makes durable. Raises OSError."""
+        entry = IndexEntry(self.size, len(run.data), run.checksum)
+        self._write(run.data)
+        self.entries.append(entry)
+        return entry
+
+    def sync(self) -> None:
+        """Make durable what was appended. Raises OSError."""
+        self._file.sync()
+        if not self._entered:
+            self.files.sync_directory(self.path.rpartition("/")[0])
+            self._entered = True
+        self.safe_size = self.size
+        self.safe_runs = len(self.entries)
+
+    def seal(self) -> None:
+        """Append index and footer, sync and close the file. Raises OSError."""
+        self._write(cold_file.index_and_footer(self.entries, self.size))
+        self.sync()
+        self.sealed = True
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file as of its last sync; remove it if it had no run by then. Ignores errors."""
+        if self.sealed:
+            return
+        with contextlib.suppress(OSError):
+            if self.safe_runs == 0:
+                self.files.remove(self.path)
+            else:
+                self._file.truncate(self.safe_size)  # gives space back to a full disk; not needed otherwise
+        self.size = self.safe_size
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _write(self, data: bytes) -> None:
+        write_all(self._file, data)
+        self.size += len(data)

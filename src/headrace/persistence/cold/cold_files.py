@@ -1,0 +1,364 @@
+"""The cold files of a data directory: write runs, read them, remove files that nothing refers to.
+
+    RunPlace ──▶ ColdFile ◀─ ─ ─ ─ ColdFiles         weakly: a run in memory keeps its file, nothing else does
+    (of a run    (a file   ◀────── the file to which runs are appended
+     in memory)   on disk)         the names that durable manifests need
+
+A run is durable when write() returns it. A file is only appended to, and never after an error: the next
+write begins another one. A number is not used again while this object lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from headrace.errors import os_error_text
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.codec import CODECS, Codec, MissingCodec
+from headrace.persistence.cold.cold_file import DamagedBytes, PackedRun, Run
+from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
+from headrace.persistence.cold.cold_file_writer import ColdFileWriter
+from headrace.persistence.cold.damage import DamagedColdRun
+from headrace.persistence.cold.open_files import OpenFiles
+from headrace.persistence.data_directory import DataDirectory
+
+OPEN_FILES_MAX = 64
+
+
+class ColdFile:
+    """A cold file that something refers to. Sizes are in bytes."""
+
+    __slots__ = ("__weakref__", "live_bytes", "name", "path", "released", "run_bytes", "size")
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name = name  # in its directory
+        self.path = path  # relative to the data directory
+        self.size = 0
+        self.run_bytes = 0  # of all its runs
+        self.live_bytes = 0  # of all places that were made, so a run with two places counts twice
+        self.released: list[int] = []  # the sizes of those that were dropped, in any thread
+
+    @property
+    def dead_bytes(self) -> int:
+        """The size of the runs that nothing refers to; less than that if a run had several places."""
+        return max(0, self.run_bytes - self.live_bytes + sum(self.released))
+
+
+class RunPlace:
+    """Where a run is on disk. It keeps the file: drop it when the run is needed no more."""
+
+    __slots__ = ("checksum", "file", "offset", "size")
+
+    def __init__(self, file: ColdFile, offset: int, size: int, checksum: int) -> None:
+        self.file = file
+        self.offset = offset
+        self.size = size  # on disk, in bytes
+        self.checksum = checksum
+        file.live_bytes += size
+
+    def __del__(self) -> None:
+        self.file.released.append(self.size)
+
+    def __repr__(self) -> str:
+        return f"RunPlace({self.file.path}, {self.offset}, {self.size}, {self.checksum:#x})"
+
+
+class ColdTotals(NamedTuple):
+    """The cold files on disk: their number, and bytes. Dead bytes are of runs that nothing refers to."""
+
+    files: int
+    bytes: int
+    dead_bytes: int
+
+
+class _KnownFile:
+    """A file that this object may remove. size is what it takes on disk, as far as is known."""
+
+    __slots__ = ("reference", "size")
+
+    def __init__(self) -> None:
+        self.reference: weakref.ref[ColdFile] | None = None
+        self.size = 0
+
+    def file(self) -> ColdFile | None:
+        return self.reference() if self.reference is not None else None
+
+
+class ColdFiles:
+    """The cold files in one directory. All methods may be called by several threads."""
+
+    def __init__(
+        self,
+        files: DataDirectory,
+        directory: str,
+        *,
+        codec: Codec | None = None,
+        file_bytes_max: int = cold_file.FILE_BYTES_MAX,
+        open_files_max: int = OPEN_FILES_MAX,
+    ) -> None:
+        """Make no file and read none yet.
+
+        Args:
+            directory: relative to the data directory; it is created with the first run.
+            codec: for new runs; None: CODECS.preferred().
+        """
+        self.files = files
+        self.directory = directory
+        self.file_bytes_max = file_bytes_max
+        self._codec = codec
+        self._open_files = OpenFiles(files, open_files_max)
+        self._write_lock = threading.Lock()  # acquired before _lock
+        self._lock = threading.Lock()
+        self._known: dict[str, _KnownFile] = {}  # by name
+        self._needed: frozenset[str] = frozenset()
+        self._last_number = 0
+        self._directory_is_durable = False
+        self._writer: ColdFileWriter | None = None
+        self._current: ColdFile | None = None
+
+    def path(self, name: str) -> str:
+        """Return the path of a cold file, relative to the data directory."""
+        return f"{self.directory}/{name}"
+
+    # ---- runs
+
+    def write(self, runs: Sequence[Run]) -> list[RunPlace]:
+        """Append runs, sync them, and read them back once.
+
+        Returns:
+            Where each of them is. They survive a power cut.
+
+        Raises:
+            OSError: if the disk fails or is full, or returns other bytes. No earlier run is affected.
+            MissingCodec: if the package to compress them is not installed.
+        """
+        if not runs:
+            return []
+        if self._codec is None:
+            self._codec = CODECS.preferred()
+        codec = self._codec
+        packed = [cold_file.pack_run(run, codec) for run in runs]
+        with self._write_lock:
+            try:
+                places = [self._append(run) for run in packed]
+                if self._writer is not None:
+                    self._sync(self._writer)
+                self._verify_written(runs, places)
+            except BaseException:
+                self._abandon()
+                raise
+        return places
+
+    def read(self, place: RunPlace, ids: str = "") -> list[tuple[bytes, bytearray]]:
+        """Return the keys and listpacks of a run, in order.
+
+        Args:
+            ids: the range of its entries, for the text of the error.
+
+        Raises:
+            DamagedColdRun: if the file is missing, or the run is damaged or cannot be read.
+        """
+        path = place.file.path
+        try:
+            with self._open_files.reading(path) as file:
+                if place.offset + place.size > file.size():
+                    raise DamagedBytes("the file ends before the end of the run")
+                data = file.read_at(place.offset, place.size)
+            return cold_file.unpack_run(data, place.checksum)
+        except OSError as error:
+            what = "the file is missing" if isinstance(error, FileNotFoundError) else os_error_text(error)
+        except (DamagedBytes, MissingCodec) as error:
+            what = str(error)
+        raise DamagedColdRun(path, place.offset, what, ids)
+
+    # ---- files
+
+    def open(self, name: str) -> ColdFile:
+        """Return the file with this name, for the places of its runs.
+
+        Raises:
+            DamagedColdRun: if it is missing, or not a cold file of this name.
+        """
+        with self._lock:
+            known = self._known.get(name)
+            file = known.file() if known is not None else None
+            if file is None:
+                file = self._open(name)
+                known = self._known.setdefault(name, _KnownFile())
+                known.reference = weakref.ref(file)
+                known.size = file.size
+            return file
+
+    def set_needed(self, names: Iterable[str]) -> None:
+        """Keep the files with these names, which durable manifests need, until the next call."""
+        with self._lock:
+            self._needed = frozenset(names)
+            for name in self._needed:
+                if name not in self._known:
+                    known = self._known[name] = _KnownFile()
+                    with contextlib.suppress(OSError):
+                        known.size = self.files.size(self.path(name))
+
+    def remove_unreferenced(self) -> int:
+        """Remove files that neither a place nor a durable manifest refers to.
+
+        It is not synced: a file that returns after a power cut is an orphan. One that cannot be removed is
+        tried again by the next call.
+
+        Returns:
+            The number of removed files.
+        """
+        removed = 0
+        with self._lock:
+            for name, known in list(self._known.items()):
+                if name in self._needed or known.file() is not None:
+                    continue
+                try:
+                    self.files.remove(self.path(name))
+                except OSError:
+                    continue
+                self._open_files.forget(self.path(name))
+                del self._known[name]
+                removed += 1
+        return removed
+
+    def orphans(self) -> list[str]:
+        """Return the names of cold files that nothing refers to and no call has made. Raises OSError."""
+        with self._lock:
+            return [
+                name
+                for name in self.files.list(self.directory)
+                if cold_file.file_number(name) and name not in self._known
+            ]
+
+    def remove_orphans(self) -> tuple[int, int]:
+        """Remove orphans: at the start, after set_needed() and open(); return their number and bytes.
+
+        Raises:
+            OSError: if one cannot be removed.
+        """
+        orphans = self.orphans()
+        freed = 0
+        for name in orphans:
+            freed += self.files.size(self.path(name))
+            self.files.remove(self.path(name))
+        return len(orphans), freed
+
+    def verify(self, name: str) -> ColdFileReport:
+        """Read a whole file, and return what was found in it."""
+        size = None
+        with self._write_lock:  # between two writes all of the current file is synced
+            if self._current is not None and self._current.name == name:
+                size = self._current.size
+        return check_cold_file(self.files, self.path(name), cold_file.file_number(name), size)
+
+    def totals(self) -> ColdTotals:
+        """Return number and bytes of the files. A run whose file has another place counts as live."""
+        with self._lock:
+            known = list(self._known.values())
+        size = dead = 0
+        for one in known:
+            file = one.file()
+            size += one.size if file is None else file.size
+            dead += one.size if file is None else file.dead_bytes
+        return ColdTotals(len(known), size, dead)
+
+    def close(self) -> None:
+        """Seal the current file, and close all files. Ignores errors: its runs are durable already."""
+        with self._write_lock:
+            if self._writer is not None:
+                try:
+                    self._seal(self._writer)
+                except OSError:
+                    self._abandon()
+        self._open_files.close()
+
+    # ---- writing; with the write lock
+
+    def _append(self, run: PackedRun) -> RunPlace:
+        """Append a run to the current file or to a new one. Raises OSError."""
+        if self._writer is not None and not self._writer.fits(run, self.file_bytes_max):
+            self._seal(self._writer)
+        if self._writer is None or self._current is None:
+            self._writer, self._current = self._create()
+        offset, size, checksum = self._writer.append(run)
+        return RunPlace(self._current, offset, size, checksum)
+
+    def _create(self) -> tuple[ColdFileWriter, ColdFile]:
+        """Create a file with the next number. Raises OSError."""
+        if not self._directory_is_durable:
+            self.files.make_directory(self.directory)
+            self.files.sync_directory(self.directory.rpartition("/")[0])
+            self._directory_is_durable = True
+        with self._lock:
+            numbers = map(cold_file.file_number, [*self.files.list(self.directory), *self._known])
+            self._last_number = number = max(self._last_number, *numbers, 0) + 1
+            name = cold_file.file_name(number)
+            file = ColdFile(name, self.path(name))
+            known = self._known[name] = _KnownFile()
+            known.reference = weakref.ref(file)
+        return ColdFileWriter(self.files, file.path, number), file
+
+    def _sync(self, writer: ColdFileWriter) -> None:
+        """Make the appended runs durable. Raises OSError."""
+        writer.sync()
+        self._count(writer)
+
+    def _seal(self, writer: ColdFileWriter) -> None:
+        """End the current file. Raises OSError."""
+        writer.seal()
+        self._count(writer)
+        self._writer = self._current = None
+
+    def _count(self, writer: ColdFileWriter) -> None:
+        """Note the size of the current file."""
+        assert self._current is not None
+        self._current.size = self._known[self._current.name].size = writer.size
+        self._current.run_bytes = sum(entry.size for entry in writer.entries)
+
+    def _abandon(self) -> None:
+        """Leave the current file as it was synced, and have the next write begin another one."""
+        if self._writer is not None:
+            self._writer.abandon()
+        self._writer = self._current = None
+        self._directory_is_durable = False  # it may have been removed
+
+    def _verify_written(self, runs: Sequence[Run], places: Sequence[RunPlace]) -> None:
+        """Read the runs back. Raises OSError if they are not what was written."""
+        for run, place in zip(runs, places, strict=True):
+            try:
+                found = self.read(place)
+            except DamagedColdRun as error:
+                raise OSError(errno.EIO, f"read back after writing: {error.what}", place.file.path) from None
+            if found != list(run):
+                raise OSError(errno.EIO, "other nodes are read back than were written", place.file.path)
+
+    # ---- opening; with the lock
+
+    def _open(self, name: str) -> ColdFile:
+        """Read header and footer of a file. Raises DamagedColdRun."""
+        path = self.path(name)
+        number = cold_file.file_number(name)
+        if number == 0:
+            raise DamagedColdRun(path, 0, "this is not the name of a cold file")
+        try:
+            with self._open_files.reading(path) as source:
+                size = source.size()
+                cold_file.check_header(source.read_at(0, cold_file.HEADER_BYTES), number)
+                footer = source.read_at(max(0, size - cold_file.FOOTER_BYTES), cold_file.FOOTER_BYTES)
+            end = cold_file.index_offset(footer, size)
+        except FileNotFoundError:
+            raise DamagedColdRun(path, 0, "the file is missing") from None
+        except OSError as error:
+            raise DamagedColdRun(path, 0, os_error_text(error)) from None
+        except DamagedBytes as error:
+            raise DamagedColdRun(path, 0, str(error)) from None
+        file = ColdFile(name, path)
+        file.size = size
+        file.run_bytes = (size if end is None else end) - cold_file.HEADER_BYTES
+        return file
