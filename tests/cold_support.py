@@ -26,8 +26,11 @@ class RunsInMemory(RunStore):
     def load(self, place):
         self.loads += 1
         if place not in self.stored:
-            raise DamagedColdRun(f"run {place} is lost")
+            raise DamagedColdRun("lost.cold", place, "it is lost")
         return [(key, bytearray(data)) for key, data in self.stored[place]]
+
+    def file_of(self, place):
+        return 0
 
     def remove_unreferenced(self):
         return 0

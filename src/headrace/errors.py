@@ -196,10 +196,22 @@ class ServerOutOfMemory(CommandError):
 
 
 class DamagedColdRun(CommandError):
-    """Entries that were moved to a file cannot be read back. The text names file and place."""
+    """Entries that were moved to a file cannot be read back: it is missing, damaged or unreadable.
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"COLDERR {what}")
+    `file` is relative to the data directory, `offset` in bytes from its start. `ids` names the entries, such
+    as "1-0 to 5-3"; "" if unknown.
+    """
+
+    def __init__(self, file: str, offset: int, what: str, ids: str = "") -> None:
+        entries = f"the entries {ids} cannot be read: " if ids else ""
+        super().__init__(f"COLDERR {entries}cold file {file}, at byte {offset}: {what}")
+        self.file = file
+        self.offset = offset
+        self.what = what
+        self.ids = ids
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, str, str]]:
+        return type(self), (self.file, self.offset, self.what, self.ids)
 
 
 class TooFewReplicas(CommandError):

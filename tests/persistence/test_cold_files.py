@@ -12,10 +12,10 @@ import pytest
 from cold_runs import Nodes, nodes, random_run
 from faults import FaultyFiles
 
+from headrace.errors import DamagedColdRun
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file_check import check_cold_file
 from headrace.persistence.cold.cold_files import ColdFiles, RunPlace
-from headrace.persistence.cold.damage import DamagedColdRun
 
 DIRECTORY = "log/cold"
 
@@ -196,7 +196,8 @@ def test_the_error_names_file_offset_and_ids(cold: ColdFiles, files: FaultyFiles
     with pytest.raises(DamagedColdRun) as caught:
         cold.read(place, "1-0 to 1-5")
     assert str(caught.value) == (
-        "the entries 1-0 to 1-5 cannot be read: cold file log/cold/1.cold, at byte 32: the file is missing"
+        "COLDERR the entries 1-0 to 1-5 cannot be read:"
+        " cold file log/cold/1.cold, at byte 32: the file is missing"
     )
     with pytest.raises(DamagedColdRun, match=r"log/cold/1\.cold, at byte 32: the file is missing"):
         cold.read(place)

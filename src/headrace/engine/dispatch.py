@@ -20,10 +20,9 @@ import cython
 from headrace.commands.call import Call, Policy
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow, Stats
-from headrace.engine import error_replies
+from headrace.engine import error_replies, runs_needed
 from headrace.engine.authorization import Authorization
 from headrace.engine.rule_marks import RuleMarks
-from headrace.engine.runs_needed import CHANGES, load_runs
 from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError
@@ -97,8 +96,8 @@ class Dispatcher:
             row.calls += 1
             self.stats.commands += 1
         try:
-            if row.cold_kind == CHANGES:
-                load_runs(call, row)
+            if row.cold_kind == runs_needed.CHANGES:
+                runs_needed.load_runs(call, row)
             row.run(call)
         except Exception as exception:
             if policy.counted:

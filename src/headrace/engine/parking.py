@@ -17,8 +17,8 @@ import cython
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow, Stats
+from headrace.engine import runs_needed
 from headrace.engine.dispatch import Dispatcher
-from headrace.engine.runs_needed import READS, missing_runs
 from headrace.engine.write_gate import never_serve, no_timeout_reply
 from headrace.errors import DamagedColdRun
 from headrace.keyspace.blocking import Blocking, Waiter
@@ -66,7 +66,7 @@ class Parking:
             return
         if self.times and self.times.get(session, 0) >= PARKED_MAX:
             self.times.pop(session)
-        elif row.cold_kind == READS:
+        elif row.cold_kind == runs_needed.READS:
             mark = call.reply.mark()
             self.cold.cache.deferring = True
             try:
@@ -82,7 +82,7 @@ class Parking:
                 self.cold.cache.deferring = False
             return
         else:
-            runs = missing_runs(call, row)
+            runs = runs_needed.missing_runs(call, row)
             if runs:
                 self._park(call, row, runs)
                 return

@@ -82,10 +82,15 @@ class ColdStorage:
     runs_given_up: Public[cython.longlong]  # because a node changed while it was stored
     _due_ms: cython.longlong  # when files are searched next
 
-    def __init__(self, keyspace: Keyspace, store: RunStore, limit: int = 0) -> None:
+    def __init__(
+        self, keyspace: Keyspace, store: RunStore, limit: int = 0, cache: RunCache | None = None
+    ) -> None:
         self.keyspace = keyspace
         self.store = store
-        self.cache = RunCache(store)
+        if cache is None:
+            cache = RunCache(store)
+            cache.memory.attach(keyspace.memory)
+        self.cache = cache
         self.limit = limit
         self.run_bytes = RUN_BYTES
         self.writer = None
@@ -156,6 +161,12 @@ class ColdStorage:
             batch = self.take_batch(self.run_bytes)
             if batch:
                 self.store_now(batch)
+
+    def for_loading(self, keyspace: Keyspace) -> ColdStorage:
+        """Return the cold storage for another keyspace, whose data replace the present ones later."""
+        other = ColdStorage(keyspace, self.store, self.limit, self.cache)
+        other.run_bytes = self.run_bytes
+        return other
 
     def take_batch(self, size: int) -> Batch:
         """Return nodes to be stored, of about `size` bytes: the oldest ones of one of the biggest streams."""

@@ -219,10 +219,17 @@ class Recovery:
 
     def _progress_of(self, name: str, size: int) -> Callable[[int], None] | None:
         """Return the progress callback of one file, or None if there is none."""
-        progress = self.progress
-        if progress is None:
+        progress, cold = self.progress, self.keyspace.cold
+        if progress is None and cold is None:
             return None
-        return lambda done: progress(name, done, size)
+
+        def report(done: int) -> None:
+            if cold is not None:
+                cold.cool_all()
+            if progress is not None:
+                progress(name, done, size)
+
+        return report
 
     def _cut(self, name: str, size: int) -> None:
         with contextlib.closing(self.files.append(name)) as file:

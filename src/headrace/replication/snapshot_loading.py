@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb.reader import ByteReader, LoadedSnapshot, read_rdb
@@ -22,6 +23,7 @@ def load_snapshot(
     skip_foreign_types: bool,
     advice: str,
     progress: Callable[[int], None],
+    cold: ColdStorage | None = None,
 ) -> tuple[Keyspace, LoadedSnapshot]:
     """Return the data of a snapshot, and what else it says.
 
@@ -30,12 +32,15 @@ def load_snapshot(
         now_ms: Unix milliseconds. Expired keys stay: only the primary deletes them.
         skip_foreign_types: skip and count keys of types that Headrace does not have.
         advice: what the error about other types says that is to be set.
+        cold: the cold storage of that keyspace, which takes what is too much in memory; None: there is none.
         progress: called about every MiB with the bytes read.
 
     Raises:
         Damaged: if the snapshot is damaged, or has other types that are not skipped.
     """
     keyspace = Keyspace(settings_for_loading(settings))
+    if cold is not None:
+        keyspace.cold = cold.for_loading(keyspace)
     try:
         loaded = read_rdb(
             source,

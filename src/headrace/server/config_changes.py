@@ -13,6 +13,7 @@ from headrace.server.commit import Durability
 from headrace.server.config.buffer_limits import OutputBufferLimits
 from headrace.server.config.config import Config, set_failed
 from headrace.server.config.engine_settings import apply_settings
+from headrace.server.disk.cold_tasks import ColdTasks
 from headrace.server.disk.log_switch import LogSwitch
 from headrace.server.disk.saving import SaveManager
 from headrace.server.loop.event_loop import EventLoop
@@ -37,6 +38,7 @@ class ConfigChanges:
         listeners: Listeners,
         disk: DiskDirectory,
         status_files: StatusFiles,
+        cold: ColdTasks,
         durability: Durability,
         saving: SaveManager,
         log_switch: LogSwitch,
@@ -48,6 +50,7 @@ class ConfigChanges:
         self.listeners = listeners
         self.disk = disk
         self.status_files = status_files
+        self.cold = cold
         self.durability = durability
         self.saving = saving
         self.log_switch = log_switch
@@ -84,6 +87,7 @@ class ConfigChanges:
         loop.output_monitor.apply(unsent)
         self.engine.pubsub.reply_limit = unsent.pubsub.hard or limits.REPLY_BYTES_MAX
         memory_limit.apply(config, self.engine)
+        self.cold.apply_config()
         loop.query_max = config.number("client-query-buffer-limit")
         loop.bulk_max = config.number("proto-max-bulk-len")
         for connection in loop.connections.values():

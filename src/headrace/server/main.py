@@ -153,6 +153,7 @@ class Server:
         with as_usage_errors():
             parts.log_switch.open(appendonly, found.manifest, parts.clock.now_ms())
             parts.loop.commit = parts.durability.commit
+            parts.cold.begin()
             parts.replication.begin(found.aux, found.ending)
             parts.config_changes.apply()  # what CONFIG SET changed during the load
 
@@ -185,6 +186,7 @@ class Server:
         position = parts.replication.log_comment()
         parts.replication.close()
         parts.saving.kill()
+        parts.cold.close()
         parts.durability.close(position)
         parts.listeners.close()
         parts.loop.close()

@@ -1,7 +1,7 @@
 """The parts of a server, created once, in the order in which they depend on each other.
 
     config, control ─▶ engine ─▶ event loop ─▶ listeners, metrics
-                                     └─▶ disk: startup, durability, saving, the log's switch
+                                     └─▶ disk: cold files, startup, durability, saving, the log's switch
                                                └─▶ replication
                                                      └─▶ shutdown, INFO, CONFIG SET, timers
 
@@ -21,6 +21,7 @@ from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.config.engine_settings import apply_settings
 from headrace.server.config_changes import ConfigChanges
+from headrace.server.disk.cold_tasks import ColdTasks
 from headrace.server.disk.log_switch import LogSwitch
 from headrace.server.disk.reloading import Reloading
 from headrace.server.disk.saving import SaveManager
@@ -47,6 +48,7 @@ class Parts:
     disk: DiskDirectory
     engine: Engine
     loop: EventLoop
+    cold: ColdTasks
     control: RunControl
     listeners: Listeners
     metrics: Metrics
@@ -80,6 +82,7 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
     metrics = Metrics(config, loop, wake)
     status_files = StatusFiles(config)
 
+    cold = ColdTasks(config, engine, loop, disk)
     startup = Startup(config, engine, loop, disk, control.is_ending)
     durability = Durability(config, engine, loop, disk, wake)
     saving = SaveManager(
@@ -96,7 +99,7 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
     script_shutdown = ScriptShutdown(config, control, engine.scripts, durability, shutdown)
     info = ProcessInfo(config, engine, loop, listeners, startup, durability, saving, replication)
     config_changes = ConfigChanges(
-        config, engine, loop, listeners, disk, status_files, durability, saving, log_switch, replication
+        config, engine, loop, listeners, disk, status_files, cold, durability, saving, log_switch, replication
     )
     timers = Timers(config, engine, loop, durability, saving, replication, info)
     services = Services(
@@ -117,6 +120,7 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
         disk=disk,
         engine=engine,
         loop=loop,
+        cold=cold,
         control=control,
         listeners=listeners,
         metrics=metrics,

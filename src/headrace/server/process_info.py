@@ -14,7 +14,7 @@ from headrace.commands.server_interface import Section
 from headrace.engine.engine import Engine
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
-from headrace.server.disk import persistence_info
+from headrace.server.disk import cold_tasks, persistence_info
 from headrace.server.disk.saving import SaveManager
 from headrace.server.disk.startup import Startup
 from headrace.server.loop.event_loop import EventLoop
@@ -126,6 +126,7 @@ class ProcessInfo:
             ("mem_clients_slaves", replicas),
             ("mem_clients_normal", ClientBuffers.of(self.engine, self.engine.server).total),
             ("mem_aof_buffer", 0 if log is None else log.unwritten_bytes),
+            *cold_tasks.fields(self.engine),
         ]
 
     def _persistence(self) -> Section:

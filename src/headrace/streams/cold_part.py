@@ -10,7 +10,7 @@ import cython
 
 from headrace.streams import cold_run, memory_account
 from headrace.streams import node as node_module
-from headrace.streams.cold_run import ColdRun
+from headrace.streams.cold_run import ColdRun, ColdTotals
 from headrace.streams.live_counts import LiveCounts
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
@@ -36,6 +36,7 @@ class ColdPart:
     entries: Public[cython.longlong]  # live
     weight: Public[cython.longlong]  # bytes of memory that the inner nodes would take
     last: bytes  # the key of the last run; empty: there was none
+    totals: ColdTotals | None  # of all streams; None: nothing was added yet
 
     def __init__(self, tree: Rax, memory: MemoryAccount) -> None:
         self.tree = tree
@@ -43,27 +44,45 @@ class ColdPart:
         self.runs = self.nodes = 0
         self.entries = self.weight = 0
         self.last = b""
+        self.totals = None
+
+    def __dealloc__(self) -> None:
+        """Cease to count what a freed stream had."""
+        if self.totals is not None:
+            self.totals.add(-self.runs, -self.nodes, -self.entries, -self.weight)
 
     @cython.ccall
     def add(self, node: Node) -> cython.void:
         """Count a cold node, which was added to the tree."""
         run: ColdRun = node.run
         self.last = max(self.last, node.key())
-        self.runs += 1
-        self.nodes += run.inner_count()
-        self.entries += node.live
-        self.weight += run.weight
+        self.totals = run.cache.totals
+        self._count(1, run.inner_count(), node.live, run.weight)
         self.memory.add(_bytes_of(run))
 
     @cython.ccall
     def remove(self, node: Node) -> cython.void:
         """Cease to count a cold node, which was removed from the tree."""
         run: ColdRun = node.run
-        self.runs -= 1
-        self.nodes -= run.inner_count()
-        self.entries -= node.live
-        self.weight -= run.weight
+        live: cython.longlong = node.live
+        self._count(-1, -run.inner_count(), -live, -run.weight)
         self.memory.add(-_bytes_of(run))
+
+    @cython.cfunc
+    def _count(
+        self,
+        runs: cython.Py_ssize_t,
+        nodes: cython.Py_ssize_t,
+        entries: cython.longlong,
+        weight: cython.longlong,
+    ) -> cython.void:
+        """Add numbers, which may be negative, here and to what is cold in all streams."""
+        self.runs += runs
+        self.nodes += nodes
+        self.entries += entries
+        self.weight += weight
+        if self.totals is not None:
+            self.totals.add(runs, nodes, entries, weight)
 
     @cython.ccall
     def outer_of(self, inner: Node) -> Node:
@@ -113,7 +132,7 @@ class ColdPart:
         inner.set_counts(inner.live - n, inner.deleted + n)
         outer.live -= n
         outer.deleted += n
-        self.entries -= n
+        self._count(0, 0, -n, 0)
         counts.subtract(outer, n)
 
     @cython.ccall
@@ -176,6 +195,10 @@ class ColdPart:
             self.tree.insert(node.key(), node)
             counts.add(node)
             self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
+
+
+if not cython.compiled:
+    ColdPart.__del__ = ColdPart.__dealloc__  # type: ignore[attr-defined]
 
 
 @cython.cfunc

@@ -69,6 +69,40 @@ class RunSource:
         """Return keys and listpacks of the nodes at this place. Raises DamagedColdRun."""
         raise NotImplementedError
 
+    def file_of(self, place: Any) -> object:
+        """Return something that is the same for all places in one file."""
+        raise NotImplementedError
+
+
+@cython.final
+@cython.no_gc
+@cython.cclass
+class ColdTotals:
+    """What is cold in all streams."""
+
+    runs: Public[cython.Py_ssize_t]
+    nodes: Public[cython.Py_ssize_t]
+    entries: Public[cython.longlong]  # live
+    weight: Public[cython.longlong]  # bytes of memory that the nodes would take
+
+    def __init__(self) -> None:
+        self.runs = self.nodes = 0
+        self.entries = self.weight = 0
+
+    @cython.ccall
+    def add(
+        self,
+        runs: cython.Py_ssize_t,
+        nodes: cython.Py_ssize_t,
+        entries: cython.longlong,
+        weight: cython.longlong,
+    ) -> cython.void:
+        """Add numbers, which may be negative."""
+        self.runs += runs
+        self.nodes += nodes
+        self.entries += entries
+        self.weight += weight
+
 
 @cython.final
 @cython.cclass
@@ -139,7 +173,7 @@ class ColdRun:
         if nodes is None:
             if self.cache.deferring:
                 raise RunNeeded(self)
-            nodes = self.decode(self.cache.source.load(self.place))
+            nodes = self.read_nodes()
             self.cache.misses += 1
             self.cache.put(self, nodes)
         else:
@@ -149,7 +183,16 @@ class ColdRun:
     @cython.ccall
     def read_nodes(self) -> list[Node]:
         """Return what inner_nodes() does, without the cache: the caller may keep them."""
-        return self.decode(self.cache.source.load(self.place))
+        try:
+            stored = self.cache.source.load(self.place)
+        except DamagedColdRun as error:
+            raise self._damaged(error) from None
+        return self.decode(stored)
+
+    def _damaged(self, error: DamagedColdRun) -> DamagedColdRun:
+        """Return the error with the IDs of the run."""
+        ids = f"{self.first_ms}-{self.first_seq} to {self.last_ms}-{self.last_seq}"
+        return DamagedColdRun(error.file, error.offset, error.what, ids)
 
     @cython.ccall
     def decode(self, stored: Any) -> list[Node]:
@@ -167,7 +210,7 @@ class ColdRun:
             try:
                 node = _node_of(stored[at][0], stored[at][1])
             except ValueError as error:
-                raise DamagedColdRun(f"{self.place}: {error}") from None
+                raise self._damaged(DamagedColdRun(str(self.place), 0, str(error))) from None
             node.inner = True
             node.serial = at
             nodes.append(node)
@@ -222,6 +265,7 @@ class RunCache:
     source: Public[Any]  # a RunSource
     limit: Public[cython.longlong]  # bytes
     memory: Public[MemoryAccount]  # what the nodes in the cache take
+    totals: Public[ColdTotals]
     order: OrderedDict[Any, int]  # a weak reference to each run, and its bytes; the least recently used first
     deferring: Public[cython.bint]  # a run that is not in the cache raises RunNeeded
     hits: Public[cython.longlong]
@@ -232,6 +276,7 @@ class RunCache:
         self.source = source
         self.limit = limit
         self.memory = MemoryAccount()
+        self.totals = ColdTotals()
         self.order = OrderedDict()
         self.deferring = False
         self.hits = self.misses = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
 from headrace.streams import node as node_module
@@ -65,9 +67,9 @@ def count_of(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_t:
 
 
 @cython.ccall
-def states(nodes: list[Node]) -> list[tuple[int, int, int]]:
+def states(nodes: list[Node]) -> list[Any]:
     """Return numbers that differ if a node changes."""
-    found: list[tuple[int, int, int]] = []
+    found: list[Any] = []
     node: Node
     for node in nodes:
         found.append((node.live, node.deleted, node.reclaimed))
@@ -89,7 +91,7 @@ def dropped_count(stream: Stream, nodes: list[Node]) -> cython.Py_ssize_t:
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def are_unchanged(stream: Stream, nodes: list[Node], before: list[tuple[int, int, int]]) -> cython.bint:
+def are_unchanged(stream: Stream, nodes: list[Node], before: list[Any]) -> cython.bint:
     """Return whether the nodes are still closed nodes of the stream, with the same states as before."""
     node: Node
     for node in nodes:

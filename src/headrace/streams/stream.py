@@ -20,7 +20,7 @@ from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import cold_run, memory_account, reference_index, stream_image
 from headrace.streams import node as node_module
 from headrace.streams.cold_part import ColdPart
-from headrace.streams.cold_run import ColdRun
+from headrace.streams.cold_run import ColdRun, ColdTotals
 from headrace.streams.compaction import Compaction
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
@@ -708,7 +708,7 @@ class Stream:
         alive: cython.ulonglong = 0
         before: cython.ulonglong = 0
         inner: Node
-        cold: ColdPart = ColdPart(self.nodes, MemoryAccount())
+        cold: ColdTotals = ColdTotals()
         cursor: RaxCursor = RaxCursor(self.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
@@ -718,8 +718,9 @@ class Stream:
             if node.run is None:
                 weight += memory_account.NODE_BYTES + node.pack.cap
             else:
-                weight += memory_account.NODE_BYTES
-                cold.add(node)
+                run: ColdRun = node.run
+                weight += memory_account.NODE_BYTES + memory_account.RUN_BYTES + run.note_bytes()
+                cold.add(1, run.inner_count(), node.live, run.weight)
             for inner in cold_run.unfolded(node):
                 inner.check()
                 walk: EntryWalk = EntryWalk(inner)
@@ -734,7 +735,6 @@ class Stream:
             assert node.run is None or node.live == alive - before, f"{node.live} counted in a run"
             before = alive
             more = cursor.next()
-        weight += cold.memory.total
         part: ColdPart | None = self.cold
         if part is not None:
             assert (part.runs, part.nodes, part.entries) == (cold.runs, cold.nodes, cold.entries)

@@ -300,6 +300,7 @@ class Replica:
             skip_foreign_types=self.skip_foreign_types,
             advice=SET_WHAT,
             progress=show_progress,
+            cold=engine.cold,
         )
 
         def replace() -> None:

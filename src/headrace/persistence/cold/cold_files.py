@@ -17,13 +17,12 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from headrace.errors import os_error_text
+from headrace.errors import DamagedColdRun, os_error_text
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.codec import CODECS, Codec, MissingCodec
 from headrace.persistence.cold.cold_file import DamagedBytes, PackedRun, Run
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
 from headrace.persistence.cold.cold_file_writer import ColdFileWriter
-from headrace.persistence.cold.damage import DamagedColdRun
 from headrace.persistence.cold.open_files import OpenFiles
 from headrace.persistence.data_directory import DataDirectory
 

@@ -28,6 +28,7 @@ from typing import Any
 import cython
 
 from headrace import mem
+from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.input import RdbInput
@@ -53,6 +54,7 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 # XSETID sets a lifetime counter to 2^63 - 1 at most; from there it rises one by one.
 COUNTER_MAX = cython.declare(cython.ulonglong, 3 << 62)
 REMEMBERED_MAX = cython.declare(cython.ulonglong, 1 << 32)
+NODES_PER_STEP = cython.declare(cython.ulonglong, 64)  # read before nodes become cold
 NO_TIME_LIMIT = cython.declare(cython.Py_ssize_t, 0x7FFFFFFFFFFFFFFF)
 
 
@@ -69,7 +71,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
     stream.compaction = keyspace.compaction
     stream.idmp_duration_s = keyspace.settings.stream_idmp_duration
     stream.idmp_maxsize = keyspace.settings.stream_idmp_maxsize
-    alive: cython.ulonglong = _read_nodes(inp, stream)
+    alive: cython.ulonglong = _read_nodes(inp, stream, keyspace.cold)
     _read_counters(inp, kind, stream, alive)
     groups: cython.ulonglong = inp.length()
     while groups > 0:
@@ -92,8 +94,8 @@ def drop_expired_iids(stream: Stream, now_ms: cython.longlong) -> cython.void:
 
 
 @cython.cfunc
-def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
-    """Read the nodes; return the number of their live entries."""
+def _read_nodes(inp: RdbInput, stream: Stream, cold: ColdStorage | None) -> cython.ulonglong:
+    """Read the nodes; return the number of their live entries. Some of them may become cold."""
     alive: cython.ulonglong = 0
     at: cython.longlong
     key: bytes
@@ -113,6 +115,8 @@ def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
         if tail is not None:
             alive += mem.as_unsigned(tail.live)
         left -= 1
+        if cold is not None and left % NODES_PER_STEP == 0:
+            cold.cool(stream)
     return alive
 
 

@@ -143,6 +143,12 @@ _GENERAL = [
         "Close a client with more bytes of requests not yet executed.",
     ),
     Directive(
+        "cold-cache-memory",
+        Memory(1 << 20, I63_MAX),
+        "64mb",
+        "Memory for nodes of streams that were read back from files.",
+    ),
+    Directive(
         "daemonize",
         Flag(),
         "no",
@@ -311,6 +317,12 @@ _GENERAL = [
         Flag(),
         "yes",
         "Free the memory of deleted entries in the background.",
+    ),
+    Directive(
+        "stream-hot-memory",
+        Memory(0, I63_MAX),
+        "0",
+        "Bytes of data from which on the oldest nodes of streams move to files; 0: none do.",
     ),
     Directive(
         "stream-idmp-duration",

@@ -64,7 +64,8 @@ class Startup:
     def lock(self) -> None:
         """Lock the directory if the configuration makes this server write to it. Raises UsageError."""
         with as_usage_errors():
-            if self.config.flag("appendonly") or self.config.save_rules():
+            cools = self.config.number("stream-hot-memory")
+            if self.config.flag("appendonly") or self.config.save_rules() or cools:
                 self.files.lock()
 
     def load(self, now: int) -> Recovered:

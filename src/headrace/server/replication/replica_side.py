@@ -483,6 +483,7 @@ class ReplicaSide:
                 skip_foreign_types=self.applier.skip_foreign,
                 advice=SET_WHAT,
                 progress=self.on_progress,
+                cold=self.engine.cold,
             )
 
     def on_progress(self, done: int = 0) -> None:
