@@ -8,6 +8,8 @@ from cold_support import RunsInMemory
 from command_generator import CommandGenerator
 from headrace.engine.engine import Engine
 from headrace.errors import DamagedColdRun
+from headrace.streams.node_walk import EntryWalk
+from headrace.streams.stream import Stream
 
 LOST = b"-COLDERR the entries 1-0 to 10-0 cannot be read: cold file lost.cold, at byte 0: it is lost\r\n"
 SEEDS = range(12)
@@ -168,6 +170,30 @@ def test_a_lost_run_is_an_error_that_changes_nothing():
         assert talk(engine, session, b"XLEN s") == b":100\r\n"
         if later is None:
             assert b"$4\r\n20-0" in talk(engine, session, b"XRANGE s 20 20")
+
+
+def test_nodes_without_live_entries_become_cold_only_with_others():
+    engine = Engine()
+    cold = engine.open_cold_storage(RunsInMemory(), 1)
+    cold.run_bytes = 10
+    stream = Stream()
+    stream.compaction = engine.keyspace.compaction
+    for ms in range(1, 9):
+        node = Stream()
+        node.append(ms, 0, [b"f", b"v"], 0, 0, 1)
+        walk = EntryWalk(node.tail)
+        if ms not in (3, 8) and walk.next():
+            node.tail.mark_deleted(walk.at)
+            node.tail.set_counts(0, 1)
+        stream.load_node(node.tail.key(), node.tail.pack.to_bytes())
+    stream.length, stream.entries_added = 2, 8
+    stream.update_first_id()
+    engine.keyspace.databases[0].put(b"s", stream)
+    cold.cool_all()
+    stream.check()
+    assert (cold.runs_stored, stream.cold.nodes, len(stream.nodes)) == (1, 3, 6)
+    assert not cold.has_work()
+    assert b"$3\r\n3-0" in talk(engine, engine.session(), b"XRANGE s - +")
 
 
 def test_nodes_stay_in_memory_if_they_cannot_be_stored(caplog):

@@ -151,7 +151,7 @@ class ColdStorage:
         """Store the oldest nodes of a stream that is being loaded until the data fit, or nothing is left."""
         while self.limit and not self.failed_ms and self.data_bytes() + stream.memory.total > self.limit:
             nodes = cooling.oldest_in_memory(stream, self.run_bytes)
-            if not nodes:
+            if not cooling.have_live_entries(nodes):
                 break
             self.store_now([StoredNodes(stream, nodes)])
 
@@ -175,10 +175,11 @@ class ColdStorage:
         if stream is None:
             return batch
         nodes = cooling.oldest_in_memory(stream, size)
-        while nodes:
-            count = cooling.count_of(nodes, self.run_bytes)
+        while count := cooling.count_of(nodes, self.run_bytes):
             batch.append(StoredNodes(stream, nodes[:count]))
             nodes = nodes[count:]
+        if not batch:  # all entries of these nodes are deleted
+            del self.keyspace.evictable[stream]  # until it closes a node again
         return batch
 
     def store_now(self, batch: Batch) -> None:
@@ -197,7 +198,9 @@ class ColdStorage:
         for stored, place in zip(batch, places, strict=True):
             dropped = cooling.dropped_count(stored.stream, stored.nodes)
             nodes = stored.nodes[dropped:]
-            if not nodes or not cooling.are_unchanged(stored.stream, nodes, stored.states[dropped:]):
+            if not cooling.have_live_entries(nodes) or not cooling.are_unchanged(
+                stored.stream, nodes, stored.states[dropped:]
+            ):
                 self.runs_given_up += 1
                 continue
             run = ColdRun(place, self.cache, len(stored.nodes))

@@ -107,7 +107,7 @@ class ColdPart:
         return cold_run.last_inner(node_module.node_at(cursor))
 
     @cython.ccall
-    @cython.exceptval(check=False)
+    @cython.exceptval(-1, check=True)
     def live_before(self, outer: Node, inner: Node) -> cython.ulonglong:
         """Return the number of live entries of outer before those of its inner node."""
         total: cython.ulonglong = 0

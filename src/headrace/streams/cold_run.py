@@ -41,6 +41,7 @@ from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
+from headrace.structures.stream_id import StreamId
 from headrace.visibility import Public
 
 ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
@@ -193,6 +194,20 @@ class ColdRun:
         """Return the error with the IDs of the run."""
         ids = f"{self.first_ms}-{self.first_seq} to {self.last_ms}-{self.last_seq}"
         return DamagedColdRun(error.file, error.offset, error.what, ids)
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def may_contain(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Return whether ms-seq is between the first and the last ID."""
+        return not (
+            stream_id.before(ms, seq, self.first_ms, self.first_seq)
+            or stream_id.before(self.last_ms, self.last_seq, ms, seq)
+        )
+
+    @cython.ccall
+    def last_id(self) -> StreamId:
+        """Return the ID of the last stored entry, live or deleted."""
+        return StreamId(self.last_ms, self.last_seq)
 
     @cython.ccall
     def decode(self, stored: Any) -> list[Node]:

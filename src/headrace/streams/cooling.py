@@ -17,18 +17,20 @@ from headrace.structures.rax_walk import RaxCursor
 def oldest_in_memory(stream: Stream, size: cython.longlong) -> list[Node]:
     """Return the oldest nodes in memory, of about `size` bytes in all, fewer if the stream has fewer.
 
-    The tail is never among them: it grows.
+    One of them has a live entry, unless no node has. The tail is never among them: it grows.
     """
+    live: cython.longlong = 0
     found: list[Node] = []
     cold: ColdPart | None = stream.cold
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^") if cold is None else cursor.seek(">", cold.last)
     node: Node
-    while more and size > 0:
+    while more and (size > 0 or live == 0):
         node = node_module.node_at(cursor)
         if node is stream.tail:
             break
         found.append(node)
+        live += node.live
         size -= node.pack.used + 1
         more = cursor.next()
     return found
@@ -55,15 +57,27 @@ def has_closed_nodes(stream: Stream) -> cython.bint:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def count_of(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_t:
-    """Return how many of the first nodes have `size` bytes together: at least one."""
+    """Return how many of the first nodes have `size` bytes and a live entry together.
+
+    All of them if they have fewer bytes; 0 if no entry is live: a run must have one.
+    """
     count: cython.Py_ssize_t = 0
+    live: cython.longlong = 0
     node: Node
     for node in nodes:
-        if size <= 0:
+        if size <= 0 and live > 0:
             break
         size -= node.pack.used + 1
+        live += node.live
         count += 1
-    return count
+    return count if live > 0 else 0
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def have_live_entries(nodes: list[Node]) -> cython.bint:
+    """Return whether one of the nodes has a live entry."""
+    return count_of(nodes, 0) > 0
 
 
 @cython.ccall

@@ -113,7 +113,7 @@ def first_unarchived(archived: StreamId | None) -> StreamId:
 
 
 @cython.ccall
-@cython.exceptval(check=False)
+@cython.exceptval(-1, check=True)
 def count_before(stream: Stream, entry: StreamId) -> cython.longlong:
     """Return the number of entries before an existing one."""
     return mem.as_signed(entry_counts.count_up_to(stream, entry.ms, entry.seq)) - 1

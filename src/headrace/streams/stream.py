@@ -337,7 +337,7 @@ class Stream:
         return self.live_counts.count_before(node)
 
     @cython.ccall
-    @cython.exceptval(check=False)
+    @cython.exceptval(-1, check=True)
     def count_up_to(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.ulonglong:
         """Return the number of live entries up to and including ms-seq, which need not exist."""
         if not stream_id.before(ms, seq, self.last_ms, self.last_seq):
@@ -546,13 +546,13 @@ class Stream:
         return [] if self.groups_by_name is None else list(self.groups_by_name.values())
 
     @cython.ccall
-    @cython.exceptval(check=False)
+    @cython.exceptval(-1, check=True)
     def undelivered(self, group: Group) -> cython.ulonglong:
         """Return the number of live entries after the group's last ID."""
         return mem.sub_u64(self.length, self.count_up_to(group.last_ms, group.last_seq))
 
     @cython.ccall
-    @cython.exceptval(check=False)
+    @cython.exceptval(-1, check=True)
     def lost_unread(self, group: Group) -> cython.longlong:
         """Return how many entries were removed before the group has read them; see group.py."""
         if group.passed < 0:
@@ -568,7 +568,7 @@ class Stream:
             group.passed = mem.as_signed(mem.sub_u64(self.entries_added, self.undelivered(group)))
 
     @cython.ccall
-    @cython.exceptval(check=False)
+    @cython.exceptval(-1, check=True)
     def derived_passed(self, group: Group) -> cython.longlong:
         """Return what can be told about `passed` from the numbers that Redis stores of a group."""
         if stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
@@ -632,6 +632,7 @@ class Stream:
     def _image(self, number: cython.uint) -> StreamImage:
         image: StreamImage = StreamImage(self.nodes, number)
         image.node_count = self.node_count()
+        image.has_runs = self.cold is not None and self.cold.runs > 0
         image.length = self.length
         image.entries_added = self.entries_added
         image.last_ms = self.last_ms

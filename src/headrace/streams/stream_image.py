@@ -64,6 +64,7 @@ class StreamImage:
     closed: cython.bint
     node_count: cython.Py_ssize_t  # with the inner nodes of cold runs
     item_count: cython.Py_ssize_t  # nodes in the tree: a run is one
+    has_runs: cython.bint  # some of these are runs
     by_reference: Public[cython.bint]
     length: cython.ulonglong
     entries_added: cython.ulonglong
@@ -101,7 +102,7 @@ class StreamImage:
         self.number = number
         self.closed = False
         self.node_count = self.item_count = nodes.keys
-        self.by_reference = False
+        self.has_runs = self.by_reference = False
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0

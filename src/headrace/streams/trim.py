@@ -224,7 +224,7 @@ def _trim_by_policy(
 
 
 @cython.cfunc
-@cython.exceptval(check=False)
+@cython.exceptval(-1, check=True)
 def _delete_permitted(
     stream: Stream,
     node: Node,

@@ -9,6 +9,7 @@ from headrace.errors import DamagedColdRun, os_error_text
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.codec import MissingCodec
 from headrace.persistence.cold.cold_file import DamagedBytes, IndexEntry
+from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, RandomAccessFile
 
 
@@ -23,7 +24,7 @@ class ColdFileReport:
     sealed: bool = False  # it has an index
     # Bytes after the last run of a file without an index. A crash can leave them; no run is known there.
     tail_bytes: int = 0
-    damage: list[DamagedColdRun] = field(default_factory=list)
+    damage: list[Damaged] = field(default_factory=list)
 
 
 def check_cold_file(files: DataDirectory, path: str, number: int, size: int | None = None) -> ColdFileReport:
@@ -41,7 +42,7 @@ def check_cold_file(files: DataDirectory, path: str, number: int, size: int | No
             report.size = file.size() if size is None else size
             _check(file, number, report)
     except OSError as error:
-        report.damage.append(DamagedColdRun(path, 0, f"it cannot be read: {os_error_text(error)}"))
+        report.damage.append(Damaged(0, f"it cannot be read: {os_error_text(error)}", path))
     return report
 
 
@@ -50,7 +51,7 @@ def _check(file: RandomAccessFile, number: int, report: ColdFileReport) -> None:
     try:
         cold_file.check_header(file.read_at(0, min(cold_file.HEADER_BYTES, report.size)), number)
     except DamagedBytes as error:
-        report.damage.append(DamagedColdRun(report.path, 0, str(error)))
+        report.damage.append(Damaged(0, str(error), report.path))
     entries = _read_index(file, report)
     if entries is None:
         _check_unindexed(file, report)
@@ -58,11 +59,11 @@ def _check(file: RandomAccessFile, number: int, report: ColdFileReport) -> None:
     expected = cold_file.HEADER_BYTES
     for entry in entries:
         if entry.offset != expected:
-            report.damage.append(DamagedColdRun(report.path, entry.offset, "the index has gaps"))
+            report.damage.append(Damaged(entry.offset, "the index has gaps", report.path))
         expected = entry.offset + entry.size
         _check_run(file, entry, report)
     if expected != report.size - cold_file.index_bytes(len(entries)):
-        report.damage.append(DamagedColdRun(report.path, expected, "bytes that the index does not name"))
+        report.damage.append(Damaged(expected, "bytes that the index does not name", report.path))
 
 
 def _read_index(file: RandomAccessFile, report: ColdFileReport) -> list[IndexEntry] | None:
@@ -75,7 +76,7 @@ def _read_index(file: RandomAccessFile, report: ColdFileReport) -> list[IndexEnt
         report.sealed = True
         return cold_file.parse_index(file.read_at(offset, report.size - offset))
     except DamagedBytes as error:
-        report.damage.append(DamagedColdRun(report.path, footer_at, str(error)))
+        report.damage.append(Damaged(footer_at, str(error), report.path))
         return None
 
 
@@ -90,7 +91,7 @@ def _check_run(file: RandomAccessFile, entry: IndexEntry, report: ColdFileReport
             return
         except (DamagedBytes, MissingCodec) as error:
             what = str(error)
-    report.damage.append(DamagedColdRun(report.path, entry.offset, what))
+    report.damage.append(Damaged(entry.offset, what, report.path))
 
 
 def _check_unindexed(file: RandomAccessFile, report: ColdFileReport) -> None:

@@ -24,6 +24,7 @@ from headrace.persistence.cold.cold_file import DamagedBytes, PackedRun, Run
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
 from headrace.persistence.cold.cold_file_writer import ColdFileWriter
 from headrace.persistence.cold.open_files import OpenFiles
+from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory
 
 OPEN_FILES_MAX = 64
@@ -63,8 +64,8 @@ class RunPlace:
     def __del__(self) -> None:
         self.file.released.append(self.size)
 
-    def __repr__(self) -> str:
-        return f"RunPlace({self.file.path}, {self.offset}, {self.size}, {self.checksum:#x})"
+    def __str__(self) -> str:
+        return f"{self.file.path}, at byte {self.offset}"
 
 
 class ColdTotals(NamedTuple):
@@ -103,7 +104,7 @@ class ColdFiles:
         """Make no file and read none yet.
 
         Args:
-            directory: relative to the data directory; it is created with the first run.
+            directory: relative to the data directory. It and those above are created with the first run.
             codec: for new runs; None: CODECS.preferred().
         """
         self.files = files
@@ -162,9 +163,8 @@ class ColdFiles:
         Raises:
             DamagedColdRun: if the file is missing, or the run is damaged or cannot be read.
         """
-        path = place.file.path
         try:
-            with self._open_files.reading(path) as file:
+            with self._open_files.reading(place.file.path) as file:
                 if place.offset + place.size > file.size():
                     raise DamagedBytes("the file ends before the end of the run")
                 data = file.read_at(place.offset, place.size)
@@ -173,15 +173,27 @@ class ColdFiles:
             what = "the file is missing" if isinstance(error, FileNotFoundError) else os_error_text(error)
         except (DamagedBytes, MissingCodec) as error:
             what = str(error)
-        raise DamagedColdRun(path, place.offset, what, ids)
+        raise DamagedColdRun(place.file.path, place.offset, what, ids)
 
     # ---- files
 
-    def open(self, name: str) -> ColdFile:
-        """Return the file with this name, for the places of its runs.
+    def place(self, name: str, offset: int, size: int, checksum: int) -> RunPlace:
+        """Return the place of a run that was written before. Its contents are not read.
 
         Raises:
-            DamagedColdRun: if it is missing, or not a cold file of this name.
+            Damaged: if the file is missing, or too short.
+        """
+        file = self.open(name)
+        if not cold_file.HEADER_BYTES <= offset <= offset + size <= file.size:
+            what = f"it has {file.size} bytes, which do not contain the run of {size} bytes at {offset}"
+            raise Damaged(file.size, what, file.path)
+        return RunPlace(file, offset, size, checksum)
+
+    def open(self, name: str) -> ColdFile:
+        """Return the file with this name, for the places of its runs. Its contents are not checked.
+
+        Raises:
+            Damaged: if it is missing, or cannot be read.
         """
         with self._lock:
             known = self._known.get(name)
@@ -238,15 +250,16 @@ class ColdFiles:
     def remove_orphans(self) -> tuple[int, int]:
         """Remove orphans: at the start, after set_needed() and open(); return their number and bytes.
 
-        Raises:
-            OSError: if one cannot be removed.
+        What cannot be removed is an orphan of the next start, too.
         """
-        orphans = self.orphans()
-        freed = 0
-        for name in orphans:
-            freed += self.files.size(self.path(name))
-            self.files.remove(self.path(name))
-        return len(orphans), freed
+        removed = freed = 0
+        with contextlib.suppress(OSError):
+            for name in self.orphans():
+                size = self.files.size(self.path(name))
+                self.files.remove(self.path(name))
+                removed += 1
+                freed += size
+        return removed, freed
 
     def verify(self, name: str) -> ColdFileReport:
         """Read a whole file, and return what was found in it."""
@@ -291,9 +304,7 @@ class ColdFiles:
     def _create(self) -> tuple[ColdFileWriter, ColdFile]:
         """Create a file with the next number. Raises OSError."""
         if not self._directory_is_durable:
-            self.files.make_directory(self.directory)
-            self.files.sync_directory(self.directory.rpartition("/")[0])
-            self._directory_is_durable = True
+            self._make_directory()
         with self._lock:
             numbers = map(cold_file.file_number, [*self.files.list(self.directory), *self._known])
             self._last_number = number = max(self._last_number, *numbers, 0) + 1
@@ -302,6 +313,16 @@ class ColdFiles:
             known = self._known[name] = _KnownFile()
             known.reference = weakref.ref(file)
         return ColdFileWriter(self.files, file.path, number), file
+
+    def _make_directory(self) -> None:
+        """Make the directory and those above it, and their names durable. Raises OSError."""
+        parent = ""
+        for part in self.directory.split("/"):
+            directory = f"{parent}/{part}" if parent else part
+            self.files.make_directory(directory)
+            self.files.sync_directory(parent)
+            parent = directory
+        self._directory_is_durable = True
 
     def _sync(self, writer: ColdFileWriter) -> None:
         """Make the appended runs durable. Raises OSError."""
@@ -333,31 +354,28 @@ class ColdFiles:
             try:
                 found = self.read(place)
             except DamagedColdRun as error:
-                raise OSError(errno.EIO, f"read back after writing: {error.what}", place.file.path) from None
+                raise OSError(errno.EIO, f"it cannot be read back: {error.what}", place.file.path) from None
             if found != list(run):
                 raise OSError(errno.EIO, "other nodes are read back than were written", place.file.path)
 
     # ---- opening; with the lock
 
     def _open(self, name: str) -> ColdFile:
-        """Read header and footer of a file. Raises DamagedColdRun."""
+        """Return a file that exists; its footer says how much of it are runs. Raises Damaged."""
         path = self.path(name)
-        number = cold_file.file_number(name)
-        if number == 0:
-            raise DamagedColdRun(path, 0, "this is not the name of a cold file")
+        if not cold_file.file_number(name):
+            raise Damaged(0, "this is not the name of a cold file", path)
+        file = ColdFile(name, path)
+        end = None
         try:
             with self._open_files.reading(path) as source:
-                size = source.size()
-                cold_file.check_header(source.read_at(0, cold_file.HEADER_BYTES), number)
-                footer = source.read_at(max(0, size - cold_file.FOOTER_BYTES), cold_file.FOOTER_BYTES)
-            end = cold_file.index_offset(footer, size)
+                file.size = source.size()
+                footer = source.read_at(max(0, file.size - cold_file.FOOTER_BYTES), cold_file.FOOTER_BYTES)
         except FileNotFoundError:
-            raise DamagedColdRun(path, 0, "the file is missing") from None
+            raise Damaged(0, "the file is missing", path, "put it back where it was") from None
         except OSError as error:
-            raise DamagedColdRun(path, 0, os_error_text(error)) from None
-        except DamagedBytes as error:
-            raise DamagedColdRun(path, 0, str(error)) from None
-        file = ColdFile(name, path)
-        file.size = size
-        file.run_bytes = (size if end is None else end) - cold_file.HEADER_BYTES
+            raise Damaged(0, os_error_text(error), path) from None
+        with contextlib.suppress(DamagedBytes):
+            end = cold_file.index_offset(footer, file.size)
+        file.run_bytes = (file.size if end is None else end) - cold_file.HEADER_BYTES
         return file
