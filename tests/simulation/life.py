@@ -43,6 +43,7 @@ from headrace.persistence import rule_records
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
+from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.data_directory import File
 from headrace.persistence.recovery import Recovered
 from portrait import Portrait, alive, differences, portrait
@@ -74,6 +75,9 @@ class Life:
         self.engine, found = recovered_on(self.files, setup, now_ms)
         self.shadow, _ = recovered_on(SimulatedFiles(image, chance), setup, now_ms)
         self.shadow.keyspace.keep_expired = True
+        if setup.cold:
+            assert self.engine.cold is not None
+            self.engine.cold.limit = 1
         self.repeat_session, _ = replayer(self.shadow, now_ms)
         self.sessions = [self.engine.session(), self.engine.session()]
         self.engine.record_effects(True)
@@ -91,7 +95,7 @@ class Life:
             self.start_log(found)
 
     def new_log(self) -> Log:
-        return self.log_class(
+        log = self.log_class(
             self.files,
             NAMES,
             policy=self.setup.policy,
@@ -99,6 +103,11 @@ class Life:
             disable_gc=self.setup.disable_gc,
             sync_later=self.sync_later,
         )
+        if self.engine.cold is not None:
+            store = self.engine.cold.store
+            assert isinstance(store, ColdStore)
+            log.cold_files = store.files
+        return log
 
     def start_log(self, found: Recovered) -> None:
         """Continue the recovered log, or create one; end the run if the disk fails."""
@@ -119,7 +128,13 @@ class Life:
 
     def write(self, file: File, *, log: bool, rdb: bool) -> None:
         """Write the keyspace as a base or a snapshot."""
-        write_keyspace(file, self.engine.keyspace, self.setup, self.now, log=log, rdb=rdb)
+        references = None
+        if log and self.setup.cold:
+            assert self.log is not None and self.log.rewrite is not None
+            references = self.log.rewrite.references
+        write_keyspace(
+            file, self.engine.keyspace, self.setup, self.now, log=log, rdb=rdb, references=references
+        )
 
     def shown(self, engine: Engine) -> Portrait:
         """Return the portrait of an engine. Only the log keeps the delivery order of equal times."""
@@ -153,6 +168,8 @@ class Life:
                 sync.end()
         self.syncs = [sync for sync in self.syncs if not sync.ended]
         self.engine.tick(self.now)
+        if self.engine.cold is not None:
+            self.engine.cold.store.remove_unreferenced()
         if self.log is not None:
             self.log.tick(self.now)
             self.note_synced()
@@ -299,7 +316,7 @@ class Life:
             return
         with contextlib.suppress(OSError):
             file = self.files.create(self.rewrite.temporary)
-            self.base = GradualBase(file, self.engine.keyspace, self.setup, self.now, self.rewrite.rdb)
+            self.base = GradualBase(file, self.engine.keyspace, self.setup, self.now, self.rewrite)
 
     def finish_rewrite(self) -> None:
         """Write what is left of the base, and finish the rewrite."""

@@ -161,7 +161,7 @@ class ServerLife:
         self.durability = Durability(config, self.engine, self.loop, self.files, lambda: None)
         self.syncs = self.durability.sync_executor = SyncThread()
         host.durability = self.durability
-        self.durability.open(None, lambda file: self.write_base(file))
+        self.durability.open(None, lambda file, rewrite: self.write_base(file))
         self.loop.commit = self.durability.commit
         self.clients = [SimulatedClient(self.loop, self.chance, number) for number in range(CLIENTS)]
         self.rewrite: PendingRewrite | None = None

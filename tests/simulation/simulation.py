@@ -35,6 +35,8 @@ class History:
         self.setup = setup or Setup.by_chance(self.chance)
         self.log_class = log_class
         self.images = 0
+        self.cold_runs = 0  # stored
+        self.bases_with_cold_runs = 0  # in images
         self.boundaries = 0
 
     def run(self) -> None:
@@ -54,6 +56,10 @@ class History:
             life.stop()
         images = Crashes(life, self.chance, f"life {depth + 1}").look()
         self.images += len(images)
+        self.cold_runs += life.engine.cold.runs_stored if life.engine.cold is not None else 0
+        self.bases_with_cold_runs += sum(
+            b" type c\n" in image.get(NAMES.manifest, b"") for image, _ in images
+        )
         self.boundaries += len(life.files.journal) + 1
         for image, now_ms in self.heirs(images, HEIRS[depth]):
             heir = replace(setup)

@@ -35,6 +35,23 @@ def test_random_histories_with_rules_survive_crashes(first):
         History(seed, setup).run()
 
 
+@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES // 2, BLOCK))
+def test_random_histories_with_cold_runs_survive_crashes(first):
+    runs = referred = 0
+    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES // 2)):
+        chance = Random(seed)
+        setup = Setup.by_chance(chance)
+        setup.cold = chance.choice((30, 100, 400))
+        setup.node_entries = min(setup.node_entries, 4)
+        setup.rdb_base = setup.rdb_base or chance.random() < 0.7
+        setup.rewrites = setup.rewrites or chance.random() < 0.7
+        history = History(seed, setup)
+        history.run()
+        runs += history.cold_runs
+        referred += history.bases_with_cold_runs
+    assert runs > 0 and referred > 0
+
+
 def test_a_seed_is_the_same_history_again():
     for seed in range(FIRST, FIRST + 3):
         one, other = History(seed), History(seed)

@@ -17,7 +17,10 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence import rule_records
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import write_all
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.rewrite import command_steps, write_commands
+from headrace.persistence.cold.cold_files import ColdFile, ColdFiles
+from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.data_directory import File
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.output import RdbOutput
@@ -29,6 +32,7 @@ from portrait import Portrait
 NAMES = LogFileNames()
 SNAPSHOT = "dump.rdb"
 ALL_STEPS = 1 << 30
+COLD_FILE_BYTES = 600
 BIRTH_MS = 1_700_000_000_000
 
 Item = tuple[int, list[bytes]]
@@ -54,6 +58,7 @@ class Setup:
     node_entries: int = 4
     node_bytes: int = 4096
     rules: bool = False  # clients set rules of streams and groups
+    cold: int = 0  # bytes of a cold run; the oldest nodes of streams are in files; 0: all are in memory
 
     @classmethod
     def by_chance(cls, chance: Random) -> Setup:
@@ -118,6 +123,15 @@ def replayer(engine: Engine, now_ms: int) -> tuple[Session, Callable[[list[bytes
     return session, execute
 
 
+def open_cold_storage(engine: Engine, files: SimulatedFiles, run_bytes: int, limit: int) -> None:
+    """Let an engine use the cold files of a disk: to load what is there, or (limit) to write more."""
+    cold = engine.open_cold_storage(
+        ColdStore(ColdFiles(files, NAMES.cold_directory, file_bytes_max=COLD_FILE_BYTES)), limit
+    )
+    cold.run_bytes = run_bytes
+    cold.cache.limit = run_bytes
+
+
 def new_engine(setup: Setup) -> Engine:
     """Return an empty engine."""
     engine = Engine()
@@ -133,6 +147,8 @@ def recovered_on(
     if engine is None:
         engine = new_engine(setup)
     engine.keyspace.flush_all()
+    if setup.cold:
+        open_cold_storage(engine, files, setup.cold, 0)
     session, execute = replayer(engine, now_ms)
     found = recover(
         files,
@@ -149,12 +165,20 @@ def recovered_on(
 
 
 def write_keyspace(
-    file: File, keyspace: Keyspace, setup: Setup, now_ms: int, *, log: bool, rdb: bool
+    file: File,
+    keyspace: Keyspace,
+    setup: Setup,
+    now_ms: int,
+    *,
+    log: bool,
+    rdb: bool,
+    references: set[ColdFile] | None = None,
 ) -> None:
     """Write a keyspace as the base of a log or as a snapshot."""
     sink = partial(write_all, file)
     if rdb:
-        write_rdb(keyspace, sink, version=versions.by_name(setup.version), now_ms=now_ms, aof_base=log)
+        version = versions.by_name(setup.version)
+        write_rdb(keyspace, sink, version=version, now_ms=now_ms, aof_base=log, references=references)
     else:
         write_commands(keyspace, sink, now_ms, setup.timestamps)
 
@@ -162,19 +186,22 @@ def write_keyspace(
 class GradualBase:
     """The base of a log, of the present data, that is written in steps while requests are executed."""
 
-    def __init__(self, file: File, keyspace: Keyspace, setup: Setup, now_ms: int, rdb: bool) -> None:
+    def __init__(
+        self, file: File, keyspace: Keyspace, setup: Setup, now_ms: int, rewrite: PendingRewrite
+    ) -> None:
         self.file = file
+        self.references = rewrite.references if setup.cold else None
         self.keyspace = keyspace
         self.failed = False
         self.image = keyspace.freeze(now_ms, step_bytes=1)
         sink = partial(write_all, file)
-        if rdb:
+        if rewrite.rdb:
             self.steps = self._rdb_steps(RdbOutput(sink), versions.by_name(setup.version))
         else:
             self.steps = command_steps(self.image, sink, setup.timestamps)
 
     def _rdb_steps(self, out: RdbOutput, version: RdbVersion) -> Iterator[int]:
-        for step in rdb_steps(self.image, out, version=version, aof_base=True):
+        for step in rdb_steps(self.image, out, version=version, aof_base=True, references=self.references):
             out.flush()  # not only at the end, which is what these few data come to
             yield step
         out.end(True)

@@ -210,6 +210,8 @@ class Recovery:
             foreign.file = name
             raise
         except Damaged as damage:
+            if damage.file:  # a cold file to which the base refers
+                raise
             raise Damaged(damage.offset, damage.what, name, damage.advice or SNAPSHOT_ADVICE) from None
         self.loaded = loaded
         self.foreign.update({f"{kind} key": n for kind, n in loaded.skipped.items()})

@@ -25,6 +25,7 @@ from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import error_reply_for
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -92,13 +93,18 @@ class Durability:
 
     # On and off.
 
-    def open(self, manifest: Manifest | None, write_base: Callable[[File], None]) -> None:
+    def open(self, manifest: Manifest | None, write_base: Callable[[File, PendingRewrite], None]) -> None:
         """Continue the recovered log; without a manifest start a new one with the data in memory.
 
         Raises HeadraceError or OSError.
         """
         log = self._new_log()
-        log.open(manifest, write_base, self.config.flag("aof-use-rdb-preamble"))
+
+        def write(file: File) -> None:
+            assert log.rewrite is not None
+            write_base(file, log.rewrite)
+
+        log.open(manifest, write, self.config.flag("aof-use-rdb-preamble"))
         self._attach(log)
 
     def enable(self, hold_replies: bool = False) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import DatabaseClosed, HeadraceError
 from headrace.keyspace.image import KeyspaceImage
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.data_directory import File
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.encoder_thread import EncoderThread
@@ -37,9 +38,11 @@ def write_image(
     image: KeyspaceImage,
     file: File,
     is_cancelled: Callable[[], bool],
-    aof_base: bool = False,
+    rewrite: PendingRewrite | None = None,
 ) -> None:
     """Write the image to the file, sync it, and release the image. Holds no lock at the start.
+
+    rewrite: that of the log, whose base the file is; None: it is a snapshot.
 
     Raises:
         DatabaseClosed: if is_cancelled() returns True meanwhile.
@@ -51,7 +54,13 @@ def write_image(
     try:
         thread = _start_encoder(file)
         out = RdbOutput(thread.put, True, deferred=True)
-        steps = rdb_steps(image, out, version=by_name("compatible"), aof_base=aof_base)
+        steps = rdb_steps(
+            image,
+            out,
+            version=by_name("compatible"),
+            aof_base=rewrite is not None,
+            references=None if rewrite is None else rewrite.references,
+        )
         done = 0
         while done != END:
             if is_cancelled():

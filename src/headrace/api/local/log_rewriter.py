@@ -83,7 +83,7 @@ class LogRewriter:
                     self._release(image)
                     raise
                 with contextlib.closing(file):
-                    write_image(storage.local_engine, image, file, lambda: storage.closing, aof_base=True)
+                    write_image(storage.local_engine, image, file, lambda: storage.closing, rewrite)
                 whole = True
             finally:
                 with storage.lock:

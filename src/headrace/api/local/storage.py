@@ -139,7 +139,7 @@ class Storage:
         )
         found.notes.extend(skipped_notes(skipped))
         engine.rules.suspend()
-        self.log.open(found.manifest, lambda file: write_base(engine, file, now_ms))
+        self.log.open(found.manifest, lambda file: self._write_base(engine, file, now_ms))
         return found
 
     def close(self) -> None:
@@ -345,6 +345,18 @@ class Storage:
         """Let the log double before the next automatic rewrite."""
         self._rewrite_at = max(self.rewrite_min_bytes, 2 * self.log.base_size)
 
+    def _write_base(self, engine: Engine, file: File, now_ms: int) -> None:
+        """Write memory as a snapshot that the log can start with."""
+        assert self.log.rewrite is not None
+        write_rdb(
+            engine.keyspace,
+            partial(write_all, file),
+            version=by_name("compatible"),
+            aof_base=True,
+            now_ms=now_ms,
+            references=self.log.rewrite.references,
+        )
+
     def _rewrite_at_once(self) -> None:
         """Rewrite an unusable log before it is closed; an error is logged, and stays its failure."""
         try:
@@ -353,7 +365,8 @@ class Storage:
                 self.take_effects()
                 now_ms = self.local_engine.engine.keyspace.now
                 self.log.commit(self.uncommitted, now_ms)
-                self.log.create(lambda file: write_base(self.local_engine.engine, file, now_ms))
+                engine = self.local_engine.engine
+                self.log.create(lambda file: self._write_base(engine, file, now_ms))
         except (OSError, HeadraceError) as error:
             logging.getLogger("headrace").error("the log was not rewritten: %s", error)
 
@@ -401,9 +414,3 @@ class LibraryHost(ServerInterface):
     def log_synced(self) -> int:
         """Return the number of synced batches; -1 without a log."""
         return -1 if self.storage is None else self.storage.synced
-
-
-def write_base(engine: Engine, file: File, now_ms: int) -> None:
-    """Write memory as a snapshot that a log can start with."""
-    version = by_name("compatible")
-    write_rdb(engine.keyspace, partial(write_all, file), version=version, aof_base=True, now_ms=now_ms)

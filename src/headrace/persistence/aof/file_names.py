@@ -6,11 +6,13 @@
                               /appendonly.aof.2.base.aof   or as commands
                               /appendonly.aof.3.incr.aof   the records since then
                               /temp-appendonly.aof...      incomplete, not read until it is renamed
+                              /cold/3.cold                 runs of nodes, to which a base may refer
 """
 
 from __future__ import annotations
 
 TEMPORARY = "temp-"
+COLD = "cold"
 
 
 class LogFileNames:
@@ -24,12 +26,17 @@ class LogFileNames:
         self.directory = directory
         self.base = base
         self.single_file = base
+        self.cold_directory = self.path(COLD)
         self.manifest = self.path(f"{base}.manifest")
         self.temporary_manifest = self.path(f"{TEMPORARY}{base}.manifest")
 
     def path(self, name: str) -> str:
         """Return the path of a file of the log, relative to the data directory."""
         return f"{self.directory}/{name}"
+
+    def cold_path(self, name: str) -> str:
+        """Return the path of a cold file, relative to the data directory."""
+        return f"{self.cold_directory}/{name}"
 
     def base_name(self, sequence: int, rdb: bool) -> str:
         """Return the name of a base: a snapshot (rdb) or commands."""

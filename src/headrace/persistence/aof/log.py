@@ -23,7 +23,9 @@ at every moment. So a crash between any two steps, or the failure of any step, l
    stored again before the next record is written.
 7. A signal handler may raise in any call made here, and so interrupt commit() and tick(). The next call
    continues: what belongs together changes in one statement without a call. See require_rewrite().
-8. check_files() detects files that other programs removed, replaced or changed, about once a second.
+8. Cold files to which a base refers are complete and durable before the base is written. They are removed
+   only if neither the manifest in place nor one that a power cut may bring back names them.
+9. check_files() detects files that other programs removed, replaced or changed, about once a second.
    The log is then given up as after a failed sync (5), and rewritten from memory.
 
 The steps of a rewrite, and what a start finds after a crash that follows each:
@@ -70,6 +72,7 @@ from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS, LogFile
 from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
+from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.data_directory import DataDirectory, File, PendingSync, write_file
 from headrace.visibility import Public
 
@@ -100,6 +103,7 @@ class Log:
     base_size: Public[cython.longlong]  # bytes of all files after the last rewrite; at start-up, of the base
     rewrite: Public[PendingRewrite | None]
     manifest: Public[Manifest]
+    cold_files: Public[ColdFiles | None]  # None: no base refers to any
     monitor: Public[LogFileMonitor]
     checked_ms: Public[cython.longlong]
     _recorder: Public[LogBuffer]
@@ -109,6 +113,7 @@ class Log:
     _older_size: Public[cython.longlong]  # bytes of the files before it
     _cut_due: Public[cython.bint]  # half a commit may follow _file_size
     _unsettled: Public[cython.bint]
+    _cold_names: Public[frozenset[str]]  # of the manifests that a power cut may leave
     _directory_due: Public[cython.bint]  # a manifest is in place, but its directory is not synced yet
     _base_offset: Public[cython.longlong]  # `written` when the base was begun
     _pending: Public[PendingSync | None]
@@ -134,6 +139,8 @@ class Log:
         self.sync_later = sync_later
         self.failure = ""
         self.manifest = Manifest()
+        self.cold_files = None
+        self._cold_names = frozenset()
         self.monitor = LogFileMonitor(files, names)
         self.checked_ms = 0  # time of the last check
         self._recorder = LogBuffer()
@@ -179,16 +186,21 @@ class Log:
         """Continue the recovered log, whose tail was cut off.
 
         Args:
-            manifest: its files; None if there is no log yet: then create() must follow.
+            manifest: its files; None if there is no log yet, or one of other data: then create() must follow.
 
         Raises:
             OSError: if the directory cannot be used.
+            Damaged: if the manifest of other data, which may name cold files, cannot be read.
         """
         names, files = self.names, self.files
         files.make_directory(names.directory)
         files.sync_directory("")
         files.sync_directory(names.directory)  # a killed process may have renamed files without a sync
         log_files.remove_leftovers(files, names, manifest)
+        if self.cold_files is not None:
+            stored = manifest or Manifest.load(files, names) or self.manifest  # an older log stays valid
+            self._keep_cold_files(stored, True)
+            log_files.remove_orphans(self.cold_files)
         if manifest is None:
             self.failure = "there is no log yet"
             return
@@ -206,7 +218,10 @@ class Log:
         self._forget_history()
 
     def create(self, write_base: Callable[[File], None], rdb: bool = True) -> None:
-        """Rewrite synchronously; write_base writes the base to the file. Raises HeadraceError or OSError."""
+        """Rewrite synchronously. Raises HeadraceError or OSError.
+
+        write_base: writes the base to the file; `rewrite` is that of this base meanwhile.
+        """
         rewrite = self.begin_rewrite(rdb)
         whole = False
         try:
@@ -300,6 +315,8 @@ class Log:
         base = ManifestLine(self.names.base_name(number, rdb), number)
         self._recorder.forget_database()
         self.rewrite = PendingRewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
+        if self.cold_files is not None:
+            self.rewrite.references = set()
         self._settle_manifest(unlocked)
         return self.rewrite
 
@@ -514,7 +531,7 @@ class Log:
 
     def _manifest_with(self, incr: ManifestLine) -> Manifest:
         manifest = self.manifest
-        return Manifest(manifest.base, manifest.history, [*manifest.incrs, incr])
+        return Manifest(manifest.base, manifest.history, [*manifest.incrs, incr], manifest.cold)
 
     def _switch(self, file: File, incr: ManifestLine) -> None:
         """Put the prepared manifest in place; continue in its file. After an OSError nothing has changed."""
@@ -529,7 +546,8 @@ class Log:
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
         history = [line for line in self.manifest.lines() if line != rewrite.incr]
-        following = Manifest(rewrite.base, history, [rewrite.incr])
+        cold = log_files.check_cold_files(files, rewrite.references or ())
+        following = Manifest(rewrite.base, history, [rewrite.incr], cold)
         size = files.size(rewrite.temporary)
         fresh = self._create(rewrite.incr) if self._file is None else None
         try:
@@ -585,6 +603,7 @@ class Log:
     def _replace_manifest(self, manifest: Manifest) -> None:
         """Put a prepared manifest in place; _settle_manifest() must follow."""
         self.manifest = manifest
+        self._keep_cold_files(manifest, False)
         try:
             manifest.replace_stored(self.files, self.names)
             self.monitor.record_manifest(manifest.text(), manifest)
@@ -607,6 +626,14 @@ class Log:
             raise
         if self._directory_due:  # else another thread has synced it, perhaps in vain
             self._directory_due = self._unsettled = False
+            self._keep_cold_files(self.manifest, True)
+
+    def _keep_cold_files(self, manifest: Manifest, settled: bool) -> None:
+        """Keep the cold files of a manifest, and no others if it is settled, when no run needs them."""
+        names = manifest.cold_names()
+        self._cold_names = names if settled else self._cold_names | names
+        if self.cold_files is not None:
+            self.cold_files.set_needed(self._cold_names)
 
     def _report_unsettled(self, error: OSError) -> None:
         self._unsettled = True
@@ -622,7 +649,7 @@ class Log:
                 left = log_files.remove_history(self.files, self.names, manifest, self.monitor)
                 if len(left) == len(manifest.history):
                     return
-                following = Manifest(manifest.base, left, manifest.incrs)
+                following = Manifest(manifest.base, left, manifest.incrs, manifest.cold)
                 following.prepare(self.files, self.names)
         except OSError:
             return

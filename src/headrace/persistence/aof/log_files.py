@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
+from collections.abc import Iterable
 
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_file_monitor import LogFileMonitor
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.cold_files import ColdFile, ColdFiles
 from headrace.persistence.data_directory import DataDirectory
+from headrace.plurals import plural
 
 REPLACED_SUFFIX = ".replaced"
 
@@ -62,6 +67,35 @@ def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manife
         unnamed_base = name not in named and 0 < names.base_number(name) <= highest
         if names.is_temporary(name) or unnamed_base:
             remove(files, names.path(name))
+
+
+def check_cold_files(files: DataDirectory, references: Iterable[ColdFile]) -> list[ManifestLine]:
+    """Return the lines of a manifest for these cold files. Raises OSError if one is missing or too short."""
+    for file in references:
+        if files.size(file.path) < file.size:
+            raise OSError(errno.EIO, "the cold file was truncated", file.path)
+    lines = [ManifestLine(file.name, cold_file.file_number(file.name)) for file in references]
+    return sorted(lines, key=lambda line: line.sequence)
+
+
+def remove_unlogged_orphans(files: DataDirectory, names: LogFileNames, cold_files: ColdFiles) -> None:
+    """Remove cold files that nothing refers to, where there is no Log and the data are loaded.
+
+    A log that is not in use now keeps its cold files. Raises OSError, and Damaged for its manifest.
+    """
+    if files.exists(names.manifest):
+        files.sync_directory(names.directory)  # a power cut would bring back the manifest before this one
+    manifest = Manifest.load(files, names)
+    cold_files.set_needed(manifest.cold_names() if manifest is not None else ())
+    remove_orphans(cold_files)
+
+
+def remove_orphans(cold_files: ColdFiles) -> None:
+    """Remove cold files that nothing refers to, and log how many."""
+    removed, size = cold_files.remove_orphans()
+    if removed:
+        text = "removed %s (%d bytes) that nothing refers to: an earlier process left them"
+        logging.getLogger("headrace").warning(text, plural(removed, "cold file"), size)
 
 
 def remove_history(

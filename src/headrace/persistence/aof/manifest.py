@@ -4,6 +4,9 @@
     file appendonly.aof.1.base.rdb seq 1 type h          history: no longer read, about to be removed
     file appendonly.aof.1.incr.aof seq 1 type h
     file appendonly.aof.2.incr.aof seq 2 type i          next, by rising number; the last one grows
+    file 7.cold seq 7 type c                             the base refers to it; in the directory cold
+
+A line of type c exists only if the base refers to cold files. redis-server rejects such a manifest.
 
 The set of files changes only by replacing this one small file by a rename. So a crash leaves the old set or
 the new one, never a mixture; store() raises Unsettled when it cannot know which.
@@ -19,6 +22,7 @@ import re
 from dataclasses import dataclass, field
 
 from headrace.persistence.aof.file_names import LogFileNames
+from headrace.persistence.cold.cold_file import file_number
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File, write_file
 from headrace.resp.inline import split_line
@@ -41,11 +45,15 @@ class ManifestLine:
 
 @dataclass
 class Manifest:
-    """The files of a log. history lists files that are to be removed; the numbers of incrs rise strictly."""
+    """The files of a log. history lists files that are to be removed; the numbers of incrs rise strictly.
+
+    cold lists the cold files that the base needs, with numbers of their own.
+    """
 
     base: ManifestLine | None = None
     history: list[ManifestLine] = field(default_factory=list)
     incrs: list[ManifestLine] = field(default_factory=list)
+    cold: list[ManifestLine] = field(default_factory=list)
 
     @classmethod
     def parse(cls, data: bytes, file: str = "") -> Manifest:
@@ -69,18 +77,23 @@ class Manifest:
         return [*([self.base] if self.base else []), *self.incrs]
 
     def lines(self) -> list[ManifestLine]:
-        """Return all files, history first."""
+        """Return all files but cold ones, history first."""
         return [*self.history, *self.read_lines()]
 
     def max_sequence(self) -> int:
         """Return the highest number in use; 0 if there are no files."""
         return max((line.sequence for line in self.lines()), default=0)
 
+    def cold_names(self) -> frozenset[str]:
+        """Return the names of the cold files."""
+        return frozenset(line.file for line in self.cold)
+
     def text(self) -> bytes:
         """Return the manifest as it is stored."""
         lines = [(self.base, b"b")] if self.base else []
         lines += [(line, b"h") for line in self.history]
         lines += [(line, b"i") for line in self.incrs]
+        lines += [(line, b"c") for line in self.cold]
         return b"".join(
             b"file %b seq %d type %b\n" % (_quoted(line.file), line.sequence, kind) for line, kind in lines
         )
@@ -123,9 +136,11 @@ class Manifest:
             return None
         with contextlib.closing(files.source(names.manifest)) as source:
             manifest = cls.parse(source.read(source.size), names.manifest)
-        for line in manifest.read_lines():
-            if not files.exists(names.path(line.file)):
-                what = f"it names {line.file}, which is missing"
+        paths = [names.path(line.file) for line in manifest.read_lines()]
+        paths += [names.cold_path(line.file) for line in manifest.cold]
+        for path in paths:
+            if not files.exists(path):
+                what = f"it names {path.removeprefix(names.path(''))}, which is missing"
                 raise Damaged(0, what, names.manifest, "put the file back where it was")
         return manifest
 
@@ -141,7 +156,7 @@ class Manifest:
             raise ValueError("a blank line")
         words = split_line(text.rstrip(b"\r\n"))
         if words is None or len(words) < 6 or len(words) % 2:
-            raise ValueError("a line that is not `file NAME seq NUMBER type b|h|i`")
+            raise ValueError("a line that is not `file NAME seq NUMBER type b|c|h|i`")
         values = {key.lower(): value for key, value in zip(words[::2], words[1::2], strict=True)}
         name = values.get(b"file", b"").decode(errors="surrogateescape")
         if not name or "/" in name:
@@ -162,8 +177,12 @@ class Manifest:
             if self.incrs and line.sequence <= self.incrs[-1].sequence:
                 raise ValueError("incr files whose numbers do not rise")
             self.incrs.append(line)
+        elif kind == b"c":
+            if file_number(line.file) != line.sequence:
+                raise ValueError("a cold file whose name does not have its number")
+            self.cold.append(line)
         else:
-            raise ValueError("a type that is not b, h or i")
+            raise ValueError("a type that is not b, c, h or i")
 
 
 def write_all(file: File, data: bytes | bytearray | memoryview) -> None:

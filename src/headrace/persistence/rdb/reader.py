@@ -30,6 +30,7 @@ from headrace.persistence.rdb import foreign_types, stream_extras
 from headrace.persistence.rdb.file_checksum import checksum_of
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
+from headrace.persistence.rdb.versions import TYPE_COLD
 from headrace.streams.stream import Stream
 
 CHECKSUM_SINCE = 5  # the first version with a checksum
@@ -232,7 +233,7 @@ class _RdbFile:
         """Read a key of this type and put it into the keyspace."""
         inp, loaded = self.inp, self.loaded
         at = inp.offset() - 1
-        if kind != STRING and not is_stream(kind):
+        if kind not in (STRING, TYPE_COLD) and not is_stream(kind):
             self._foreign_key(kind, at)
             return
         key = inp.string()

@@ -31,8 +31,10 @@ from headrace import mem
 from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.damage import Damaged
+from headrace.persistence.rdb import cold_stream
 from headrace.persistence.rdb.input import RdbInput
-from headrace.streams import delivery
+from headrace.persistence.rdb.versions import TYPE_COLD
+from headrace.streams import cold_run, delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
@@ -45,6 +47,7 @@ from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
 from headrace.structures.stream_id import StreamId
 
+COLD = cython.declare(cython.int, TYPE_COLD)
 WITH_COUNTERS = cython.declare(cython.int, 19)
 WITH_ACTIVE_TIMES = cython.declare(cython.int, 21)
 WITH_PRODUCERS = cython.declare(cython.int, 26)
@@ -66,12 +69,20 @@ def is_stream(kind: cython.int) -> cython.bint:
 
 @cython.ccall
 def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
-    """Read a stream of the type `kind`, for keyspace. Raises Damaged."""
+    """Read a stream of the type `kind`, which may be TYPE_COLD, for keyspace. Raises Damaged."""
     stream: Stream = Stream()
+    alive: cython.ulonglong
+    at: cython.longlong = inp.offset()
     stream.compaction = keyspace.compaction
     stream.idmp_duration_s = keyspace.settings.stream_idmp_duration
     stream.idmp_maxsize = keyspace.settings.stream_idmp_maxsize
-    alive: cython.ulonglong = _read_nodes(inp, stream, keyspace.cold)
+    if kind == COLD:
+        kind = inp.byte()
+        if not is_stream(kind) or kind < WITH_COUNTERS:
+            raise Damaged(at, f"a stream with cold runs cannot have the type {kind}")
+        alive = _read_items(inp, stream, keyspace)
+    else:
+        alive = _read_nodes(inp, stream)
     _read_counters(inp, kind, stream, alive)
     groups: cython.ulonglong = inp.length()
     while groups > 0:
@@ -97,23 +108,9 @@ def drop_expired_iids(stream: Stream, now_ms: cython.longlong) -> cython.void:
 def _read_nodes(inp: RdbInput, stream: Stream, cold: ColdStorage | None) -> cython.ulonglong:
     """Read the nodes; return the number of their live entries. Some of them may become cold."""
     alive: cython.ulonglong = 0
-    at: cython.longlong
-    key: bytes
-    data: bytearray
     left: cython.ulonglong = inp.length()
     while left > 0:
-        at = inp.offset()
-        key = inp.string()
-        data = inp.block()
-        try:
-            stream.load_node(key, data)
-        except EntryBeforeNode:
-            _read_node(stream, key, data, at)
-        except ValueError as error:
-            raise Damaged(at, f"a node of a stream is damaged: {error}") from None
-        tail: Node | None = stream.tail
-        if tail is not None:
-            alive += mem.as_unsigned(tail.live)
+        alive += _read_node(inp, stream)
         left -= 1
         if cold is not None and left % NODES_PER_STEP == 0:
             cold.cool(stream)
@@ -121,7 +118,43 @@ def _read_nodes(inp: RdbInput, stream: Stream, cold: ColdStorage | None) -> cyth
 
 
 @cython.cfunc
-def _read_node(stream: Stream, key: bytes, data: bytearray, at: cython.longlong) -> cython.void:
+def _read_items(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.ulonglong:
+    """Read nodes and cold runs; return the number of their live entries."""
+    alive: cython.ulonglong = 0
+    at: cython.longlong
+    what: cython.uint
+    left: cython.ulonglong = inp.length()
+    while left > 0:
+        at = inp.offset()
+        what = inp.byte()
+        if what == cold_stream.RUN:
+            alive += mem.as_unsigned(cold_stream.read_run(inp, stream, keyspace).live)
+        elif what == cold_stream.INLINE:
+            alive += _read_node(inp, stream)
+        else:
+            raise Damaged(at, f"the part {what:#x} of a stream, which is not known here")
+        left -= 1
+    return alive
+
+
+@cython.cfunc
+def _read_node(inp: RdbInput, stream: Stream) -> cython.ulonglong:
+    """Read a node; return the number of its live entries."""
+    at: cython.longlong = inp.offset()
+    key: bytes = inp.string()
+    data: bytearray = inp.block()
+    try:
+        stream.load_node(key, data)
+    except EntryBeforeNode:
+        _load_live_entries(stream, key, data, at)
+    except ValueError as error:
+        raise Damaged(at, f"a node of a stream is damaged: {error}") from None
+    tail: Node | None = stream.tail
+    return 0 if tail is None else mem.as_unsigned(tail.live)
+
+
+@cython.cfunc
+def _load_live_entries(stream: Stream, key: bytes, data: bytearray, at: cython.longlong) -> cython.void:
     """Load a node that has entries before its own ID, as a node of its live entries.
 
     Redis 7.0 writes such a node as the first one of a stream: if a trim has left only tombstones in it, and
@@ -143,8 +176,14 @@ def _read_node(stream: Stream, key: bytes, data: bytearray, at: cython.longlong)
 
 @cython.cfunc
 def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cython.ulonglong) -> cython.void:
-    """Read the counters between nodes and groups. The stored first ID is ignored and computed again."""
+    """Read the counters between nodes and groups.
+
+    The stored first ID is ignored and computed again, unless the first node is cold: that would read a run.
+    """
     at: cython.longlong = inp.offset()
+    first: Node | None = stream.first_node()
+    tail: Node | None = stream.tail
+    last: StreamId | None
     stream.length = inp.length()
     if stream.length != alive:
         raise Damaged(at, f"a stream says it has {stream.length} entries, its nodes have {alive}")
@@ -154,6 +193,8 @@ def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cytho
     stream.entries_added = stream.length
     if kind >= WITH_COUNTERS:
         inp.id()
+        stream.first_ms = inp.ms
+        stream.first_seq = inp.seq
         inp.id()
         stream.max_deleted_ms = inp.ms
         stream.max_deleted_seq = inp.seq
@@ -162,8 +203,14 @@ def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cytho
             raise Damaged(
                 at, f"a stream of {stream.length} entries says {stream.entries_added} were ever added"
             )
-    stream.update_first_id()
-    last: StreamId | None = stream.last_entry_id()
+    if first is None or first.run is None:
+        stream.update_first_id()
+    elif not cold_run.run_of(first).may_contain(stream.first_ms, stream.first_seq):
+        raise Damaged(at, "the first ID of a stream is not in its first cold run")
+    if tail is None or tail.run is None:
+        last = stream.last_entry_id()
+    else:
+        last = cold_run.run_of(tail).last_id()
     if last is not None and stream_id.before(stream.last_ms, stream.last_seq, last.ms, last.seq):
         stream.last_ms = last.ms  # the entries are valid: repair the number to keep them
         stream.last_seq = last.seq

@@ -15,6 +15,7 @@ from typing import Any
 import cython
 
 from headrace import mem
+from headrace.persistence.rdb import cold_stream
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED
 from headrace.streams.consumer import Consumer
@@ -41,13 +42,16 @@ def write_stream(out: RdbOutput, stream: Stream, stream_type: int, now_ms: int) 
 
 @cython.ccall
 def write_image(
-    out: RdbOutput, image: StreamImage, stream_type: cython.int, now_ms: cython.longlong
+    out: RdbOutput,
+    image: StreamImage,
+    stream_type: cython.int,
+    now_ms: cython.longlong,
+    references: set[Any] | None = None,
 ) -> cython.void:
-    """Write the image as write_stream() does."""
+    """Write the image as stream_steps() does."""
     group: Group
-    out.length(image.node_count)
-    while image.next_node():
-        _write_node(out, image)
+    for _ in _node_steps(out, image, stream_type, STEP_BYTES, references):
+        pass
     _write_counters(out, image)
     for group in image.groups:
         for _ in _group_steps(out, group, stream_type, now_ms, STEP_BYTES):
@@ -62,10 +66,15 @@ def stream_steps(
     stream_type: cython.int,
     now_ms: cython.longlong,
     step_bytes: cython.longlong,
+    references: set[Any] | None = None,
 ) -> Iterator[None]:
-    """Write the image as write_stream() does, in steps of about step_bytes; yield after each."""
+    """Write the image as write_stream() does, in steps of about step_bytes; yield after each.
+
+    If image.by_reference is set, the object is that of TYPE_COLD instead, and the cold files that
+    it needs are added to references.
+    """
     group: Group
-    yield from _node_steps(out, image, step_bytes)
+    yield from _node_steps(out, image, stream_type, step_bytes, references)
     _write_counters(out, image)
     for group in image.groups:
         yield from _group_steps(out, group, stream_type, now_ms, step_bytes)
@@ -111,12 +120,28 @@ def placeholder_consumer(group: Group) -> bytes:
     return name
 
 
-def _node_steps(out: RdbOutput, image: StreamImage, step_bytes: cython.longlong) -> Iterator[None]:
+def _node_steps(
+    out: RdbOutput,
+    image: StreamImage,
+    stream_type: cython.uchar,
+    step_bytes: cython.longlong,
+    references: set[Any] | None,
+) -> Iterator[None]:
+    """Write the nodes, before them their number."""
+    by_reference: cython.bint = image.by_reference
     step_bytes *= NODE_STEP_FACTOR
     due: cython.longlong = out.offset() + step_bytes
-    out.length(image.node_count)
+    if by_reference:
+        assert references is not None
+        out.byte(stream_type)
+    out.length(image.item_count if by_reference else image.node_count)
     while image.next_node():
-        _write_node(out, image)
+        if by_reference and image.run is not None:
+            cold_stream.write_run(out, image, references)
+        else:
+            if by_reference:
+                out.byte(cold_stream.INLINE)
+            _write_node(out, image)
         if out.offset() >= due:
             yield
             due = out.offset() + step_bytes

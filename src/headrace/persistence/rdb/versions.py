@@ -19,6 +19,8 @@ from typing import NamedTuple
 TYPE_ACTIVE_TIMES = 21
 TYPE_IDEMPOTENCY = 26
 TYPE_UNOWNED = 27
+# A stream that refers to cold files: see cold_stream.py. No other server is known to use it.
+TYPE_COLD = 150
 
 
 class RdbVersion(NamedTuple):

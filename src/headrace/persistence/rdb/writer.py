@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cython
 
@@ -18,7 +18,7 @@ from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.stream_extras import extras_steps, finish, may_have_extras
 from headrace.persistence.rdb.stream_writer import stream_steps, write_image
-from headrace.persistence.rdb.versions import RdbVersion
+from headrace.persistence.rdb.versions import TYPE_COLD, RdbVersion
 from headrace.streams.stream_image import StreamImage
 
 LIBRARY = cython.declare(cython.uchar, 0xF5)
@@ -50,6 +50,7 @@ def write_rdb(
     aux: Mapping[bytes, bytes] | None = None,
     now_ms: int,
     progress: Callable[[int], None] | None = None,
+    references: set[Any] | None = None,
 ) -> SnapshotSize:
     """Write all keys that have not expired at now_ms to sink(bytes), in pieces of up to 64 KiB.
 
@@ -58,11 +59,13 @@ def write_rdb(
         aof_base: the file is the base of a log.
         aux: more auxiliary fields, by name.
         progress: called about every MiB with the bytes written.
+        references: see rdb_steps().
 
     Raises what sink raises.
     """
     out = RdbOutput(sink if progress is None else _progress_of(sink, progress), compress)
-    steps = rdb_steps(keyspace.view(now_ms), out, version=version, aof_base=aof_base, aux=aux)
+    image = keyspace.view(now_ms)
+    steps = rdb_steps(image, out, version=version, aof_base=aof_base, aux=aux, references=references)
     keys = deque(steps, maxlen=1)[0]
     out.end(checksum)
     return SnapshotSize(out.offset(), keys)
@@ -75,11 +78,15 @@ def rdb_steps(
     version: RdbVersion,
     aof_base: bool = False,
     aux: Mapping[bytes, bytes] | None = None,
+    references: set[Any] | None = None,
 ) -> Iterator[int]:
     """Write the file in steps of image.step_bytes; yield the number of keys so far. Then call out.end().
 
     It yields at least once, at the end. Other work can be done between two steps if the image is one of
     Keyspace.freeze(). Arguments: see write_rdb().
+
+    references: refer to cold runs instead of writing their nodes, and add their ColdFiles to this set; only
+        for the base of a log. Keep the set until a durable manifest names the files.
     """
     out.raw(b"REDIS%04d" % version.rdb_version)
     _write_aux(out, b"redis-bits", 64)
@@ -92,7 +99,7 @@ def rdb_steps(
         out.string(text)
     keys = 0
     for database in image.databases:
-        for count in _database_steps(out, image, database, version):
+        for count in _database_steps(out, image, database, version, references):
             yield keys + count
         keys += count
     out.byte(END)
@@ -106,13 +113,18 @@ def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
 
 
 def _database_steps(
-    out: RdbOutput, image: KeyspaceImage, database: DatabaseImage, version: RdbVersion
+    out: RdbOutput,
+    image: KeyspaceImage,
+    database: DatabaseImage,
+    version: RdbVersion,
+    references: set[Any] | None,
 ) -> Iterator[int]:
     """Write the database unless all its keys have expired; yield the number of keys so far."""
     key: bytes | None
     dies_at: cython.longlong
     due: cython.longlong = out.offset() + image.step_bytes
     written: cython.Py_ssize_t = 0
+    stream: StreamImage
     if database.key_count > 0:
         out.byte(DATABASE)
         out.length(database.index)
@@ -123,11 +135,14 @@ def _database_steps(
         dies_at = database.expiry_of(key)
         value = database.take(key)
         if dies_at == IMMORTAL or dies_at > image.now_ms:
+            if isinstance(value, StreamImage):
+                stream = value
+                stream.by_reference = stream.has_runs and references is not None
             if isinstance(value, StreamImage) and value.is_frozen():
-                for _ in _frozen_steps(out, image, key, value, version, dies_at):
+                for _ in _frozen_steps(out, image, key, value, version, dies_at, references):
                     yield written
             else:
-                _write_key(out, image, key, value, version, dies_at)
+                _write_key(out, image, key, value, version, dies_at, references)
             written += 1
         if out.offset() >= due:
             yield written
@@ -142,14 +157,15 @@ def _frozen_steps(
     stream: StreamImage,
     version: RdbVersion,
     dies_at: cython.longlong,
+    references: set[Any] | None,
 ) -> Iterator[None]:
     """Write a stream in steps."""
     if may_have_extras(stream, image.settings):
         part = yield from extras_steps(stream, version, image.now_ms, image.settings)
         if part is not None:
             _write_aux(out, stream_extras.AUX_NAME, part)
-    _write_head(out, key, version.stream_type, dies_at)
-    yield from stream_steps(out, stream, version.stream_type, image.now_ms, image.step_bytes)
+    _write_head(out, key, TYPE_COLD if stream.by_reference else version.stream_type, dies_at)
+    yield from stream_steps(out, stream, version.stream_type, image.now_ms, image.step_bytes, references)
 
 
 @cython.cfunc
@@ -160,6 +176,7 @@ def _write_key(
     value: object,
     version: RdbVersion,
     dies_at: cython.longlong,
+    references: set[Any] | None,
 ) -> cython.void:
     """Write a key at once: a string, or the view of a stream, which is valid until the next change only."""
     stream: StreamImage
@@ -169,8 +186,8 @@ def _write_key(
             part = finish(extras_steps(stream, version, image.now_ms, image.settings))
             if part is not None:
                 _write_aux(out, stream_extras.AUX_NAME, part)
-        _write_head(out, key, version.stream_type, dies_at)
-        write_image(out, stream, version.stream_type, image.now_ms)
+        _write_head(out, key, TYPE_COLD if stream.by_reference else version.stream_type, dies_at)
+        write_image(out, stream, version.stream_type, image.now_ms, references)
     else:
         assert isinstance(value, (bytes, bytearray)), f"a {type(value).__name__} has no form in RDB"
         _write_head(out, key, STRING_TYPE, dies_at)

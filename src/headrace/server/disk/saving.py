@@ -21,6 +21,7 @@ from headrace.keyspace.image import KeyspaceImage
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.rewrite import command_steps, write_commands
+from headrace.persistence.cold.cold_files import ColdFile
 from headrace.persistence.data_directory import DataDirectory, File, write_file
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.encoder_thread import EncoderThread
@@ -137,7 +138,7 @@ class SaveManager:
 
     def open_log(self, manifest: Manifest | None, now: int) -> None:
         """Open the log at start-up; see Durability.open()."""
-        self.durability.open(manifest, lambda file: self._write_base(file, now))
+        self.durability.open(manifest, lambda file, rewrite: self._write_base(file, now, rewrite))
 
     def cancel_rewrites(self) -> None:
         """Cancel queued and running rewrites (CONFIG SET appendonly no)."""
@@ -263,7 +264,7 @@ class SaveManager:
         log.restore_directory()
         as_rdb = self.config.flag("aof-use-rdb-preamble")
         self.rewrite = log.begin_rewrite(as_rdb)
-        writer = self._rdb_writer(True, {}) if as_rdb else self._command_writer()
+        writer = self._rdb_writer(True, {}, self.rewrite.references) if as_rdb else self._command_writer()
         now = self._time_of_snapshot({}, now)
         self._launch(self.rewrite.temporary, True, writer, lambda: None, now)
 
@@ -297,12 +298,18 @@ class SaveManager:
         keyspace = self.engine.keyspace
         return keyspace.before_first_expiry(now) if fields or keyspace.hides_expired() else now
 
-    def _rdb_writer(self, aof_base: bool, fields: dict[bytes, bytes]) -> Callable[[EncoderThread], Steps]:
+    def _rdb_writer(
+        self, aof_base: bool, fields: dict[bytes, bytes], references: set[ColdFile] | None = None
+    ) -> Callable[[EncoderThread], Steps]:
+        version = self.rdb_version()
+
         def steps_for(thread: EncoderThread) -> Steps:
             out = RdbOutput(thread.put, self.config.flag("rdbcompression"), deferred=True)
 
             def steps(image: KeyspaceImage) -> Iterator[int]:
-                yield from rdb_steps(image, out, version=self.rdb_version(), aof_base=aof_base, aux=fields)
+                yield from rdb_steps(
+                    image, out, version=version, aof_base=aof_base, aux=fields, references=references
+                )
                 out.end(self.config.flag("rdbchecksum"))
 
             return steps
@@ -394,10 +401,10 @@ class SaveManager:
         self.files.rename(name, self.config.text("dbfilename"))
         self.files.sync_directory("")
 
-    def _write_base(self, file: File, now: int) -> None:
+    def _write_base(self, file: File, now: int, rewrite: PendingRewrite) -> None:
         """Write the base of the log, as a snapshot or as commands."""
         if self.config.flag("aof-use-rdb-preamble"):
-            self._write_rdb(file, now, aof_base=True)
+            self._write_rdb(file, now, aof_base=True, references=rewrite.references)
         else:
             write_commands(
                 self.engine.keyspace,
@@ -407,7 +414,9 @@ class SaveManager:
                 checksums=self.config.flag("aof-checksum"),
             )
 
-    def _write_rdb(self, file: File, now: int, aof_base: bool) -> None:
+    def _write_rdb(
+        self, file: File, now: int, aof_base: bool, references: set[ColdFile] | None = None
+    ) -> None:
         fields = {} if aof_base else self.snapshot_fields()
         write_rdb(
             self.engine.keyspace,
@@ -418,6 +427,7 @@ class SaveManager:
             aof_base=aof_base,
             now_ms=self._time_of_snapshot(fields, now),
             aux=fields,
+            references=references,
         )
 
     def _sink(self, file: File, aof_base: bool) -> Callable[[bytes | memoryview], None]:
