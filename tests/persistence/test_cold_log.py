@@ -11,11 +11,13 @@ from faults import FaultyFiles
 
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
+from headrace.engine.foreign_commands import SkippingReplayer
 from headrace.errors import HeadraceError
 from headrace.persistence.aof import log_files
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, ManifestLine, write_all
+from headrace.persistence.check import Report, check_file
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
@@ -249,6 +251,89 @@ def test_an_unused_log_keeps_its_cold_files(files: FaultyFiles, switched_on: boo
     assert cold.remove_unreferenced() == 0
     assert set(files.list(NAMES.cold_directory)) == stored
     assert ColdServer(files).run("DUMP s") == expected
+
+
+# ---- headrace check
+
+
+def checked(tmp_path: pathlib.Path) -> Report:
+    def new_engine() -> Any:
+        engine = Engine()
+        replayer = SkippingReplayer(engine, NOW_MS)
+        return engine.keyspace, replayer.replay, replayer.skipped
+
+    return check_file(str(tmp_path / NAMES.directory), new_engine, NOW_MS)
+
+
+@pytest.fixture
+def closed(files: FaultyFiles) -> ColdServer:
+    """A server with cold runs in its base and some in an orphan, which has ended."""
+    server = ColdServer(files)
+    server.add("s", 60)
+    server.cold.close()
+    assert server.rewrite()
+    server.add("t", 40)
+    server.close()
+    return server
+
+
+def test_a_check_reads_all_cold_files_and_reports_orphans(closed: ColdServer, tmp_path: pathlib.Path) -> None:
+    report = checked(tmp_path)
+    assert report.damage is None and report.databases[0].entries == 100
+    named = closed.named()
+    size = sum(closed.files.size(NAMES.cold_path(name)) for name in named)
+    orphans = closed.stored() - named
+    assert report.notes[0].startswith(f"{len(named)} cold files with ")
+    assert report.notes[0].endswith(f" readable runs, {size:,} bytes")
+    assert report.notes[1].startswith(f"{len(orphans)} cold files, ")
+    assert report.notes[1].endswith("to which nothing refers: the next start removes them")
+    assert orphans and closed.stored() - named == orphans, "a check removes nothing"
+
+
+def test_a_check_names_the_entries_of_a_damaged_run(closed: ColdServer, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / NAMES.cold_path("1.cold")
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    report = checked(tmp_path)
+    assert str(report.damage) == f"{path}, at byte 32: the checksum of the run is wrong"
+    assert not report.fixable and "cannot be repaired: restore a copy" in report.obstacle
+    assert report.files[-1].path == str(path) and report.files[-1].state == "damaged"
+    (note,) = [note for note in report.notes if "cannot be read" in note]
+    assert note.startswith("the entries ") and "of the stream 's' cannot be read: they are in 1.cold" in note
+    assert bytes(data) == path.read_bytes()
+
+
+def test_a_check_finds_a_cold_file_with_other_runs(closed: ColdServer, tmp_path: pathlib.Path) -> None:
+    """A file of an older backup, for example: all of it is sound, but the base refers to other runs."""
+    (tmp_path / "other").mkdir()
+    other = ColdServer(FaultyFiles(DiskDirectory(str(tmp_path / "other"))))
+    other.add("s", 60)
+    other.close()
+    path = tmp_path / NAMES.cold_path("1.cold")
+    path.write_bytes((tmp_path / "other" / NAMES.cold_path("1.cold")).read_bytes())
+    report = checked(tmp_path)
+    assert report.damage is not None and report.damage.file == str(path)
+    assert (
+        any("the entries " in note for note in report.notes) or "do not contain the run" in report.damage.what
+    )
+
+
+@pytest.mark.parametrize("how", ["missing", "short"])
+def test_a_check_says_that_a_server_does_not_start(
+    closed: ColdServer, tmp_path: pathlib.Path, how: str
+) -> None:
+    path = tmp_path / NAMES.cold_path("1.cold")
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:200])
+    report = checked(tmp_path)
+    assert report.damage is not None and not report.fixable
+    assert "1.cold" in str(report.damage)
+
+
+# ---- the manifest
 
 
 def test_a_manifest_with_cold_files_is_stored_and_read_back() -> None:

@@ -16,10 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.persistence.aof.file_names import TEMPORARY, LogFileNames
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
+from headrace.persistence.cold.cold_check import check_cold_files
+from headrace.persistence.cold.cold_file import SUFFIX
+from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
 from headrace.persistence.recovery import Recovery, command_counts, describe_failures, expiry_suspended
@@ -36,6 +41,11 @@ NO_PART = (
 )
 NOT_LAST = "it is not the last file of the log, and the files after it depend on it. Restore a copy of it"
 NO_LOG = "it is not a log and not a snapshot, or nothing of it is left"
+COLD = (
+    "a cold file cannot be repaired: restore a copy of it. Nothing else is lost, and a server starts with it;"
+    " reads of the entries in it fail"
+)
+COLD_MISSING = "a server does not start without it: restore a copy of it"
 BY_HAND = "correct it with an editor: it is a text of a few lines"
 
 # Returns an empty keyspace, a function that executes commands on it, and the commands that it has skipped,
@@ -181,7 +191,9 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> R
         why = "a server with `appendonly yes` reads the log only"
         report.notes.append(f"{SNAPSHOT} beside it is not read: {why}")
     check = Checker(report, DiskDirectory(beside), new_engine, now_ms)
+    check.open_cold_files(DiskDirectory(above), names)
     check.log(wanted)
+    check.cold_files(DiskDirectory(above), names, manifest)
     return check.finish()
 
 
@@ -229,6 +241,26 @@ class Checker:
             if not self._log_file(name, files[at], "" if alone else NOT_LAST):
                 return
 
+    def open_cold_files(self, files: DiskDirectory, names: LogFileNames) -> None:
+        """Let the base of the log refer to the cold files in its directory."""
+        store = ColdStore(ColdFiles(files, names.cold_directory))
+        self.keyspace.cold = ColdStorage(self.keyspace, store)
+
+    def cold_files(self, files: DiskDirectory, names: LogFileNames, manifest: Manifest) -> None:
+        """Read all cold files of the log, and look for those to which it does not refer."""
+        loaded = self.keyspace if self.report.damage is None else None
+        found = check_cold_files(files, names.cold_directory, sorted(manifest.cold_names()), loaded)
+        self.report.notes += found.notes()
+        for damage in found.damage:
+            damage.file = files.path(damage.file)
+            if self.report.damage is None:
+                self.report.damage, self.report.obstacle = damage, COLD
+                self.report.files.append(
+                    FileReport(damage.file, _size_if_there(damage.file), state="damaged")
+                )
+            elif damage is not self.report.damage:
+                self.report.notes.append(str(damage))
+
     def _log_file(self, name: str, file: FileReport, obstacle: str) -> bool:
         """Read one file of a log; return whether it is good."""
         recovery = self.recovery
@@ -266,6 +298,9 @@ class Checker:
         file.state = "damaged"
         self.report.damage = Damaged(damage.offset, damage.what, file.path)
         self.report.obstacle = obstacle
+        if damage.file.endswith(SUFFIX):  # a cold file that the base needs is missing or too short
+            self.report.damage = Damaged(damage.offset, damage.what, damage.file)
+            self.report.obstacle = COLD_MISSING
 
     def _record_foreign(self, file: FileReport, foreign: ForeignData) -> None:
         file.state = "foreign"
@@ -280,6 +315,13 @@ class Checker:
             if database.values:
                 self.report.databases[database.index] = count_database(database, self.now_ms)
         return self.report
+
+
+def _size_if_there(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def _is_snapshot(path: str) -> bool:

@@ -1,0 +1,99 @@
+"""Check the cold files of a log, and whether they have the runs to which the loaded streams refer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from headrace.errors import log_text
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.cold_file import IndexEntry
+from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
+from headrace.persistence.cold.cold_files import RunPlace
+from headrace.persistence.damage import Damaged
+from headrace.persistence.data_directory import DataDirectory
+from headrace.plurals import plural
+from headrace.streams.cold_run import ColdRun
+from headrace.streams.stream import Stream
+
+
+@dataclass
+class ColdCheck:
+    """The result of a check of all cold files of a log."""
+
+    files: int = 0
+    runs: int = 0
+    size: int = 0  # bytes of the files
+    damage: list[Damaged] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)  # which entries of which key, a sentence for each run
+    orphans: list[str] = field(default_factory=list)  # paths of files that no manifest names
+    orphan_bytes: int = 0
+
+    def notes(self) -> list[str]:
+        """Return sentences about the files."""
+        found = []
+        if self.files:
+            count = f"{plural(self.files, 'cold file')} with {plural(self.runs, 'readable run')}"
+            found.append(f"{count}, {plural(self.size, 'byte')}")
+        if self.orphans:
+            count = f"{plural(len(self.orphans), 'cold file')}, {plural(self.orphan_bytes, 'byte')}"
+            found.append(f"{count}, to which nothing refers: the next start removes them")
+        return found + self.unreadable
+
+
+def check_cold_files(
+    files: DataDirectory, directory: str, names: Iterable[str], keyspace: Keyspace | None
+) -> ColdCheck:
+    """Read all cold files that a manifest names.
+
+    Args:
+        directory: of the cold files, relative to the data directory.
+        names: of the files, in this directory.
+        keyspace: what a start loads from the log, whose runs must be there; None: it could not be loaded.
+    """
+    check = ColdCheck()
+    readable: dict[str, set[IndexEntry]] = {}
+    for name in names:
+        report = check_cold_file(files, f"{directory}/{name}", cold_file.file_number(name))
+        readable[name] = set(report.runs)
+        _add(check, report)
+    for name in files.list(directory):
+        if cold_file.file_number(name) and name not in readable:
+            check.orphans.append(f"{directory}/{name}")
+            check.orphan_bytes += files.size(f"{directory}/{name}")
+    for key, run in _runs(keyspace) if keyspace is not None else ():
+        place = run.place
+        assert isinstance(place, RunPlace)
+        if IndexEntry(place.offset, place.size, place.checksum) not in readable.get(place.file.name, ()):
+            first, last = f"{run.first_ms}-{run.first_seq}", f"{run.last_ms}-{run.last_seq}"
+            check.unreadable.append(
+                f"the entries {first} to {last} of the stream {log_text(key)!r} cannot be read: they are in"
+                f" {os.path.basename(place.file.path)}, at byte {place.offset}"
+            )
+            if not check.damage:
+                check.damage.append(
+                    Damaged(place.offset, "the run that the log needs is not there", place.file.path)
+                )
+    return check
+
+
+def _add(check: ColdCheck, report: ColdFileReport) -> None:
+    check.files += 1
+    check.runs += len(report.runs)
+    check.size += report.size
+    check.damage += report.damage
+
+
+def _runs(keyspace: Keyspace) -> Iterator[tuple[bytes, ColdRun]]:
+    """Yield the cold runs of all streams, with the keys of these."""
+    for database in keyspace.databases:
+        for key, value in database.values.items():
+            if not isinstance(value, Stream) or value.cold is None:
+                continue
+            image = value.view()
+            image.by_reference = True
+            while image.next_node():
+                if image.run is not None:
+                    yield key, image.run
