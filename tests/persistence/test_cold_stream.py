@@ -1,6 +1,8 @@
 """The base of a log refers to cold runs: what is loaded is equal to what was written inline."""
 
+import contextlib
 import io
+import threading
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
 from headrace.persistence.dump import BadPayload, restore
 from headrace.persistence.rdb.encoder import RdbEncoder
+from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import TYPE_COLD, VERSIONS, RdbVersion
@@ -93,6 +96,77 @@ def test_a_base_among_random_commands_is_equal_to_one_without_references(seed: i
         assert {file.name for file in references} == files_of(again.keyspace)
         assert inline(again.keyspace, version, now) == expected
     assert runs > 4 or not history.calm
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_snapshot_among_random_commands_has_the_nodes_of_runs(seed: int, compress: bool) -> None:
+    """The encoder's thread reads the runs, as they were when the snapshot began."""
+    history = History(2 * seed)
+    random = Random(seed)
+    cold = open_cold(history.engine, SimulatedFiles(), 1)
+    cold.run_bytes = random.choice([40, 200, 1000])
+    keyspace = history.engine.keyspace
+    for _ in range(4):
+        for _ in range(20):
+            history.run(10)
+            cold.cool_all()
+        version = random.choice(VERSIONS)
+        now = history.latest
+        pieces: list[bytes] = []
+        write_rdb(keyspace, pieces.append, version=version, now_ms=now, compress=compress)
+        written = bytearray()
+        image = keyspace.freeze(now, random.choice([1, 50, 1000]))
+        thread = EncoderThread(written.extend)
+        out = RdbOutput(thread.put, compress, deferred=True)
+        for _ in rdb_steps(image, out, version=version):
+            history.run(random.choice([0, 1, 5]))
+            cold.cool_all()
+            thread.wait_for_room()
+        out.end(True)
+        thread.finish()
+        assert thread.wait(20) and thread.size() == len(written)
+        keyspace.release(image)
+        assert written == b"".join(pieces)
+    assert cold.runs_stored > 4
+
+
+def snapshot(engine: Engine) -> tuple[EncoderThread, bytearray]:
+    """Write a snapshot by a thread; return both."""
+    written = bytearray()
+    thread = EncoderThread(written.extend)
+    out = RdbOutput(thread.put, deferred=True)
+    with contextlib.suppress(DamagedColdRun):  # thread.size() raises it
+        for _ in rdb_steps(engine.keyspace.view(START_MS), out, version=VERSIONS[0]):
+            pass
+        out.end(True)
+        thread.finish()
+    assert thread.wait(20)
+    return thread, written
+
+
+def test_only_the_thread_of_a_snapshot_reads_runs() -> None:
+    engine, _, _ = cold_base()
+    store = engine.keyspace.cold.store
+    threads = []
+    load = store.load
+
+    def load_and_note(place: Any) -> Any:
+        threads.append(threading.current_thread())
+        return load(place)
+
+    store.load = load_and_note
+    thread, written = snapshot(engine)
+    assert thread.size() == len(written)
+    assert len(threads) > 4 and threading.current_thread() not in threads
+
+
+def test_a_snapshot_fails_with_the_entries_that_cannot_be_read() -> None:
+    engine, _, files = cold_base()
+    files.names[f"{DIRECTORY}/1.cold"].data[60] ^= 1
+    thread, _ = snapshot(engine)
+    with pytest.raises(DamagedColdRun, match="the entries 1-0 to 10-0 cannot be read"):
+        thread.size()
 
 
 def files_of(keyspace: Keyspace) -> set[str]:

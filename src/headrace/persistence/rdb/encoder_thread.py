@@ -1,7 +1,7 @@
 """Encode and write a snapshot in a thread of its own.
 
     engine's thread                     encoder's thread
-    put(piece)   -> queue of pieces ->  encode -> write
+    put(piece)   -> queue of pieces ->  encode -> write; a cold run (RunPiece) is read before
     finish(done) -> end of the queue -> done(), for example fsync and rename -> DONE
 
 The thread holds the GIL only for moments: neither encoding nor writing needs it. It never removes a file:
@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from headrace.errors import HeadraceError, copy_error
 from headrace.persistence.rdb.encoder import RdbEncoder
 from headrace.persistence.rdb.output import RdbPiece
+from headrace.persistence.rdb.run_piece import RunExpander, RunPiece
 
 QUEUE_BYTES = 4 << 20
 NICENESS = 5  # added to that of the process: a quarter of a core that others want, too
@@ -72,12 +73,15 @@ class EncoderThread:
         self._close = close
         self._on_end = on_end
         self._queue_bytes = queue_bytes
-        self._queue: SimpleQueue[RdbPiece | bytes | None] = SimpleQueue()  # None: finished or cancelled
+        self._queue: SimpleQueue[RdbPiece | RunPiece | bytes | None] = (
+            SimpleQueue()
+        )  # None: finished or cancelled
         self._put_bytes = 0  # set by the caller only
         self._taken_bytes = 0  # set by the thread only
         self._put_cost = self._taken_cost = 0  # of these pieces, see _cost_of()
         self._progress = threading.Condition()  # only waiting callers use it: put() shares no lock
         self._at_end: Callable[[], object] | None = None
+        self._expander: RunExpander | None = None  # once there is a cold run
         self._cancelled = False
         self.state = EncoderState.RUNNING
         self._error: BaseException | None = None
@@ -105,7 +109,7 @@ class EncoderThread:
         with self._progress:
             return self._progress.wait_for(self.has_room, timeout)
 
-    def put(self, piece: RdbPiece | bytes) -> None:
+    def put(self, piece: RdbPiece | RunPiece | bytes) -> None:
         """Append a piece to the queue. Never waits; ask has_room() before.
 
         Args:
@@ -180,6 +184,7 @@ class EncoderThread:
             state = EncoderState.FAILED
         on_end = self._on_end
         self._write = self._unblock = self._close = self._at_end = self._on_end = None
+        self._expander = None
         self._queue = SimpleQueue()  # drops the pieces that are left after a failure
         self.state = state
         self._tell()
@@ -190,13 +195,16 @@ class EncoderThread:
         """Write what comes out of the queue until its end."""
         while (piece := self._queue.get()) is not None and not self._cancelled:
             size, cost = len(piece), _cost_of(piece)
-            if isinstance(piece, bytes):
-                data: bytes | memoryview = piece
-            else:
-                data = self.encoder.encode(piece)
-                piece.recycle()
             assert self._write is not None
-            self._write(data)
+            if isinstance(piece, bytes):
+                self._write(piece)
+            elif isinstance(piece, RunPiece):
+                if self._expander is None:
+                    self._expander = RunExpander(piece.compress)
+                for part in self._expander.expand(piece):
+                    self._write_encoded(part)
+            else:
+                self._write_encoded(piece)
             self._taken_bytes += size
             self._taken_cost += cost
             self._tell()
@@ -205,13 +213,19 @@ class EncoderThread:
         if self._at_end is not None:
             self._at_end()
 
+    def _write_encoded(self, piece: RdbPiece) -> None:
+        data = self.encoder.encode(piece)
+        piece.recycle()
+        assert self._write is not None
+        self._write(data)
+
     def _tell(self) -> None:
         """Wake up threads that wait for room."""
         with self._progress:
             self._progress.notify_all()
 
 
-def _cost_of(piece: RdbPiece | bytes) -> int:
+def _cost_of(piece: RdbPiece | RunPiece | bytes) -> int:
     """Return what a piece counts in the queue: shared strings take no memory, only time."""
     return len(piece) if isinstance(piece, bytes) else piece.queue_cost()
 

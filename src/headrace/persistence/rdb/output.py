@@ -318,6 +318,14 @@ class RdbOutput:
             self.used = 0
 
     @cython.ccall
+    def pass_apart(self, piece: Any, size: cython.longlong) -> cython.void:
+        """Pass something else than an RdbPiece to the sink, of about size bytes; only in deferred form."""
+        assert self.deferred and self.sink is not None
+        self.flush()
+        self.sink(piece)
+        self.flushed += size
+
+    @cython.ccall
     def end(self, checksum: cython.bint) -> cython.void:
         """Write the last 8 bytes of a file, the CRC-64 or zeros, and flush. Raises what the sink raises."""
         if self.deferred:

@@ -17,7 +17,9 @@ import cython
 from headrace import mem
 from headrace.persistence.rdb import cold_stream
 from headrace.persistence.rdb.output import RdbOutput
+from headrace.persistence.rdb.run_piece import RunPiece
 from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED
+from headrace.streams.cold_run import ColdRun
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
@@ -70,8 +72,8 @@ def stream_steps(
 ) -> Iterator[None]:
     """Write the image as write_stream() does, in steps of about step_bytes; yield after each.
 
-    If image.by_reference is set, the object is that of TYPE_COLD instead, and the cold files that
-    it needs are added to references.
+    If image.by_reference is set, a cold run is passed on as a RunPiece. With references, the object is that
+    of TYPE_COLD instead, and the cold files that it needs are added to these.
     """
     group: Group
     yield from _node_steps(out, image, stream_type, step_bytes, references)
@@ -128,18 +130,21 @@ def _node_steps(
     references: set[Any] | None,
 ) -> Iterator[None]:
     """Write the nodes, before them their number."""
-    by_reference: cython.bint = image.by_reference
+    refers: cython.bint = references is not None and image.by_reference
+    run: ColdRun | None
     step_bytes *= NODE_STEP_FACTOR
     due: cython.longlong = out.offset() + step_bytes
-    if by_reference:
-        assert references is not None
+    if refers:
         out.byte(stream_type)
-    out.length(image.item_count if by_reference else image.node_count)
+    out.length(image.item_count if refers else image.node_count)
     while image.next_node():
-        if by_reference and image.run is not None:
+        run = image.run
+        if run is not None and refers:
             cold_stream.write_run(out, image, references)
+        elif run is not None:
+            out.pass_apart(RunPiece(run, out.marks_strings), run.weight)
         else:
-            if by_reference:
+            if refers:
                 out.byte(cold_stream.INLINE)
             _write_node(out, image)
         if out.offset() >= due:

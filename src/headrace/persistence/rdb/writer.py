@@ -137,7 +137,7 @@ def _database_steps(
         if dies_at == IMMORTAL or dies_at > image.now_ms:
             if isinstance(value, StreamImage):
                 stream = value
-                stream.by_reference = stream.has_runs and references is not None
+                stream.by_reference = stream.has_runs and (references is not None or out.deferred)
             if isinstance(value, StreamImage) and value.is_frozen():
                 for _ in _frozen_steps(out, image, key, value, version, dies_at, references):
                     yield written
@@ -164,7 +164,7 @@ def _frozen_steps(
         part = yield from extras_steps(stream, version, image.now_ms, image.settings)
         if part is not None:
             _write_aux(out, stream_extras.AUX_NAME, part)
-    _write_head(out, key, TYPE_COLD if stream.by_reference else version.stream_type, dies_at)
+    _write_head(out, key, _type_of(stream, version, references), dies_at)
     yield from stream_steps(out, stream, version.stream_type, image.now_ms, image.step_bytes, references)
 
 
@@ -186,12 +186,19 @@ def _write_key(
             part = finish(extras_steps(stream, version, image.now_ms, image.settings))
             if part is not None:
                 _write_aux(out, stream_extras.AUX_NAME, part)
-        _write_head(out, key, TYPE_COLD if stream.by_reference else version.stream_type, dies_at)
+        _write_head(out, key, _type_of(stream, version, references), dies_at)
         write_image(out, stream, version.stream_type, image.now_ms, references)
     else:
         assert isinstance(value, (bytes, bytearray)), f"a {type(value).__name__} has no form in RDB"
         _write_head(out, key, STRING_TYPE, dies_at)
         out.string(value)
+
+
+@cython.cfunc
+def _type_of(stream: StreamImage, version: RdbVersion, references: set[Any] | None) -> cython.int:
+    """Return the type byte of a stream."""
+    kind: cython.int = TYPE_COLD if stream.by_reference and references is not None else version.stream_type
+    return kind
 
 
 @cython.cfunc

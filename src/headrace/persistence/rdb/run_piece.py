@@ -1,0 +1,62 @@
+"""A cold run in the deferred form of RdbOutput: the encoder's thread reads it, so that no other one waits.
+
+walk            piece │ RunPiece │ piece        a run takes no memory in the queue
+encoder thread        ▼
+                read, check, decompress ─▶ pieces with the nodes ─▶ encode, write
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.persistence.rdb.output import RdbOutput, RdbPiece
+from headrace.streams.cold_run import ColdRun
+from headrace.streams.node import Node
+
+NODE_KEY_BYTES = cython.declare(cython.uchar, 16)
+COST = cython.declare(cython.Py_ssize_t, 1024)  # in a queue: the objects
+
+
+@cython.final
+@cython.cclass
+class RunPiece:
+    """The nodes of a run, as they were when it was passed on. len() is about their size in the file."""
+
+    run: ColdRun
+    compress: cython.bint
+
+    def __init__(self, run: ColdRun, compress: cython.bint) -> None:
+        self.run = run.copy()
+        self.compress = compress
+
+    def __len__(self) -> int:
+        return self.run.weight
+
+    def queue_cost(self) -> int:
+        """Return what it counts in a queue, in bytes."""
+        return COST
+
+
+@cython.final
+@cython.cclass
+class RunExpander:
+    """Makes the pieces of runs, for one file, in one thread."""
+
+    out: RdbOutput
+    pieces: list[RdbPiece]
+
+    def __init__(self, compress: cython.bint) -> None:
+        self.pieces = []
+        self.out = RdbOutput(self.pieces.append, compress, deferred=True)
+
+    def expand(self, piece: RunPiece) -> list[RdbPiece]:
+        """Return pieces with the nodes of a run; the next call drops them. Raises DamagedColdRun."""
+        node: Node
+        out: RdbOutput = self.out
+        self.pieces.clear()
+        for node in piece.run.read_nodes():
+            out.byte(NODE_KEY_BYTES)
+            out.raw_id(node.ms, node.seq)
+            out.shared_string(node.pack.buf, node.pack.used + 1)
+        out.flush()
+        return self.pieces
