@@ -229,6 +229,22 @@ def test_loading_a_base_reads_no_run() -> None:
         assert talk(again, line) == talk(engine, line)
 
 
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_nodes_become_cold_while_a_stream_is_loaded(by_reference: bool) -> None:
+    engine, _, files = cold_base(100)
+    for number in range(101, 3000):
+        talk(engine, b"XADD s %d-0 n %d" % (number, number))
+    data = base_of(engine) if by_reference else inline(engine.keyspace, VERSIONS[0], START_MS)
+    again = Engine()
+    cold = open_cold(again, files, 30_000)
+    cold.run_bytes = 2000
+    read_rdb(io.BytesIO(data), again.keyspace, now_ms=START_MS)
+    check_all(again.keyspace)
+    assert cold.runs_stored > 10
+    assert again.keyspace.memory.total < engine.keyspace.memory.total / 2
+    assert talk(again, b"DUMP s") == talk(engine, b"DUMP s")
+
+
 def test_a_base_is_small_however_much_is_cold() -> None:
     few, many = len(cold_base(200)[1]), len(cold_base(2000)[1])
     assert many - few < 1800 * 20  # of two runs for ten entries

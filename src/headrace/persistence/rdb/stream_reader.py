@@ -82,7 +82,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
             raise Damaged(at, f"a stream with cold runs cannot have the type {kind}")
         alive = _read_items(inp, stream, keyspace)
     else:
-        alive = _read_nodes(inp, stream)
+        alive = _read_nodes(inp, stream, keyspace.cold)
     _read_counters(inp, kind, stream, alive)
     groups: cython.ulonglong = inp.length()
     while groups > 0:
@@ -119,8 +119,9 @@ def _read_nodes(inp: RdbInput, stream: Stream, cold: ColdStorage | None) -> cyth
 
 @cython.cfunc
 def _read_items(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.ulonglong:
-    """Read nodes and cold runs; return the number of their live entries."""
+    """Read nodes and cold runs; return the number of their live entries. More may become cold."""
     alive: cython.ulonglong = 0
+    cold: ColdStorage | None = keyspace.cold
     at: cython.longlong
     what: cython.uint
     left: cython.ulonglong = inp.length()
@@ -134,6 +135,8 @@ def _read_items(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.ulo
         else:
             raise Damaged(at, f"the part {what:#x} of a stream, which is not known here")
         left -= 1
+        if cold is not None and left % NODES_PER_STEP == 0:
+            cold.cool(stream)
     return alive
 
 
