@@ -26,6 +26,7 @@ from headrace.persistence.aof.log import error_reply_for
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
+from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -61,13 +62,21 @@ class Durability:
     failed_in_turn: Public[cython.bint]  # writing the log within this turn failed
     sync_completed: Public[cython.bint]  # a background sync has ended
     sync_executor: Public[ThreadPoolExecutor | None]
+    cold_files: ColdFiles  # to which a base may refer
     encoded: EncodedEffects  # of this turn; only used while there are replicas
     feed: Public[Callable[[list[Item]], None] | None]  # sends them to the replicas, before the log gets them
     replicating: Public[cython.bint]  # effects are recorded also without a log
 
     def __init__(
-        self, config: Config, engine: Engine, loop: EventLoop, files: DataDirectory, wake: Callable[[], None]
+        self,
+        config: Config,
+        engine: Engine,
+        loop: EventLoop,
+        files: DataDirectory,
+        cold_files: ColdFiles,
+        wake: Callable[[], None],
     ) -> None:
+        self.cold_files = cold_files
         self.config = config
         self.engine = engine
         self.loop = loop
@@ -144,6 +153,7 @@ class Durability:
             has_sync_waiters=self.engine.has_sync_waiters,
             on_report=self._on_report,
         )
+        log.cold_files = self.cold_files
         self._configure(log)
         return log
 

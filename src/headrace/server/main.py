@@ -147,13 +147,14 @@ class Server:
         if parts.disk.lock_descriptor >= 0:
             with as_usage_errors():
                 parts.saving.remove_leftovers()
+                parts.cold.prepare()
         appendonly = parts.config.flag("appendonly")
         found = parts.startup.load(parts.clock.now_ms())
         parts.saving.saved_changes = parts.engine.keyspace.changes
         with as_usage_errors():
             parts.log_switch.open(appendonly, found.manifest, parts.clock.now_ms())
             parts.loop.commit = parts.durability.commit
-            parts.cold.begin()
+            parts.cold.begin(parts.durability.log is not None)
             parts.replication.begin(found.aux, found.ending)
             parts.config_changes.apply()  # what CONFIG SET changed during the load
 

@@ -77,14 +77,12 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
     loop = EventLoop(engine, clock)
     control = RunControl(loop.interrupt)
     wake = control.wake
-
     listeners = Listeners(config, loop)
     metrics = Metrics(config, loop, wake)
     status_files = StatusFiles(config)
-
     cold = ColdTasks(config, engine, loop, disk)
     startup = Startup(config, engine, loop, disk, control.is_ending)
-    durability = Durability(config, engine, loop, disk, wake)
+    durability = Durability(config, engine, loop, disk, cold.files, wake)
     saving = SaveManager(
         config, engine, loop, disk, durability, wake, lambda: replication.snapshot_fields(), clock.now_ms()
     )

@@ -42,7 +42,10 @@ from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDi
 from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import SYNC_EVERY_MS, error_reply_for
-from headrace.persistence.aof.manifest import write_all
+from headrace.persistence.aof.manifest import Manifest, write_all
+from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
@@ -84,6 +87,7 @@ class Storage:
             has_sync_waiters=lambda: self.local_engine.engine.has_sync_waiters(),
             on_report=self._on_report,
         )
+        self.cold_files = self.log.cold_files = ColdFiles(files, self.names.cold_directory)
         self.batch_count = 0  # batches taken from the engine
         self.uncommitted: list[tuple[int, list[bytes]]] = []  # effects taken, not in the log yet
         self.synced = 0  # batches before this one are synced
@@ -124,6 +128,11 @@ class Storage:
         return found
 
     def _recover(self, engine: Engine, now_ms: int) -> Recovered:
+        manifest = None
+        with contextlib.suppress(Damaged, OSError):  # which recover() reports
+            manifest = Manifest.load(self.files, self.names)
+        if manifest is not None and manifest.cold:  # a server has moved entries to files
+            engine.open_cold_storage(ColdStore(self.cold_files), 0)
         replay, skipped = log_replayer(engine, now_ms, self.skip_foreign_types)
         found = recover(
             self.files,
@@ -161,6 +170,7 @@ class Storage:
                 if not failure:
                     self.local_engine.durable_before = self.synced = self.batch_count
             finally:
+                self.cold_files.close()
                 self.closed = True
                 self.files.unlock()
         if failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 
-from headrace.errors import DamagedColdRun, os_error_text
+from headrace.errors import os_error_text
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.codec import MissingCodec
 from headrace.persistence.cold.cold_file import DamagedBytes, IndexEntry

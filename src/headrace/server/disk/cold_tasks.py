@@ -19,15 +19,17 @@ from headrace.commands.server_interface import Section
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.keyspace.cold_storage import Batch
+from headrace.persistence.aof.file_names import LogFileNames
+from headrace.persistence.aof.log_files import remove_unlogged_orphans
+from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
-from headrace.plurals import human_bytes, plural
 from headrace.server.config.config import Config, set_failed
 from headrace.server.loop.event_loop import EventLoop
 from headrace.streams.cold_run import ColdRun
 
-DIRECTORY = "cold"
 READERS = 2
 
 
@@ -40,7 +42,8 @@ class ColdTasks:
         self.loop = loop
         self.disk = disk
         self._is_loaded = False
-        self.files = ColdFiles(disk, DIRECTORY)
+        self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
+        self.files = ColdFiles(disk, self.names.cold_directory)
         self._writers: ThreadPoolExecutor | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._results: deque[Callable[[], None]] = deque()
@@ -61,9 +64,25 @@ class ColdTasks:
         if self._is_loaded:
             self._start()
 
-    def begin(self) -> None:
-        """Use threads from now on: the data are loaded. Raises OSError, HeadraceError."""
+    def prepare(self) -> None:
+        """Open the cold storage if the log refers to cold runs; called before it is loaded."""
+        if self.config.flag("appendonly") and self.engine.cold is None:
+            manifest = None
+            with suppress(Damaged, OSError):  # which the recovery reports
+                manifest = Manifest.load(self.disk, self.names)
+            if manifest is not None and manifest.cold:
+                self.engine.open_cold_storage(ColdStore(self.files), 0)
+                self.apply_config()
+
+    def begin(self, logged: bool) -> None:
+        """Use threads from now on: the data are loaded. Raises OSError, HeadraceError.
+
+        Args:
+            logged: there is a log, which has removed cold files that nothing refers to.
+        """
         self._is_loaded = True
+        if self.disk.lock_descriptor >= 0 and not logged:
+            remove_unlogged_orphans(self.disk, self.names, self.files)
         self._start()
 
     def _start(self) -> None:
@@ -73,10 +92,6 @@ class ColdTasks:
             self.disk.lock()
         except HeadraceError as error:
             raise set_failed("stream-hot-memory", str(error)) from None
-        count, freed = self.files.remove_orphans()
-        if count:
-            text = "removed %s of an earlier run, %s, which nothing refers to"
-            logging.getLogger("headrace").info(text, plural(count, "cold file"), human_bytes(freed))
         self._writers = ThreadPoolExecutor(1, "cold-writer")
         self._readers = ThreadPoolExecutor(READERS, "cold-reader")
         self.engine.cold.writer = self._write
