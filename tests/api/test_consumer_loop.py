@@ -20,7 +20,7 @@ SOON = Backoff(initial=0.01, maximum=0.01)
 def filled(database: Any, count: int, **policy: Any) -> Group[Any]:
     orders = database.stream("orders")
     orders.add_many({"n": n} for n in range(count))
-    group: Group[Any] = orders.group("billing", **policy)
+    group: Group[Any] = orders.group("billing", create=True, **policy)
     return group
 
 

@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError, NoSuchGroup
 def filled(db: Any, count: int, **policy: Any) -> Group[Any]:
     orders = db.stream("orders")
     orders.add_many({"n": n} for n in range(count))
-    return orders.group("billing", **policy)
+    return orders.group("billing", create=True, **policy)
 
 
 def fail(_: Any) -> None:

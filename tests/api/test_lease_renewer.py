@@ -58,7 +58,7 @@ def test_leases_are_renewed_by_the_databases_clock(db: Any, clock: ManualClock) 
 def test_leases_are_renewed_in_time_for_a_shorter_consumer_ttl(db: Any, clock: ManualClock) -> None:
     """Otherwise the server takes the entries of a handler that works for longer than CONSUMER-TTL."""
     db.stream("orders").add({"n": 0})
-    group = db.stream("orders").group("billing", lease=30)
+    group = db.stream("orders").group("billing", lease=30, create=True)
     group.set_rules(lease=30, consumer_ttl=3)
     stepper = Stepper(group.consumer("w"))
     assert stepper.next() is not None

@@ -24,7 +24,7 @@ def test_a_name_is_text_or_bytes(database, name) -> None:
     stream = database.stream("s")
     with pytest.raises(UsageError, match=r"name|UTF-8"):
         stream.group(name)
-    group = stream.group("g")
+    group = stream.group("g", create=True)
     if name is not None:
         with pytest.raises(UsageError, match=r"name|UTF-8"):
             group.consumer(name)

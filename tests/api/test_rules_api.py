@@ -47,7 +47,7 @@ def test_retention_trims_without_clients(db: headrace.Database) -> None:
 
 def test_discard_new_raises_and_adds_nothing(db: headrace.Database) -> None:
     jobs = db.stream("jobs", retention=Retention(max_len=1, discard="new", drop_acked=True))
-    workers = jobs.group("workers")
+    workers = jobs.group("workers", create=True)
     jobs.add({"n": 1})
     with pytest.raises(StreamFull, match="MAX-LEN 1"):
         jobs.add({"n": 2})
@@ -59,7 +59,7 @@ def test_discard_new_raises_and_adds_nothing(db: headrace.Database) -> None:
 
 def test_a_strict_stream_rejects_the_removal_of_kept_entries(db: headrace.Database) -> None:
     orders = db.stream("orders", retention=Retention(keep_unacked=True, strict=True))
-    billing = orders.group("billing")
+    billing = orders.group("billing", create=True)
     entry = orders.add({"n": 1})
     with pytest.raises(EntriesKept, match=f"KEEP-UNACKED keeps {entry}, and STRICT rejects XTRIM"):
         orders.trim(maxlen=0)
@@ -93,7 +93,7 @@ def test_if_last_makes_concurrent_writers_notice_each_other(db: headrace.Databas
 
 def test_rules_of_a_group_serve_plain_clients(db: headrace.Database) -> None:
     orders = db.stream("orders")
-    group = orders.group("billing")
+    group = orders.group("billing", create=True)
     group.set_rules(lease=0.05, max_deliveries=1, dead_letters="graves", backoff=[0.01], max_pending=5)
     assert group.rules() == {
         "LEASE": "50",
@@ -138,7 +138,7 @@ def test_invalid_options_are_errors(db: headrace.Database, options: dict[str, An
                 db.stream("s").set_retention(Retention(**{name: wrong}))
         for name in ("max_deliveries", "max_pending"):
             with pytest.raises(UsageError, match=f"^{name}="):
-                db.stream("s").group("g").set_rules(lease=1, **{name: wrong})
+                db.stream("s").group("g", create=True).set_rules(lease=1, **{name: wrong})
 
 
 def test_wrong_arguments_are_named(db: headrace.Database) -> None:
@@ -154,7 +154,7 @@ def test_wrong_arguments_are_named(db: headrace.Database) -> None:
 
 @pytest.mark.parametrize("name", ["0", b"-"])
 def test_a_name_that_would_remove_a_rule_is_rejected(db: headrace.Database, name: str | bytes) -> None:
-    group = db.stream("s").group("g")
+    group = db.stream("s").group("g", create=True)
     for call in (
         lambda: group.set_rules(lease=5, ordered_by=name),
         lambda: group.set_rules(lease=5, max_deliveries=2, dead_letters=name),
@@ -172,7 +172,7 @@ def test_a_redis_server_has_no_rules() -> None:
         orders.add({"n": 1})
         for call in (
             lambda: orders.set_retention(Retention(max_len=5)),
-            lambda: orders.group("g").set_rules(lease=5),
+            lambda: orders.group("g", create=True).set_rules(lease=5),
             lambda: orders.add({"n": 2}, delay=5),
             lambda: orders.add({"n": 2}, if_last="0-0"),
         ):
@@ -199,7 +199,9 @@ def test_consumers_handle_the_entries_of_a_key_in_order(db: headrace.Database) -
     orders = db.stream("orders")
     for number in range(300):
         orders.add({"customer": f"c{number % 7}", "n": number})
-    group = orders.group("billing", lease=5, backoff=headrace.Backoff(0.01), ordered_by="customer")
+    group = orders.group(
+        "billing", lease=5, backoff=headrace.Backoff(0.01), ordered_by="customer", create=True
+    )
     assert group.rules()["ORDERED-BY"] == "customer" and group.policy.server_rules
     chance, lock = random.Random(1), threading.Lock()
     running: dict[str, str] = {}
@@ -235,7 +237,7 @@ def test_consumers_handle_the_entries_of_a_key_in_order(db: headrace.Database) -
 def test_the_server_redelivers_what_a_consumer_left(db: headrace.Database) -> None:
     jobs = db.stream("jobs")
     jobs.add({"n": 1})
-    group = jobs.group("workers", max_deliveries=2)
+    group = jobs.group("workers", max_deliveries=2, create=True)
     group.set_rules(lease=0.2, max_deliveries=2)
     for delivery in group.consumer("ann"):
         assert delivery.times_delivered == 1
@@ -249,7 +251,7 @@ def test_the_server_redelivers_what_a_consumer_left(db: headrace.Database) -> No
 
 def test_a_recreated_group_has_its_rules_again(db: headrace.Database) -> None:
     jobs = db.stream("jobs")
-    group = jobs.group("workers", ordered_by="k", recreate="0")
+    group = jobs.group("workers", ordered_by="k", recreate="0", create=True)
     rules = group.rules()
     jobs.add({"n": 1})
     group.destroy()
@@ -260,5 +262,5 @@ def test_a_recreated_group_has_its_rules_again(db: headrace.Database) -> None:
 def test_redis_has_no_ordered_groups() -> None:
     with redis_server() as port, headrace.connect(f"redis://127.0.0.1:{port}") as db:
         with pytest.raises(NotSupported):
-            db.stream("s").group("g", ordered_by="k")
-        assert db.stream("s").group("g").policy.server_rules == ()
+            db.stream("s").group("g", ordered_by="k", create=True)
+        assert db.stream("s").group("g", create=True).policy.server_rules == ()

@@ -105,7 +105,7 @@ def test_in_a_cluster_a_lease_that_is_over_is_taken_over(cluster: Cluster) -> No
         for master in cluster.masters:
             stream = db.stream(cluster.stream_of(master, "lease"))
             stream.add_many({"n": n} for n in range(6))
-            group = stream.group("g", lease=0.1)
+            group = stream.group("g", lease=0.1, create=True)
             master.client.xreadgroup("g", "dead", {stream.name: ">"}, count=4)
             taken = {int(entry["n"]): entry.times_delivered for entry in group.consumer("two", block=0.3)}
             assert taken == {0: 2, 1: 2, 2: 2, 3: 2, 4: 1, 5: 1}

@@ -38,8 +38,9 @@ from headrace.api.rules import (
     rules_from_reply,
 )
 from headrace.api.stream_id import StreamID, id_from_reply
+from headrace.client.server_errors import ADVICE
 from headrace.companion_keys import dead_letter_name
-from headrace.errors import CommandError, NoSuchGroup, UsageError
+from headrace.errors import CommandError, KeyRequired, NoSuchGroup, NoSuchKey, UsageError
 
 if TYPE_CHECKING:
     from headrace.api.stream import Stream
@@ -74,6 +75,8 @@ class Group(Generic[T]):
     >>> for entry in billing.consumer("worker-1"):
     ...     send_invoice(entry.value)
 
+    The object only has the settings. create(), or the first consumer, creates the group on the server if it
+    does not exist, and its stream. All other methods raise NoSuchGroup if there is no such group or stream.
     All consumers of a group should use the same settings.
 
     Args:
@@ -97,8 +100,6 @@ class Group(Generic[T]):
 
     Raises:
         UsageError: if an argument is invalid.
-        NotSupported: if `ordered_by` is given and the server is not Headrace.
-        CommandError: if the server rejects the group.
     """
 
     def __init__(
@@ -142,10 +143,8 @@ class Group(Generic[T]):
         )
         self.handlers: list[Handler] = []
         self._start = group_start_id(start)
-        self.create()
-        if ordered_by is not None:
-            self._set_own_rules(encode_name(ordered_by))
-        self._adopt_rules()
+        self._ordered_by = None if ordered_by is None else encode_name(ordered_by)
+        self._opened = False  # the group was created, or found to exist
 
     @property
     def name(self) -> str:
@@ -156,18 +155,49 @@ class Group(Generic[T]):
         return f"Group({self.name!r} of {self.stream!r})"
 
     def create(self) -> bool:
-        """Create the group, and its stream if it does not exist. Group() calls this.
+        """Create the group, and its stream, if they do not exist. Set the rule for `ordered_by`.
 
         Returns:
             False if the group already existed.
+
+        Raises:
+            NotSupported: if the group has `ordered_by`, and the server is not Headrace.
+            CommandError: if the server rejects the group.
         """
+        created = True
         try:
             self.backend.request(b"XGROUP", b"CREATE", self.stream.key, self.key, self._start, b"MKSTREAM")
         except CommandError as error:
-            if str(error).startswith("BUSYGROUP"):
-                return False
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+            created = False
+        if self._ordered_by is not None:
+            self._set_own_rules(self._ordered_by)
+        self._adopt_rules()
+        self._opened = True
+        return created
+
+    def open(self) -> None:
+        """Create the group before its first consumer; later calls do nothing.
+
+        So a group that is deleted afterwards is not created again, unless `recreate` says so.
+        """
+        if not self._opened:
+            self.create()
+
+    def _request(self, *words: bytes) -> Any:
+        """Execute a command on the group. Raises NoSuchGroup also if there is no stream."""
+        try:
+            return self.backend.request(*words)
+        except NoSuchGroup:
+            raise self._missing() from None
+        except CommandError as error:
+            if isinstance(error, NoSuchKey) or str(error) == KeyRequired.text:
+                raise self._missing() from None
             raise
-        return True
+
+    def _missing(self) -> NoSuchGroup:
+        return missing_group(self.name, self.stream.name)
 
     # Rules.
 
@@ -197,6 +227,7 @@ class Group(Generic[T]):
             consumer_ttl: remove a consumer that was not seen for so long.
 
         Raises:
+            NoSuchGroup: if the group does not exist.
             NotSupported: if the server is not Headrace.
             CommandError: if the combination is not accepted.
         """
@@ -228,7 +259,7 @@ class Group(Generic[T]):
 
     def _send_rules(self, words: list[bytes]) -> None:
         try:
-            self.backend.request(b"XGROUP", b"CFGSET", self.stream.key, self.key, *words)
+            self._request(b"XGROUP", b"CFGSET", self.stream.key, self.key, *words)
         except CommandError as rejected:
             raise explain_rules(rejected) from None
 
@@ -253,11 +284,20 @@ class Group(Generic[T]):
             self.policy = replace(self.policy, max_deliveries=most, dead_letters=dead_letters)
 
     def rules(self) -> dict[str, str]:
-        """Return the rules of the group, by the names that XGROUP CFGSET uses; {} if there are none."""
-        for reply in self.backend.request(b"XINFO", b"GROUPS", self.stream.key):
-            if reply[1] == self.key:
-                return rules_from_reply(reply)
-        return {}
+        """Return the rules of the group, by the names that XGROUP CFGSET uses; {} if there are none.
+
+        Raises:
+            NoSuchGroup: if the group does not exist.
+        """
+        return rules_from_reply(self._row())
+
+    def _row(self) -> list[Any]:
+        """Return what XINFO GROUPS says about the group."""
+        for row in self._request(b"XINFO", b"GROUPS", self.stream.key):
+            if row[1] == self.key:
+                found: list[Any] = row
+                return found
+        raise self._missing()
 
     # Consumers.
 
@@ -270,7 +310,7 @@ class Group(Generic[T]):
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
     ) -> Consumer[T]:
-        """Return a consumer of this group; see Consumer.
+        """Return a consumer of this group; see Consumer. The first one creates the group.
 
         Args:
             name: unique in the group, and the same after a restart: the consumer then starts with its
@@ -383,7 +423,13 @@ class Group(Generic[T]):
 
     @property
     def dead_letters(self) -> DeadLetters[T]:
-        """The dead letters of this group. Raises UsageError if the group has none."""
+        """The dead letters of this group.
+
+        Raises:
+            NoSuchGroup: if the group does not exist.
+            UsageError: if the group keeps no dead letters.
+        """
+        self._adopt_rules()
         name = self.policy.dead_letters
         if name is None:
             raise UsageError("this group keeps no dead letters (dead_letters=False)")
@@ -397,14 +443,15 @@ class Group(Generic[T]):
         Raises:
             NoSuchGroup: if the group does not exist.
         """
-        for one in self.stream.groups():
-            if encode_name(one.name) == self.key:
-                return one
-        raise NoSuchGroup(f"NOGROUP there is no group {self.name!r} of stream {self.stream.name!r}")
+        return GroupInfo.from_reply(self._row())
 
     def consumers(self) -> list[ConsumerInfo]:
-        """Return the consumers of the group."""
-        reply = self.backend.request(b"XINFO", b"CONSUMERS", self.stream.key, self.key)
+        """Return the consumers of the group.
+
+        Raises:
+            NoSuchGroup: if the group does not exist.
+        """
+        reply = self._request(b"XINFO", b"CONSUMERS", self.stream.key, self.key)
         return [ConsumerInfo.from_reply(one) for one in reply]
 
     def pending(
@@ -424,11 +471,14 @@ class Group(Generic[T]):
             count: the most entries.
             consumer: only entries of this consumer; None for all.
             idle: only entries that have been idle for at least this many seconds.
+
+        Raises:
+            NoSuchGroup: if the group does not exist.
         """
         longer = (b"IDLE", b"%d" % round(idle * 1000)) if idle > 0 else ()
         whose = () if consumer is None else (encode_name(consumer),)
         bounds = (range_start(start), range_end(end), count_argument(count))
-        rows = self.backend.request(b"XPENDING", self.stream.key, self.key, *longer, *bounds, *whose)
+        rows = self._request(b"XPENDING", self.stream.key, self.key, *longer, *bounds, *whose)
         return [
             PendingEntry(id_from_reply(id), decode_name(owner), math.inf if ms < 0 else ms / 1000, times)
             for id, owner, ms, times in rows
@@ -438,8 +488,11 @@ class Group(Generic[T]):
         """Continue after this ID: `"0"` to read all entries again, `"$"` to read only new ones.
 
         A datetime is for entries added at that moment or later. Pending entries stay pending.
+
+        Raises:
+            NoSuchGroup: if the group does not exist.
         """
-        self.backend.request(b"XGROUP", b"SETID", self.stream.key, self.key, group_start_id(id))
+        self._request(b"XGROUP", b"SETID", self.stream.key, self.key, group_start_id(id))
 
     def remove_consumer(self, consumer: str | bytes) -> None:
         """Remove a consumer that no longer runs.
@@ -447,12 +500,15 @@ class Group(Generic[T]):
         With the rule ORDERED-BY, its pending entries are left to other consumers.
 
         Raises:
+            NoSuchGroup: if the group does not exist.
             UsageError: if it has pending entries, which would be lost. Let another consumer claim them first:
                 it does so when the lease is over.
         """
         if self.policy.ordered_by is not None:
             try:
                 self._remove_consumer(consumer)
+            except NoSuchGroup:
+                raise
             except CommandError as rejected:
                 raise UsageError(str(rejected).removeprefix("ERR ")) from None
             return
@@ -463,16 +519,21 @@ class Group(Generic[T]):
         self._remove_consumer(consumer)
 
     def _remove_consumer(self, consumer: str | bytes) -> None:
-        self.backend.request(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, encode_name(consumer))
+        self._request(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, encode_name(consumer))
 
     def destroy(self) -> bool:
         """Delete the group and its pending entries; the stream stays. Returns False if it did not exist."""
         try:
-            return bool(self.backend.request(b"XGROUP", b"DESTROY", self.stream.key, self.key))
-        except CommandError as error:
-            if str(error).startswith("ERR The XGROUP subcommand requires the key to exist"):
-                return False
-            raise
+            return bool(self._request(b"XGROUP", b"DESTROY", self.stream.key, self.key))
+        except NoSuchGroup:
+            return False
+
+
+def missing_group(group: str, stream: str) -> NoSuchGroup:
+    """Return the error for a group that does not exist, or whose stream does not."""
+    error = NoSuchGroup(f"NOGROUP there is no group {group!r} of stream {stream!r}")
+    error.add_note(ADVICE[NoSuchGroup])
+    return error
 
 
 def group_start_id(id: IdLike) -> bytes:

@@ -608,8 +608,9 @@ class Stream(Generic[T]):
         backoff: Backoff | None = None,
         ordered_by: str | bytes | None = None,
         recreate: Literal["0", "$", False] = False,
+        create: bool = False,
     ) -> Group[T]:
-        """Return the consumer group of that name. It is created if it does not exist, as is the stream.
+        """Return the consumer group of that name. Its first consumer creates it, and the stream.
 
         >>> billing = orders.group("billing", start="0", max_deliveries=5)
         >>> for entry in billing.consumer("worker-1"):
@@ -625,8 +626,15 @@ class Stream(Generic[T]):
             backoff: as in Group.
             ordered_by: as in Group.
             recreate: as in Group.
+            create: create the group now if it does not exist, and the stream. So it has the entries added
+                from now on, even if its first consumer starts later.
+
+        Raises:
+            UsageError: if an argument is invalid.
+            NotSupported: if `ordered_by` and `create` are given, and the server is not Headrace.
+            CommandError: if the server rejects the group.
         """
-        return Group(
+        group = Group(
             self,
             name,
             start,
@@ -637,6 +645,9 @@ class Stream(Generic[T]):
             ordered_by=ordered_by,
             recreate=recreate,
         )
+        if create:
+            group.create()
+        return group
 
     def groups(self) -> list[GroupInfo]:
         """Return the consumer groups; an empty list if the stream does not exist."""

@@ -52,8 +52,9 @@ BY_TEXT: tuple[tuple[str, type[CommandError]], ...] = (
 )
 
 ADVICE: dict[type[CommandError], str] = {
-    NoSuchGroup: "stream.group(name) creates the group; its option `recreate` does so whenever it is lost.",
-    GroupExists: "stream.group(name) opens the existing group.",
+    NoSuchGroup: "The first consumer creates the group, or stream.group(name, create=True); its option"
+    " `recreate` does so whenever it is lost.",
+    GroupExists: "stream.group(name) uses the existing group.",
     WrongType: "The key is not a stream: choose another name, or delete the key.",
     AccessDenied: "Write user and password into the URL: redis://user:password@host.",
     NotSupported: "The server is too old for it, or has it disabled.",

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Consumer(Generic[T]):
-    """A consumer of a group: `group.consumer("worker-1")`.
+    """A consumer of a group: `group.consumer("worker-1")`. The group's first consumer creates the group.
 
     >>> for entry in group.consumer("worker-1"):
     ...     send_invoice(entry.value)
@@ -70,6 +70,8 @@ class Consumer(Generic[T]):
 
     Raises:
         UsageError: if an argument is invalid.
+        NotSupported: if the group has `ordered_by`, and the server is not Headrace.
+        CommandError: if the server rejects the group.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Consumer(Generic[T]):
             raise UsageError(
                 f"ordered_by: must be a function of an entry, such as lambda entry: entry[{ordered_by!r}]"
             )
+        group.open()
         self.group = group
         self.has_generated_name = name is None
         self.name = generate_consumer_name() if name is None else decode_name(encode_name(name))
