@@ -101,7 +101,7 @@ def consume(db: headrace.Database, batch: int) -> Work:
     stream = db.stream("s")
 
     def work(n: int) -> None:
-        consumer = stream.group("g").consumer("c", batch=batch)
+        consumer = stream.group("g").consumer("c", fetch_count=batch)
         for _ in itertools.islice(consumer, n):
             pass
 

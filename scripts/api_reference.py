@@ -49,6 +49,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
             ("headrace.api.retry_policy", ["Backoff"]),
             ("headrace.api.consuming.consumer", ["Consumer"]),
             ("headrace.api.delivery", ["Delivery"]),
+            ("headrace.api.batch", ["Batch"]),
             ("headrace.api.consuming.in_flight", ["Counters"]),
             ("headrace.api.consuming.dead_letters", ["DeadLetters", "DeadLetter"]),
             ("headrace.api.info", ["GroupInfo", "ConsumerInfo"]),

@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.api.backend import Stop
+    from headrace.api.batch import Batch
     from headrace.api.consuming.consumer import Consumer
     from headrace.api.consuming.dead_letters import DeadLetter
     from headrace.api.database import Database, connect, open
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backoff",
+    "Batch",
     "Consumer",
     "Database",
     "DeadLetter",
@@ -50,6 +52,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Backoff": "api.retry_policy",
+    "Batch": "api.batch",
     "Consumer": "api.consuming.consumer",
     "Database": "api.database",
     "DeadLetter": "api.consuming.dead_letters",

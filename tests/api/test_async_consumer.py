@@ -73,7 +73,7 @@ def test_work_that_is_returned_and_not_done_is_not_acknowledged(database: headra
 
     for handle in (forgets, generator):
         with pytest.raises(UsageError, match=f"{handle.__name__} only returned a .*the entry is not handled"):
-            finish(run(group.consumer(handle.__name__, block=0, batch=1), handle))
+            finish(run(group.consumer(handle.__name__, block=0, fetch_count=1), handle))
     assert [one.consumer for one in group.pending()] == ["forgets", "generator"]
 
 
@@ -112,7 +112,7 @@ def test_who_breaks_off_keeps_one_entry_and_gives_back_the_rest(database: headra
 
     async def read(name: str, most: int) -> list[int]:
         found = []
-        async with aclosing(aiter(group.consumer(name, batch=40, block=0))) as entries:
+        async with aclosing(aiter(group.consumer(name, fetch_count=40, block=0))) as entries:
             async for entry in entries:
                 found.append(number(entry))
                 if len(found) == most:
@@ -288,7 +288,7 @@ def test_stop_lets_what_runs_end_and_gives_back_the_rest(database: headrace.Data
     group = numbers(database, 50).group("readers")
     begun, ended = [], []
 
-    @group.handler(consumer="one", concurrency=3, batch=20)
+    @group.handler(consumer="one", concurrency=3, fetch_count=20)
     async def handle(entry: headrace.Delivery[Any]) -> None:
         begun.append(number(entry))
         if len(begun) == 3:

@@ -87,7 +87,7 @@ def test_work_that_is_returned_and_not_done_is_not_acknowledged(database: Any) -
 
     for handle in (asynchronous, generator, both):
         with pytest.raises(UsageError, match=f"{handle.__name__} only returned a .*the entry is not handled"):
-            group.consumer(handle.__name__, block=0, batch=1).run(handle)
+            group.consumer(handle.__name__, block=0, fetch_count=1).run(handle)
     assert group.info().pending == 3
     assert [one.consumer for one in group.pending()] == ["asynchronous", "generator", "both"]
 
@@ -98,7 +98,7 @@ def test_what_ends_one_handler_ends_all_and_is_raised(
     group = filled(database, 2)
     begun = threading.Semaphore(0)
     for name in ("one", "two"):
-        group.handler(consumer=name, batch=1)(lambda entry: begun.release())
+        group.handler(consumer=name, fetch_count=1)(lambda entry: begun.release())
     running = aside(group.run)
     assert begun.acquire(timeout=SECONDS_MAX) and begun.acquire(timeout=SECONDS_MAX)
     group.destroy()
@@ -124,7 +124,7 @@ def test_a_signal_lets_what_runs_finish_and_gives_back_the_rest() -> None:
         group = filled(db, 20)
         before = signal.getsignal(signal.SIGTERM)
 
-        @group.handler(consumer="w", batch=20)
+        @group.handler(consumer="w", fetch_count=20)
         def handle(entry: Any) -> None:
             if entry["n"] == b"3":
                 os.kill(os.getpid(), signal.SIGTERM)

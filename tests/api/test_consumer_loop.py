@@ -32,7 +32,7 @@ def test_the_loop_acknowledges_the_last_when_it_asks_for_the_next(database: Any)
 
 def test_a_loop_that_is_left_acknowledges_what_is_finished_and_gives_back_the_rest(database: Any) -> None:
     group = filled(database, 20)
-    consumer = group.consumer("w", batch=10, block=0)
+    consumer = group.consumer("w", fetch_count=10, block=0)
     for entry in consumer:
         if entry["n"] == b"5":
             break
@@ -156,7 +156,7 @@ def test_threads_handle_at_the_same_time(database: Any) -> None:
         together.wait()
         seen.append(int(entry["n"]))
 
-    group.consumer("w", concurrency=4, block=0, batch=40).run(handle)
+    group.consumer("w", concurrency=4, block=0, fetch_count=40).run(handle)
     assert sorted(seen) == list(range(40)) and group.info().pending == 0
 
 
@@ -233,7 +233,7 @@ def test_a_lost_stream_is_made_again_under_the_loop_that_waits(
 
 def test_a_consumer_without_a_name_leaves_none_behind(database: Any) -> None:
     group = filled(database, 3)
-    for n, entry in enumerate(group.consumer(block=0, batch=1)):
+    for n, entry in enumerate(group.consumer(block=0, fetch_count=1)):
         if n == 2:
             break
         assert entry["n"] == b"%d" % n
@@ -266,7 +266,7 @@ def test_what_a_dead_consumer_had_is_taken_over_by_one_that_waits(database: Any)
 def test_groups_tell_what_they_know(database: Any) -> None:
     group = filled(database, 4)
     assert not group.create()
-    loop = iter(group.consumer("w", block=0, batch=4))
+    loop = iter(group.consumer("w", block=0, fetch_count=4))
     first = next(loop)
     assert [one.consumer for one in group.pending()] == ["w"] * 4
     assert group.pending(first.id, first.id)[0].times_delivered == 1
@@ -331,7 +331,13 @@ def test_wrong_settings_are_refused(database: Any) -> None:
         with pytest.raises(UsageError):
             stream.group("billing", **policy)
     group = stream.group("billing")
-    for settings in ({"batch": 0}, {"concurrency": 0}, {"block": -1}, {"name": ""}, {"ordered_by": "n"}):
+    for settings in (
+        {"fetch_count": 0},
+        {"concurrency": 0},
+        {"block": -1},
+        {"name": ""},
+        {"ordered_by": "n"},
+    ):
         with pytest.raises(UsageError):
             group.consumer(**settings)
     with pytest.raises(UsageError):

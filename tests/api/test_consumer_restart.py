@@ -61,7 +61,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_entry(
         orders.add_many({"n": n} for n in range(400))
         group = orders.group("billing", lease=1.0, backoff=Backoff(initial=0.01), max_deliveries=20)
         seen: set[int] = set()
-        consumer = group.consumer("w", concurrency=2, batch=10)
+        consumer = group.consumer("w", concurrency=2, fetch_count=10)
 
         def handle(entry: headrace.Delivery[dict[bytes, bytes]]) -> None:
             time.sleep(0.001)

@@ -48,7 +48,9 @@ class Process:
         self.backend.chance = story.chance
         order = (lambda entry: int(entry["n"]) % 4) if story.ordered else None
         batch = story.chance.choice([1, 5, None])
-        self.stepper = Stepper(on(story.group, self.backend).consumer(name, batch=batch, ordered_by=order))
+        self.stepper = Stepper(
+            on(story.group, self.backend).consumer(name, fetch_count=batch, ordered_by=order)
+        )
         self.running: list[Delivery[Any]] = []
 
     def step(self) -> None:

@@ -52,7 +52,7 @@ def test_what_runs_is_not_acknowledged(db: Any) -> None:
 
 def test_the_acknowledgement_of_slow_work_is_sent_before_the_next_begins(db: Any, clock: ManualClock) -> None:
     group = filled(db, 3)
-    stepper = Stepper(group.consumer("w", batch=3))
+    stepper = Stepper(group.consumer("w", fetch_count=3))
     first = stepper.next()
     assert first is not None
     clock.advance(seconds=0.1)
@@ -63,7 +63,7 @@ def test_the_acknowledgement_of_slow_work_is_sent_before_the_next_begins(db: Any
 
 def test_many_acknowledgements_are_sent_though_no_time_has_passed(db: Any) -> None:
     group = filled(db, 600)
-    stepper = Stepper(group.consumer("w", batch=600))
+    stepper = Stepper(group.consumer("w", fetch_count=600))
     for _ in range(300):
         delivery = stepper.next()
         assert delivery is not None
@@ -73,7 +73,7 @@ def test_many_acknowledgements_are_sent_though_no_time_has_passed(db: Any) -> No
 
 def test_the_renewer_sends_acknowledgements_that_wait_for_long_work(db: Any, clock: ManualClock) -> None:
     group = filled(db, 2)
-    stepper = Stepper(group.consumer("w", batch=2))
+    stepper = Stepper(group.consumer("w", fetch_count=2))
     first, second = stepper.next(), stepper.next()
     assert first is not None and second is not None
     first.ack()
@@ -120,7 +120,7 @@ def test_by_hand_the_first_word_counts(db: Any, clock: ManualClock) -> None:
 
 def test_a_restart_begins_with_what_was_begun_and_then_takes_new_ones(db: Any) -> None:
     group = filled(db, 10)
-    assert len(Stepper(group.consumer("w", batch=5)).all()) == 10
+    assert len(Stepper(group.consumer("w", fetch_count=5)).all()) == 10
     group.stream.add({"n": 10})
     again = Stepper(group.consumer("w")).all()
     assert numbers(again) == list(range(11))
@@ -129,7 +129,7 @@ def test_a_restart_begins_with_what_was_begun_and_then_takes_new_ones(db: Any) -
 
 def test_many_of_its_own_come_in_pages(db: Any) -> None:
     group = filled(db, 500)
-    Stepper(group.consumer("w", batch=500)).all()
+    Stepper(group.consumer("w", fetch_count=500)).all()
     assert numbers(Stepper(group.consumer("w")).all()) == list(range(500))
 
 
@@ -166,7 +166,7 @@ def test_who_stood_still_looks_before_it_renews(db: Any, clock: ManualClock) -> 
     slow = Stepper(group.consumer("slow"))
     first, second = slow.all()
     clock.advance(seconds=60)
-    quick = Stepper(group.consumer("quick", batch=1))
+    quick = Stepper(group.consumer("quick", fetch_count=1))
     assert len(quick.all()) == 2
     slow.keep()
     assert first.lost and second.lost and slow.worker.counters.lost == 2
@@ -203,7 +203,7 @@ def test_what_kills_its_consumers_is_buried_and_who_stood_behind_it_is_not(db: A
     group = filled(db, 30, max_deliveries=3)
     seen: list[int] = []
     for _ in range(5):
-        stepper = Stepper(group.consumer("w", batch=30))
+        stepper = Stepper(group.consumer("w", fetch_count=30))
         while (delivery := stepper.next()) is not None and delivery["n"] != b"7":  # there the process dies
             seen.append(int(delivery["n"]))
             delivery.ack()
@@ -227,7 +227,7 @@ def test_what_was_deleted_meanwhile_is_forgotten(db: Any, clock: ManualClock) ->
 
 def test_stopping_gives_back_what_was_not_begun_uncounted(db: Any) -> None:
     group = filled(db, 10, lease=30)
-    stepper = Stepper(group.consumer("w", batch=10))
+    stepper = Stepper(group.consumer("w", fetch_count=10))
     first, second = stepper.next(), stepper.next()
     assert first is not None and second is not None
     first.ack()
@@ -296,7 +296,7 @@ def test_what_is_in_hand_survives_the_loss_of_the_group(db: Any, clock: ManualCl
 
 def test_ordered_entries_run_one_by_one_also_when_one_is_tried_again(db: Any, clock: ManualClock) -> None:
     group = filled(db, 9, backoff=Backoff(initial=10))
-    stepper = Stepper(group.consumer("w", batch=9, ordered_by=lambda entry: int(entry["n"]) % 3))
+    stepper = Stepper(group.consumer("w", fetch_count=9, ordered_by=lambda entry: int(entry["n"]) % 3))
     first = stepper.all()
     assert numbers(first) == [0, 1, 2]
     stepper.worker.record_failure(first[0], ValueError("no"))
@@ -340,7 +340,7 @@ def test_quick_work_is_fetched_in_ever_larger_batches_and_slow_work_is_not(
 
 def test_what_fails_fills_the_hand_and_no_more_is_fetched(db: Any) -> None:
     group = filled(db, 3000)
-    stepper = Stepper(group.consumer("w", batch=500))
+    stepper = Stepper(group.consumer("w", fetch_count=500))
     stepper.handle_all(fail)
     assert group.info().pending == 1024
     assert stepper.waits[-1] is not None and 0 < stepper.waits[-1] <= 1
@@ -360,7 +360,7 @@ def test_block_ends_it_when_nothing_was_to_do_for_so_long(db: Any, clock: Manual
 
 def test_two_with_one_name_lose_nothing(db: Any) -> None:
     group = filled(db, 20)
-    one, two = Stepper(group.consumer("w", batch=4)), Stepper(group.consumer("w", batch=4))
+    one, two = Stepper(group.consumer("w", fetch_count=4)), Stepper(group.consumer("w", fetch_count=4))
     seen: list[int] = []
     for stepper in (one, two) * 30:
         if (delivery := stepper.next()) is not None:
@@ -393,7 +393,7 @@ def tell(backend: MortalBackend, group: Group[Any]) -> list[int]:
     """Handle all entries; 3 fails once, 5 always. A new process of the same name begins where one died."""
     seen: list[int] = []
     failed: set[int] = set()
-    stepper = Stepper(on(group, backend).consumer("w", batch=3))
+    stepper = Stepper(on(group, backend).consumer("w", fetch_count=3))
 
     def handle(entry: Any) -> None:
         n = int(entry["n"])

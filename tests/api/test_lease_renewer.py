@@ -110,7 +110,7 @@ def test_a_lost_connection_loses_nothing(db: Any, clock: ManualClock, of: bytes,
     backend = FaultyBackend(db.backend)
     backend.of = of
     backend.faults = [(ConnectionLost("gone", done), done)] * 2
-    stepper = Stepper(on(group, backend).consumer("w", batch=4))
+    stepper = Stepper(on(group, backend).consumer("w", fetch_count=4))
     seen: list[int] = []
 
     def handle(entry: Any) -> None:
@@ -139,11 +139,11 @@ def test_a_reply_that_comes_late_is_looked_into_before_anything_is_handled(
             replies = super().request_all(requests, atomic)
             if requests[-1][0] == b"XREADGROUP":
                 clock.advance(seconds=31)
-                quick = Stepper(group.consumer("quick", batch=2))
+                quick = Stepper(group.consumer("quick", fetch_count=2))
                 assert len([quick.next() for _ in range(2)]) == 2
             return replies
 
-    stepper = Stepper(on(group, LateLink(db.backend)).consumer("slow", batch=4))
+    stepper = Stepper(on(group, LateLink(db.backend)).consumer("slow", fetch_count=4))
     got = stepper.next()
     assert stepper.worker.counters.lost > 0
     assert got is None
@@ -197,7 +197,7 @@ def test_who_cannot_say_that_it_stops_gives_up_after_some_seconds(
     db.stream("orders").add_many({"n": n} for n in range(4))
     group = db.stream("orders").group("billing")
     backend = FaultyBackend(db.backend)
-    stepper = Stepper(on(group, backend).consumer("w", batch=4))
+    stepper = Stepper(on(group, backend).consumer("w", fetch_count=4))
     first = stepper.next()
     assert first is not None
     first.ack()

@@ -38,7 +38,7 @@ def test_a_group_says_what_it_has_lost(db: headrace.Database) -> None:
     orders = db.stream("orders")
     add(orders, 1, 8)
     group = orders.group("billing")
-    for delivery in group.consumer("ann", batch=2, block=0.1):
+    for delivery in group.consumer("ann", fetch_count=2, block=0.1):
         delivery.ack()
         break
     assert (group.info().lost_unread, group.info().lost_pending) == (0, 0)

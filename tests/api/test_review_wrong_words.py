@@ -77,7 +77,7 @@ def test_counts_are_whole_numbers(database, count) -> None:
         lambda: list(stream.range(count=count)),
         lambda: stream.read("0", count=count),
         lambda: group.pending(count=count),
-        lambda: group.consumer("c", batch=count),
+        lambda: group.consumer("c", fetch_count=count),
         lambda: group.consumer("c", concurrency=count),
         lambda: stream.group("g", max_deliveries=count),
     ):

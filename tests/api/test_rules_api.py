@@ -143,7 +143,7 @@ def test_invalid_options_are_errors(db: headrace.Database, options: dict[str, An
 
 def test_wrong_arguments_are_named(db: headrace.Database) -> None:
     consumer = db.stream("s").group("g").consumer("w")
-    with pytest.raises(UsageError, match=r"^delivery=3: must be an entry"), consumer.handling(3):  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^work=3: must be an entry"), consumer.handling(3):  # type: ignore[arg-type]
         pass
     for words in (("XLEN s",), ("CONFIG GET", "port")):
         with pytest.raises(
@@ -219,7 +219,7 @@ def test_consumers_handle_the_entries_of_a_key_in_order(db: headrace.Database) -
                 raise RuntimeError("fails the first time")
             handled.setdefault(customer, []).append(int(entry["n"]))
 
-    consumers = [group.consumer(batch=batch, block=0.3, concurrency=2) for batch in (1, 5, None)]
+    consumers = [group.consumer(fetch_count=batch, block=0.3, concurrency=2) for batch in (1, 5, None)]
     threads = [
         threading.Thread(target=one.run, args=(lambda entry, name=one.name: handle(entry, name),))
         for one in consumers

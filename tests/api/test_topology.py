@@ -81,7 +81,7 @@ def test_a_group_is_worked_through_on_every_shard_while_its_stream_moves(cluster
             stream.add_many({"n": n} for n in range(40))
             group = stream.group("g", max_deliveries=1)
             seen = []
-            for entry in group.consumer("one", batch=5, block=0.1):
+            for entry in group.consumer("one", fetch_count=5, block=0.1):
                 seen.append(int(entry["n"]))
                 if len(seen) == 5:
                     entry.fail("the dead letters move, too")

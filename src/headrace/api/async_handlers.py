@@ -19,7 +19,7 @@ async def run_handlers(handlers: Sequence[Handler], stop: Callable[[], None], si
     if not handlers:
         raise UsageError("there is nothing to run: decorate a function with @group.handler")
     with stop_on_signals(stop) if signals else no_signals():
-        tasks = [asyncio.ensure_future(run(one.consumer, one.function)) for one in handlers]
+        tasks = [asyncio.ensure_future(run(one.consumer, one.function, one.batches)) for one in handlers]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             if any(task.done() and task.exception() is not None for task in tasks):

@@ -7,6 +7,7 @@ READY ──▶ RUNNING ──ack──▶ DONE            QUEUED waits for an e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from headrace.api.codecs.codec import Codec
@@ -23,21 +24,23 @@ GIVEN_UP = 4  # on its way to the dead letters
 DONE = 5
 LOST = 6  # out of hand, and still pending
 
+UNKNOWN_DELIVERIES = -1  # the count of an entry that waits, and was not looked up yet
+
 
 class Settler(Protocol):
-    """Receives the result of a delivery."""
+    """Receives the result of a delivery, or of several at once."""
 
-    def ack(self, delivery: Delivery[Any]) -> None:
-        """Record that the entry is done."""
+    def ack(self, work: Delivery[Any] | Sequence[Delivery[Any]]) -> None:
+        """Record that the entries are done."""
 
-    def retry(self, delivery: Delivery[Any], after: float | None, error: str) -> None:
-        """Record that the entry is to be delivered again."""
+    def retry(self, work: Delivery[Any] | Sequence[Delivery[Any]], after: float | None, error: str) -> None:
+        """Record that the entries are to be delivered again."""
 
-    def record_failure(self, delivery: Delivery[Any], error: BaseException) -> None:
+    def record_failure(self, work: Delivery[Any] | Sequence[Delivery[Any]], error: BaseException) -> None:
         """Record that the handler raised."""
 
-    def fail(self, delivery: Delivery[Any], reason: str) -> None:
-        """Record that the entry can never be handled."""
+    def fail(self, work: Delivery[Any] | Sequence[Delivery[Any]], reason: str) -> None:
+        """Record that the entries can never be handled."""
 
 
 class Delivery(Entry[T]):

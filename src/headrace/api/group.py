@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from headrace.api import handlers
+from headrace.api.batch import Batch
 from headrace.api.codecs.arguments import (
     IdLike,
     count_argument,
@@ -18,6 +19,7 @@ from headrace.api.codecs.arguments import (
     range_start,
     to_stream_id,
 )
+from headrace.api.consuming.batching import BATCH_SECONDS_DEFAULT, BatchSettings
 from headrace.api.consuming.consumer import Consumer
 from headrace.api.consuming.dead_letters import DeadLetters
 from headrace.api.delivery import Delivery
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from headrace.api.stream import Stream
 
 T = TypeVar("T")
-Function = TypeVar("Function", bound=Callable[[Any], Any])
+R = TypeVar("R")
 
 PENDING_DEFAULT = 100
 
@@ -305,7 +307,7 @@ class Group(Generic[T]):
         self,
         name: str | bytes | None = None,
         *,
-        batch: int | None = None,
+        fetch_count: int | None = None,
         block: float = math.inf,
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
@@ -316,36 +318,54 @@ class Group(Generic[T]):
             name: unique in the group, and the same after a restart: the consumer then starts with its
                 unfinished entries. None: a unique name is generated, and removed when the consumer stops
                 normally; after a crash others claim its entries when the lease is over.
-            batch: as in Consumer.
+            fetch_count: as in Consumer.
             block: as in Consumer.
             concurrency: as in Consumer.
             ordered_by: as in Consumer.
         """
-        return Consumer(self, name, batch=batch, block=block, concurrency=concurrency, ordered_by=ordered_by)
+        return Consumer(
+            self, name, fetch_count=fetch_count, block=block, concurrency=concurrency, ordered_by=ordered_by
+        )
 
     @overload
-    def handler(self, function: Function, /) -> Function: ...
+    def handler(self, function: Callable[[Delivery[T]], R], /) -> Callable[[Delivery[T]], R]: ...
     @overload
     def handler(
         self,
         /,
         *,
+        batch: None = ...,
         consumer: str | bytes | None = ...,
         concurrency: int = ...,
         ordered_by: Callable[[Delivery[T]], Any] | None = ...,
-        batch: int | None = ...,
+        fetch_count: int | None = ...,
         block: float = ...,
-    ) -> Callable[[Function], Function]: ...
+    ) -> Callable[[Callable[[Delivery[T]], R]], Callable[[Delivery[T]], R]]: ...
+    @overload
+    def handler(
+        self,
+        /,
+        *,
+        batch: int,
+        batch_seconds: float = ...,
+        consumer: str | bytes | None = ...,
+        concurrency: int = ...,
+        ordered_by: Callable[[Delivery[T]], Any] | None = ...,
+        fetch_count: int | None = ...,
+        block: float = ...,
+    ) -> Callable[[Callable[[Batch[T]], R]], Callable[[Batch[T]], R]]: ...
 
     def handler(
         self,
-        function: Function | None = None,
+        function: Callable[[Any], Any] | None = None,
         /,
         *,
+        batch: int | None = None,
+        batch_seconds: float = BATCH_SECONDS_DEFAULT,
         consumer: str | bytes | None = None,
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
-        batch: int | None = None,
+        fetch_count: int | None = None,
         block: float = math.inf,
     ) -> Any:
         """Register a function that run() calls with each entry. run_async() also accepts an `async def`.
@@ -359,31 +379,44 @@ class Group(Generic[T]):
         back-off. The function may settle the entry itself with entry.ack(), entry.retry(after=60) or
         entry.fail("no such customer"). Several handlers of a group share its entries.
 
+        With `batch` the function gets a Batch, which is acknowledged or retried as a whole:
+
+        >>> @warehouse.handler(batch=500)
+        ... def insert(batch):
+        ...     database.insert_many(batch.values)
+
         Args:
-            function: called with a Delivery.
+            function: called with a Delivery, or with a Batch.
+            batch: the most entries of a batch; None: the function gets single entries.
+            batch_seconds: `seconds` of Consumer.batches().
             consumer: the name of its consumer, as in consumer().
             concurrency: as in Consumer.
             ordered_by: as in Consumer.
-            batch: as in Consumer.
+            fetch_count: as in Consumer.
             block: as in Consumer.
 
         Raises:
             UsageError: if the consumer already has a handler, or an argument is invalid.
         """
+        batches = None if batch is None else BatchSettings(batch, batch_seconds)
 
-        def register(function: Function) -> Function:
+        def register(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
             if not callable(function):
                 raise UsageError(
                     f"{function!r} is not a function: write @group.handler(consumer={function!r})"
                 )
             made = self.consumer(
-                consumer, batch=batch, block=block, concurrency=concurrency, ordered_by=ordered_by
+                consumer,
+                fetch_count=fetch_count,
+                block=block,
+                concurrency=concurrency,
+                ordered_by=ordered_by,
             )
             if any(one.consumer.name == made.name for one in self.handlers):
                 raise UsageError(
                     f"consumer {made.name!r} has a handler already; each handler needs its own name"
                 )
-            self.handlers.append(Handler(function, made))
+            self.handlers.append(Handler(function, made, batches))
             return function
 
         return register if function is None else register(function)

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.api.consuming.consumer import Consumer
+from headrace.api.consuming.batching import BatchSettings
+from headrace.api.consuming.consumer import Consumer, ThreadDriver
 from headrace.api.signals import stop_on_signals
 from headrace.errors import UsageError
 
@@ -18,15 +19,21 @@ SIGNAL_S = 0.5  # a signal that comes just as the main thread begins to wait doe
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A function, and the consumer whose entries it gets."""
+    """A function, and the consumer whose entries it gets: one by one, or in batches."""
 
     function: Callable[[Any], Any]
     consumer: Consumer[Any]
+    batches: BatchSettings | None = None
 
     @property
     def is_async(self) -> bool:
         """Whether the function is an `async def`."""
         return inspect.iscoroutinefunction(self.function)
+
+    def run(self) -> None:
+        """Call the function in threads until the consumer ends. Raises the error that ended it."""
+        with ThreadDriver(self.consumer, self.batches) as driver:
+            driver.run(self.function, self.consumer.concurrency)
 
 
 def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
@@ -49,7 +56,7 @@ def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
 
     def work(one: Handler, end: threading.Event) -> None:
         try:
-            one.consumer.run(one.function)
+            one.run()
         except BaseException as error:
             errors.append(error)
             stop()

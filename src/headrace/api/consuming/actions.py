@@ -1,10 +1,10 @@
 """What a Worker wants done next. The driver performs the action and reports the result.
 
-Delivery       call the handler with it                  then ack(), record_failure(), retry() or fail()
-SendRequests   backend.request_all(requests, atomic)     then handle_replies() or handle_error()
-BlockingRead   backend.wait(argv, seconds)               then handle_replies() or handle_error()
-Idle           wait for `seconds`, or until a change
-Finished       end this thread
+Delivery, Batch  call the handler with it                then ack(), record_failure(), retry() or fail()
+SendRequests     backend.request_all(requests, atomic)     then handle_replies() or handle_error()
+BlockingRead     backend.wait(argv, seconds)               then handle_replies() or handle_error()
+Idle             wait for `seconds`, or until a change
+Finished         end this thread
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headrace.api.batch import Work
 from headrace.api.consuming.requests import Argv
-from headrace.api.delivery import Delivery
 
 Replies: TypeAlias = list[Any]
 
@@ -58,4 +58,4 @@ class Finished:
 
 
 FINISHED = Finished()
-Action: TypeAlias = Delivery[Any] | SendRequests | BlockingRead | Idle | Finished
+Action: TypeAlias = Work | SendRequests | BlockingRead | Idle | Finished

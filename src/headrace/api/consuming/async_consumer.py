@@ -1,7 +1,7 @@
 """A group's consumer in asyncio: handlers are tasks of the loop; blocking requests run in threads.
 
-    async for entry in consumer       one entry after the other
-    await run(consumer, function)     up to `concurrency` entries at the same time
+    async for entry in consumer       one entry, or batch, after the other
+    await run(consumer, function)     up to `concurrency` of them at the same time
 
 A runner is a task that performs the Worker's next action (see worker.py): handle an entry, send requests,
 wait. It starts with one runner. A runner that gets an entry starts another one if none is polling. A runner
@@ -22,7 +22,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.api.backend import Stop
+from headrace.api.batch import Batch, Work
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
+from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.in_flight import log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
 from headrace.api.consuming.runner import is_unawaited, perform, unawaited_handler_error, wait
@@ -40,8 +42,8 @@ REQUEST_THREADS = 3  # threads for requests, beside the one that waits
 class AsyncDriver:
     """Performs the actions of a Worker for as many tasks as call next()."""
 
-    def __init__(self, consumer: Consumer[Any]) -> None:
-        self.worker = consumer.start_worker()
+    def __init__(self, consumer: Consumer[Any], batches: BatchSettings | None = None) -> None:
+        self.worker = consumer.start_worker(batches)
         self.worker.on_change = self._changed
         self._consumer = consumer
         self._backend = consumer.group.backend
@@ -120,16 +122,16 @@ class AsyncDriver:
 
     # Steps.
 
-    async def next(self) -> Delivery[Any] | None:
-        """Wait for the next entry to handle and return it; None when the loop should end."""
+    async def next(self) -> Work | None:
+        """Wait for the next entry or batch and return it; None when the loop should end."""
         while (action := self.worker.next()) is not FINISHED:
-            if isinstance(action, Delivery):
+            if isinstance(action, Delivery | Batch):
                 return action
             await self.do(action)
         return None
 
     async def do(self, action: Action) -> None:
-        """Perform an action that is not a delivery."""
+        """Perform an action other than a delivery."""
         if isinstance(action, SendRequests):
             if self._runs_inline:
                 perform(self._backend, self.worker, action)
@@ -156,35 +158,35 @@ class AsyncDriver:
         await asyncio.shield(work)
 
 
-async def entries(consumer: Consumer[T]) -> AsyncIterator[Delivery[T]]:
-    """Iterate over the entries; each is acknowledged when the next one is requested."""
-    async with AsyncDriver(consumer) as driver:
-        while (delivery := await driver.next()) is not None:
+async def works(consumer: Consumer[Any], batches: BatchSettings | None) -> AsyncIterator[Any]:
+    """Iterate over entries or batches; each is acknowledged when the next one is requested."""
+    async with AsyncDriver(consumer, batches) as driver:
+        while (work := await driver.next()) is not None:
             try:
-                yield delivery
+                yield work
             except BaseException:  # GeneratorExit: the loop was left
-                driver.worker.abandon(delivery)
+                driver.worker.abandon(work)
                 raise
-            driver.settle(driver.worker.ack, delivery)
+            driver.settle(driver.worker.ack, work)
 
 
-async def run(consumer: Consumer[T], function: Callable[[Delivery[T]], Any]) -> None:
-    """Call `function` with each entry, `concurrency` at a time, until consumer.stop(). An exception is a
-    failure.
+async def run(
+    consumer: Consumer[Any], function: Callable[[Any], Any], batches: BatchSettings | None = None
+) -> None:
+    """Call `function` with each entry or batch, `concurrency` at a time, until consumer.stop(). An exception
+    is a failure.
 
     A coroutine function runs in the loop, any other one in a thread. Cancelling this task cancels the
     handlers, and their entries are delivered again. Raises the error that ended a runner.
     """
-    async with AsyncDriver(consumer) as driver:
+    async with AsyncDriver(consumer, batches) as driver:
         await TaskPool(driver, function, consumer.concurrency).run()
 
 
 class TaskPool:
     """The runners of one consumer: at most `concurrency` tasks."""
 
-    def __init__(
-        self, driver: AsyncDriver, function: Callable[[Delivery[Any]], Any], concurrency: int
-    ) -> None:
+    def __init__(self, driver: AsyncDriver, function: Callable[[Any], Any], concurrency: int) -> None:
         self._driver = driver
         self._worker = driver.worker
         self._max_runners = concurrency
@@ -193,7 +195,7 @@ class TaskPool:
         self._error: BaseException | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._function = function
-        self._call: Callable[[Delivery[Any]], Awaitable[Any]] = function
+        self._call: Callable[[Any], Awaitable[Any]] = function
         if not inspect.iscoroutinefunction(function):
             self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"handler {self._worker}")
             self._call = partial(self._in_thread, function)
@@ -235,7 +237,7 @@ class TaskPool:
     async def _run_one(self) -> None:
         """Run one runner."""
         while (action := self._worker.next()) is not FINISHED:
-            if isinstance(action, Delivery):
+            if isinstance(action, Delivery | Batch):
                 self._ensure_poller()
                 await self._handle(action)
             elif isinstance(action, SendRequests):
@@ -248,7 +250,7 @@ class TaskPool:
         self._driver.wake()  # end the wait of the remaining runner
 
     def _ensure_poller(self) -> None:
-        """Make sure that a runner waits for entries while this one handles an entry."""
+        """Make sure that a runner waits for entries while this one works on something."""
         if self._waiting_action is None:
             self._start_runner()
         elif isinstance(self._waiting_action, Idle):
@@ -264,43 +266,41 @@ class TaskPool:
             if self._waiting_action is action:
                 self._waiting_action = None
 
-    async def _handle(self, delivery: Delivery[Any]) -> None:
+    async def _handle(self, work: Work) -> None:
         driver, worker = self._driver, self._worker
         task = asyncio.current_task()
         assert task is not None
         try:
-            result = await self._call(delivery)
+            result = await self._call(work)
         except asyncio.CancelledError as error:
             if task.cancelling():
-                worker.abandon(delivery)
+                worker.abandon(work)
                 raise
             driver.settle(
-                worker.record_failure, delivery, error
+                worker.record_failure, work, error
             )  # the handler was cancelled by something of its own
         except Exception as error:
-            driver.settle(worker.record_failure, delivery, error)
+            driver.settle(worker.record_failure, work, error)
         except BaseException:
-            worker.abandon(delivery)
+            worker.abandon(work)
             raise
         else:
             if result is not None and is_unawaited(result):
-                worker.abandon(delivery)
+                worker.abandon(work)
                 raise unawaited_handler_error(self._function, result)
-            driver.settle(worker.ack, delivery)
+            driver.settle(worker.ack, work)
         await asyncio.sleep(0)  # a handler that never waits would keep the loop from everything else
 
-    async def _in_thread(self, function: Callable[[Delivery[Any]], Any], delivery: Delivery[Any]) -> Any:
-        result = await asyncio.get_running_loop().run_in_executor(
-            self._threads, call_handler, function, delivery
-        )
+    async def _in_thread(self, function: Callable[[Any], Any], work: Work) -> Any:
+        result = await asyncio.get_running_loop().run_in_executor(self._threads, call_handler, function, work)
         if inspect.isawaitable(result):  # it did not look like a coroutine function, and is one
             return await result
         return result
 
 
-def call_handler(function: Callable[[Delivery[Any]], Any], delivery: Delivery[Any]) -> Any:
+def call_handler(function: Callable[[Any], Any], work: Work) -> Any:
     """Return the function's result. Convert StopIteration, which a future rejects, into RuntimeError."""
     try:
-        return function(delivery)
+        return function(work)
     except StopIteration as error:
         raise RuntimeError("the handler raised StopIteration") from error

@@ -40,34 +40,63 @@ class Claims:
         self._retry_or_raise = WeakMethod(retry_or_raise)  # of the worker, which has this object
         self._lease_ms = policy.lease_ms
 
-    def redeliver(self, delivery: Delivery[Any], now: int) -> SendRequests:
-        """Deliver an entry pending with this consumer again. This counts as a delivery."""
+    def redeliver(self, due: list[Delivery[Any]], now: int) -> SendRequests:
+        """Deliver entries pending with this consumer again. This counts as a delivery."""
 
         def undo() -> None:
-            if delivery.state == WAITING:
-                self._in_flight.schedule(delivery, delivery.due_ms)
+            for one in due:
+                if one.state == WAITING:
+                    self._in_flight.schedule(one, one.due_ms)
 
-        if not self.lease_is_valid(delivery, now):
-            return self.renew_leases([delivery], now, undo)
+        if not all(self.lease_is_valid(one, now) for one in due):
+            return self.renew_leases(due, now, undo)
 
         def on_replies(replies: Replies) -> None:
-            claimed, pending = replies
-            if delivery.state != WAITING:
-                return
-            if (
-                not claimed or not claimed[0] or claimed[0][1] is None
-            ):  # an old server returns nil for a deleted entry
-                self._in_flight.counters.missing += 1
-                if pending:
-                    self._in_flight.acks[delivery.raw_id] = None
-                self._in_flight.remove(delivery, LOST)
-            elif not pending or pending[0][1] != self._requests.consumer:
-                self._in_flight.mark_lost(delivery)
-            else:
-                delivery.redeliver(claimed[0][1], pending[0][3], now)
-                self._on_redelivered(delivery)
+            for n, one in enumerate(due):
+                if one.state == WAITING:
+                    self._on_claimed(one, replies[2 * n], replies[2 * n + 1], now)
 
-        return SendRequests(self._requests.redeliver(delivery.raw_id), on_replies, undo)
+        requests = [words for one in due for words in self._requests.redeliver(one.raw_id)]
+        return SendRequests(requests, on_replies, undo)
+
+    def count_deliveries(self, due: list[Delivery[Any]], now: int) -> SendRequests:
+        """Read how often entries pending with this consumer were delivered, before they are redelivered
+        together: those in their last delivery are redelivered alone.
+        """
+
+        def undo() -> None:
+            for one in due:
+                if one.state == WAITING:
+                    self._in_flight.schedule(one, one.due_ms)
+
+        def looked(replies: Replies) -> None:
+            for one, rows in zip(due, replies, strict=True):
+                if one.state != WAITING:
+                    continue
+                if not rows:
+                    self._in_flight.mark_missing(one)
+                elif rows[0][1] != self._requests.consumer:
+                    self._in_flight.mark_lost(one)
+                else:
+                    one.times_delivered = rows[0][3]
+                    self._in_flight.schedule(one, one.due_ms)
+
+        return SendRequests([self._requests.pending_entry(one.raw_id) for one in due], looked, undo)
+
+    def _on_claimed(self, delivery: Delivery[Any], claimed: Any, pending: Any, now: int) -> None:
+        """Process the replies about an entry that was delivered again."""
+        if (
+            not claimed or not claimed[0] or claimed[0][1] is None
+        ):  # an old server returns nil for a deleted entry
+            self._in_flight.counters.missing += 1
+            if pending:
+                self._in_flight.acks[delivery.raw_id] = None
+            self._in_flight.remove(delivery, LOST)
+        elif not pending or pending[0][1] != self._requests.consumer:
+            self._in_flight.mark_lost(delivery)
+        else:
+            delivery.redeliver(claimed[0][1], pending[0][3], now)
+            self._on_redelivered(delivery)
 
     def _on_redelivered(self, delivery: Delivery[Any]) -> None:
         """Pass a redelivered entry to the handler; give it up if it was never settled within its delivery

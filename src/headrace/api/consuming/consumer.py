@@ -14,12 +14,14 @@ import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace.api.backend import Stop
+from headrace.api.batch import Batch, Work
 from headrace.api.codecs.arguments import decode_name, encode_name
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
+from headrace.api.consuming.batching import BATCH_SECONDS_DEFAULT, BATCH_SIZE_DEFAULT, BatchSettings
 from headrace.api.consuming.in_flight import Counters, log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
 from headrace.api.consuming.requests import Requests
@@ -53,8 +55,8 @@ class Consumer(Generic[T]):
     Args:
         group: the group.
         name: the consumer's name; None: a generated one.
-        batch: entries to fetch at a time, up to 1024. None: as many as are handled in about a tenth of a
-            second, from one to 512.
+        fetch_count: entries to fetch at a time, up to 1024. None: as many as are handled in about a tenth of
+            a second, from one to 512; for batches, their size.
         block: seconds without anything to do after which the loop ends; 0: when no entry is left; the default
             is never. Retries that wait for their back-off are not something to do: the loop ends before them
             if they wait longer, and the entries stay pending.
@@ -79,15 +81,17 @@ class Consumer(Generic[T]):
         group: Group[T],
         name: str | bytes | None = None,
         *,
-        batch: int | None = None,
+        fetch_count: int | None = None,
         block: float = math.inf,
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
     ) -> None:
         if name == "" or name == b"":
             raise UsageError("a consumer's name cannot be empty; omit it for a generated one")
-        if batch is not None and not (isinstance(batch, int) and 1 <= batch <= IN_FLIGHT_MAX):
-            raise UsageError(f"batch: must be from 1 to {IN_FLIGHT_MAX} entries")
+        if fetch_count is not None and not (
+            isinstance(fetch_count, int) and 1 <= fetch_count <= IN_FLIGHT_MAX
+        ):
+            raise UsageError(f"fetch_count: must be from 1 to {IN_FLIGHT_MAX} entries")
         if not (isinstance(concurrency, int) and concurrency >= 1):
             raise UsageError("concurrency: must be at least 1")
         if not (isinstance(block, int | float) and block >= 0):
@@ -102,7 +106,7 @@ class Consumer(Generic[T]):
         self.name = generate_consumer_name() if name is None else decode_name(encode_name(name))
         self.concurrency = concurrency
         self.counters = Counters()
-        self._batch = batch
+        self._fetch_count = fetch_count
         self._block = block
         self._ordered_by = ordered_by
         self._worker: Worker | None = None  # of the running loop
@@ -111,8 +115,10 @@ class Consumer(Generic[T]):
     def __repr__(self) -> str:
         return f"Consumer({self.name!r} of {self.group.name!r}, {self.group.stream!r})"
 
-    def start_worker(self) -> Worker:
+    def start_worker(self, batches: BatchSettings | None = None) -> Worker:
         """Return the Worker of a new loop; call finish_worker() after it.
+
+        batches: its deliveries are batches; None: single entries.
 
         Raises UsageError if a loop runs already.
         """
@@ -123,7 +129,8 @@ class Consumer(Generic[T]):
             Requests(group.stream.key, group.key, encode_name(self.name), bool(group.policy.server_rules)),
             group.policy,
             group.backend.now_ms,
-            batch=self._batch,
+            fetch_count=self._fetch_count,
+            batches=batches,
             block=self._block,
             concurrency=self.concurrency,
             ordered_by=self._ordered_by or key_of_rule(group.policy.ordered_by),
@@ -155,40 +162,60 @@ class Consumer(Generic[T]):
 
     def __iter__(self) -> Iterator[Delivery[T]]:
         """Iterate over the entries as they arrive."""
-        with ThreadDriver(self) as driver:
-            while (delivery := driver.next()) is not None:
-                try:
-                    yield delivery
-                except BaseException:  # GeneratorExit: the loop was left
-                    driver.worker.abandon(delivery)
-                    raise
-                driver.worker.ack(delivery)
+        yield from works(self, None)
 
     def __aiter__(self) -> AsyncIterator[Delivery[T]]:
         """Iterate in asyncio: `async for entry in consumer`."""
-        from headrace.api.consuming.async_consumer import entries
+        from headrace.api.consuming.async_consumer import works
 
-        return entries(self)
+        return works(self, None)
 
-    @contextmanager
-    def handling(self, delivery: Delivery[T]) -> Iterator[Delivery[T]]:
-        """Acknowledge the entry at the end of a `with` block; log an exception and retry the entry later.
+    def batches(self, size: int = BATCH_SIZE_DEFAULT, seconds: float = BATCH_SECONDS_DEFAULT) -> Batches[T]:
+        """Iterate over batches of entries, with `for` or `async for`.
+
+        >>> for batch in group.consumer("worker-1").batches(size=500, seconds=1):
+        ...     database.insert_many(batch.values)
+
+        All entries of a batch are acknowledged together when the loop asks for the next one. If `break`, an
+        exception or the end of the process leaves the loop, all of them stay pending and are delivered
+        again: at least once. Their leases are renewed while the loop works on them. batch.ack(),
+        batch.retry() and batch.fail() settle some of them in another way.
+
+        A batch that fails is retried as a whole after the back-off. The last delivery before an entry would
+        become a dead letter is one in a batch of its own, so that one bad entry does not take the others
+        with it. With an order key, a batch has at most one entry of each key.
+
+        Args:
+            size: the most entries of a batch, up to 10,000.
+            seconds: how long after its first entry a batch is delivered that is not full; `block`, if that is
+                shorter.
+
+        Raises:
+            UsageError: if an argument is invalid.
+        """
+        return Batches(self, BatchSettings(size, seconds))
+
+    @overload
+    def handling(self, work: Delivery[T]) -> AbstractContextManager[Delivery[T]]: ...
+    @overload
+    def handling(self, work: Batch[T]) -> AbstractContextManager[Batch[T]]: ...
+
+    def handling(self, work: Any) -> Any:
+        """Acknowledge an entry or a batch at the end of a `with` block; log an exception and retry it later.
 
         >>> for entry in consumer:
         ...     with consumer.handling(entry):
         ...         send_invoice(entry.value)  # may raise: the loop continues
 
+        Args:
+            work: what the loop got from the consumer.
+
         Raises:
-            UsageError: if the argument is not an entry that a consumer has delivered.
+            UsageError: if the argument is not an entry or a batch that a consumer has delivered.
         """
-        if not isinstance(delivery, Delivery):
-            raise UsageError(f"delivery={delivery!r}: must be an entry that the consumer has delivered")
-        try:
-            yield delivery
-        except Exception as error:
-            delivery.record_failure(error)
-        else:
-            delivery.ack()
+        if not isinstance(work, Delivery | Batch):
+            raise UsageError(f"work={work!r}: must be an entry or a batch that the consumer has delivered")
+        return handling(work)
 
     def run(self, function: Callable[[Delivery[T]], Any]) -> None:
         """Call `function` with each entry, `concurrency` at a time, until stop().
@@ -202,6 +229,50 @@ class Consumer(Generic[T]):
         """
         with ThreadDriver(self) as driver:
             driver.run(function, self.concurrency)
+
+
+class Batches(Generic[T]):
+    """The batches of a consumer, for `for` and `async for`; see Consumer.batches()."""
+
+    def __init__(self, consumer: Consumer[T], settings: BatchSettings) -> None:
+        self._consumer = consumer
+        self._settings = settings
+
+    def __iter__(self) -> Iterator[Batch[T]]:
+        """Iterate over the batches as they are complete."""
+        return works(self._consumer, self._settings)
+
+    def __aiter__(self) -> AsyncIterator[Batch[T]]:
+        """Iterate in asyncio: `async for batch in consumer.batches()`."""
+        from headrace.api.consuming.async_consumer import works
+
+        return works(self._consumer, self._settings)
+
+    def __repr__(self) -> str:
+        return f"Batches(size={self._settings.size}, seconds={self._settings.seconds}, {self._consumer!r})"
+
+
+def works(consumer: Consumer[Any], batches: BatchSettings | None) -> Iterator[Any]:
+    """Iterate over entries or batches; each is acknowledged when the next one is requested."""
+    with ThreadDriver(consumer, batches) as driver:
+        while (work := driver.next()) is not None:
+            try:
+                yield work
+            except BaseException:  # GeneratorExit: the loop was left
+                driver.worker.abandon(work)
+                raise
+            driver.worker.ack(work)
+
+
+@contextmanager
+def handling(work: Work) -> Iterator[Work]:
+    """See Consumer.handling()."""
+    try:
+        yield work
+    except Exception as error:
+        work.record_failure(error)
+    else:
+        work.ack()
 
 
 def do_nothing() -> None:
@@ -231,8 +302,8 @@ def generate_consumer_name() -> str:
 class ThreadDriver:
     """Performs the actions of a Worker, in as many threads as call next()."""
 
-    def __init__(self, consumer: Consumer[Any]) -> None:
-        self.worker = consumer.start_worker()
+    def __init__(self, consumer: Consumer[Any], batches: BatchSettings | None = None) -> None:
+        self.worker = consumer.start_worker(batches)
         self._consumer = consumer
         self._backend = consumer.group.backend
         self._waits: list[Stop] = []  # of waiting threads
@@ -266,18 +337,18 @@ class ThreadDriver:
         for stop in self._waits[:]:
             stop.set()
 
-    def next(self) -> Delivery[Any] | None:
-        """Wait for the next entry to handle and return it; None when the loop should end."""
+    def next(self) -> Work | None:
+        """Wait for the next entry or batch and return it; None when the loop should end."""
         while True:
             action = self.worker.next()
-            if isinstance(action, Delivery):
+            if isinstance(action, Delivery | Batch):
                 return action
             if action is FINISHED:
                 return None
             self._do(action)
 
     def _do(self, action: Action) -> None:
-        """Perform an action that is not a delivery."""
+        """Perform an action other than a delivery."""
         if isinstance(action, SendRequests):
             perform(self._backend, self.worker, action)
             return
@@ -293,8 +364,8 @@ class ThreadDriver:
 
     # Threads.
 
-    def run(self, function: Callable[[Delivery[Any]], Any], concurrency: int) -> None:
-        """Handle entries in this thread and others until the loop should end.
+    def run(self, function: Callable[[Any], Any], concurrency: int) -> None:
+        """Handle entries or batches in this thread and others until the loop should end.
 
         Raises the error that ended one of them.
         """
@@ -317,22 +388,22 @@ class ThreadDriver:
             finally:
                 del error  # its traceback has this frame: they would be a reference cycle
 
-    def _handle(self, function: Callable[[Delivery[Any]], Any]) -> None:
+    def _handle(self, function: Callable[[Any], Any]) -> None:
         worker = self.worker
         try:
-            while (delivery := self.next()) is not None:
+            while (work := self.next()) is not None:
                 try:
-                    result = function(delivery)
+                    result = function(work)
                 except Exception as error:
-                    worker.record_failure(delivery, error)
+                    worker.record_failure(work, error)
                 except BaseException:
-                    worker.abandon(delivery)
+                    worker.abandon(work)
                     raise
                 else:
                     if result is not None and is_unawaited(result):
-                        worker.abandon(delivery)
+                        worker.abandon(work)
                         raise unawaited_handler_error(function, result)
-                    worker.ack(delivery)
+                    worker.ack(work)
         except BaseException as error:
             self._error = self._error or error
             worker.stop()

@@ -1,6 +1,7 @@
 """Entries in flight: running, ready, waiting for a retry, or queued.
 
     ready          to be delivered next, in order
+    last tries     the same, for batches: each is delivered without others, because it is its last delivery
     waiting        due at a time: after a failure, or claimed and not begun
     queues by key  with ordered_by: the later entries of each key that has an entry ready, running or waiting
     dead letters   given up, to be moved to the dead-letter stream
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any
 
 from headrace.api.delivery import DONE, GIVEN_UP, LOST, QUEUED, READY, RUNNING, WAITING, Delivery
@@ -54,6 +56,7 @@ class InFlight:
         policy: RetryPolicy,
         ordered_by: Callable[[Delivery[Any]], Any] | None,
         counters: Counters | None,
+        isolates_last_tries: bool = False,
     ) -> None:
         self.counters = Counters() if counters is None else counters
         self.by_id: dict[bytes, Delivery[Any]] = {}  # by ID, without those that are DONE or LOST
@@ -65,7 +68,9 @@ class InFlight:
         self._name = name
         self._policy = policy
         self._ordered_by = ordered_by
+        self._isolates_last_tries = isolates_last_tries
         self._ready: deque[Delivery[Any]] = deque()
+        self._last_tries: deque[Delivery[Any]] = deque()
         self._waiting: list[tuple[int, int, Delivery[Any]]] = []  # a heap
         self._schedule_count = 0
         self._queues_by_key: dict[Any, deque[Delivery[Any]]] = {}
@@ -80,7 +85,7 @@ class InFlight:
         """Add a newly fetched entry."""
         self.by_id[delivery.raw_id] = delivery
         if self._ordered_by is None:
-            self._ready.append(delivery)
+            self._append_ready(delivery)
         else:
             self.enqueue(delivery, now)
 
@@ -109,29 +114,55 @@ class InFlight:
                 behind.append(delivery)
                 return
             self._queues_by_key[lane] = deque()
+        self._append_ready(delivery)
+
+    def _append_ready(self, delivery: Delivery[Any]) -> None:
         delivery.state = READY
-        self._ready.append(delivery)
+        (self._last_tries if self.is_last_try(delivery) else self._ready).append(delivery)
+
+    def is_last_try(self, delivery: Delivery[Any], deliveries: int = 0) -> bool:
+        """Whether an entry is to be delivered alone after so many more deliveries: it has failed before, and
+        has no other try after that.
+        """
+        most = self._policy.max_deliveries
+        count = delivery.times_delivered + deliveries
+        return self._isolates_last_tries and most is not None and count > 1 and count >= most
 
     # Delivering to the handler.
 
     def first_ready(self) -> Delivery[Any] | None:
         """Return the next entry to run, or None."""
-        while self._ready:
-            if self._ready[0].state == READY:
-                return self._ready[0]
-            self._ready.popleft()
+        for ready in (self._last_tries, self._ready):
+            while ready:
+                if ready[0].state == READY:
+                    return ready[0]
+                ready.popleft()
         return None
 
-    def start_first(self, now: int) -> None:
-        """Mark the first ready entry as running."""
-        delivery = self._ready.popleft()
-        delivery.state = RUNNING
-        delivery.started_ms = now
-        self.running += 1
+    def ready_batch(self, size: int) -> list[Delivery[Any]]:
+        """Return the next entries to run together: up to `size`, or the first one in its last delivery."""
+        first = self.first_ready()
+        if first is None or self._last_tries:
+            return [] if first is None else [first]
+        return list(islice((one for one in self._ready if one.state == READY), size))
 
-    def has_several_ready(self) -> bool:
-        """Whether more than one thread would find an entry to run."""
-        return len(self._ready) > 1
+    def start(self, deliveries: Sequence[Delivery[Any]], now: int) -> None:
+        """Mark the first ready entries, which first_ready() or ready_batch() has returned, as running."""
+        for delivery in deliveries:
+            ready = self._last_tries or self._ready
+            while ready.popleft() is not delivery:
+                pass  # it was claimed by another consumer meanwhile, or deleted
+            delivery.state = RUNNING
+            delivery.started_ms = now
+            self.running += 1
+
+    def ready_count(self) -> int:
+        """Return how many entries are ready, including some that are not any more."""
+        return len(self._ready) + len(self._last_tries)
+
+    def has_last_try(self) -> bool:
+        """Whether an entry is ready that is delivered alone."""
+        return bool(self._last_tries)
 
     def next_due_ms(self) -> int | None:
         """Return when the first waiting entry is due; None if none waits."""
@@ -143,6 +174,20 @@ class InFlight:
         """Remove and return a waiting entry that is due, or None."""
         due = self.next_due_ms()
         return heappop(self._waiting)[2] if due is not None and due <= now else None
+
+    def pop_due_batch(self, now: int, size: int) -> list[Delivery[Any]]:
+        """Remove and return up to `size` waiting entries that are due; one whose last delivery is next comes
+        alone.
+        """
+        found: list[Delivery[Any]] = []
+        while len(found) < size and (due := self.next_due_ms()) is not None and due <= now:
+            is_last = self.is_last_try(self._waiting[0][2], 1)
+            if is_last and found:
+                break
+            found.append(heappop(self._waiting)[2])
+            if is_last:
+                break
+        return found
 
     # Results.
 
@@ -157,16 +202,27 @@ class InFlight:
         self.remove(delivery, DONE)
 
     def retry(
-        self, delivery: Delivery[Any], after: float | None, error: str, now: int, cause: BaseException | None
+        self,
+        delivery: Delivery[Any],
+        after: float | None,
+        error: str,
+        now: int,
+        cause: BaseException | None,
+        level: int = logging.WARNING,
     ) -> None:
-        """Record a failure: schedule a retry, or give the entry up after the last delivery."""
+        """Record a failure: schedule a retry, or give the entry up after the last delivery.
+
+        cause: its traceback is logged; None: there is none, or it was logged before. level: of the log line.
+        """
         delivery.error = error
         most = self._policy.max_deliveries
         count = delivery.times_delivered
         if most is not None and count >= most:
             self.give_up(delivery, error, now, cause)
             return
-        log.warning("%s: %s failed, delivery %d: %s", self._name, delivery.id, count, error, exc_info=cause)
+        log.log(
+            level, "%s: %s failed, delivery %d: %s", self._name, delivery.id, count, error, exc_info=cause
+        )
         if delivery.lost:
             self.remove(delivery, LOST)
             return
@@ -228,7 +284,8 @@ class InFlight:
     def clear(self) -> None:
         """Remove all entries except running ones."""
         self.by_id = {key: one for key, one in self.by_id.items() if one.state == RUNNING}
-        for collection in (self.dead_letters, self.acks, self._ready, self._waiting, self._queues_by_key):
+        queues = (self._ready, self._last_tries, self._waiting, self._queues_by_key)
+        for collection in (self.dead_letters, self.acks, *queues):
             collection.clear()
         for one in self.by_id.values():
             one.order_key = None
@@ -239,8 +296,6 @@ class InFlight:
         if delivery in behind:  # it was queued itself
             behind.remove(delivery)
         elif behind:
-            following = behind.popleft()
-            following.state = READY
-            self._ready.append(following)
+            self._append_ready(behind.popleft())
         else:
             del self._queues_by_key[delivery.order_key]

@@ -1,13 +1,13 @@
 """The decisions of a consumer: what to do next, given the replies so far. No socket, thread or sleep.
 
-    next() ──▶ Delivery, SendRequests, BlockingRead, Idle or FINISHED, which the driver performs
+    next() ──▶ Delivery or Batch, SendRequests, BlockingRead, Idle or FINISHED, which the driver performs
     handle_replies(), handle_error(), ack(), retry(), fail() ◀── the result
     renew_leases() ──▶ requests that keep the leases of long work
 
 Actions by priority:
 
     1. acknowledge done entries, if they are many or some time has passed
-    2. deliver a fetched entry to the handler
+    2. deliver a fetched entry, or a batch that is complete, to the handler
     3. move entries that failed too often to the dead letters; redeliver entries that are due
     4. once: list the entries that this consumer had pending at its start; regularly: claim idle entries
     5. fetch; if nothing is new, acknowledge all done entries and wait
@@ -25,17 +25,20 @@ All methods are thread-safe.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.api.batch import Batch, Work
 from headrace.api.codecs.codec import Codec
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, Replies, SendRequests
+from headrace.api.consuming.batching import BatchSettings, BatchTimer
 from headrace.api.consuming.claims import Claims
 from headrace.api.consuming.in_flight import Counters, InFlight, describe_error, log
 from headrace.api.consuming.requests import FIRST_ID, Requests
-from headrace.api.delivery import LOST, QUEUED, READY, RUNNING, WAITING, Delivery
+from headrace.api.delivery import LOST, QUEUED, READY, RUNNING, UNKNOWN_DELIVERIES, WAITING, Delivery
 from headrace.api.retry_policy import RetryPolicy
 from headrace.errors import CodecError, CommandError, ConnectionLost, NotOnDisk, UsageError
 
@@ -43,8 +46,8 @@ IN_FLIGHT_MAX = 1024  # entries that one consumer has, fetched, running or to be
 CLAIM_COUNT_MIN = 32  # idle entries claimed at a time; a server examines ten times as many
 ACK_BATCH_MAX = 256  # acknowledgements collected, to be sent together
 ACK_DELAY_MS = 20  # how long they are collected, from the start of the first of them
-BATCH_MAX = 512
-BATCH_FAST_MS, BATCH_SLOW_MS = 50, 200  # a batch handled faster is doubled, one slower halved
+FETCH_COUNT_MAX = 512
+FETCH_FAST_MS, FETCH_SLOW_MS = 50, 200  # what is handled faster is doubled, what is slower is halved
 RETRY_DELAY_MIN_MS, RETRY_DELAY_MAX_MS = 100, 5000  # before a request is retried after an error
 STOP_TIMEOUT_MS = 5000  # how long a stopping consumer retries to release its entries
 
@@ -58,7 +61,9 @@ class Worker:
 
     Args:
         clock: the current time in milliseconds: backend.now_ms.
-        batch: entries to fetch at a time; None: as many as are handled in about a tenth of a second.
+        fetch_count: entries to fetch at a time; None: as many as are handled in about a tenth of a second,
+            or the size of a batch.
+        batches: next() returns a Batch and not a Delivery.
         block: seconds without anything to do after which it is finished, even if retries wait; inf: never.
         concurrency: how many threads or tasks call next(): it sets the size of the first batch, and so many
             entries can be in flight at least.
@@ -73,7 +78,8 @@ class Worker:
         policy: RetryPolicy,
         clock: Callable[[], int],
         *,
-        batch: int | None = None,
+        fetch_count: int | None = None,
+        batches: BatchSettings | None = None,
         block: float = math.inf,
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[Any]], Any] | None = None,
@@ -86,13 +92,15 @@ class Worker:
         self._requests = requests
         self._clock = clock
         self._lock = threading.RLock()
-        self._in_flight = InFlight(str(requests), policy, ordered_by, counters)
+        self._in_flight = InFlight(str(requests), policy, ordered_by, counters, batches is not None)
         self._claims = Claims(self._in_flight, requests, policy, clock, self._retry_or_raise)
-        self._batch = batch or concurrency
-        self._batch_min = batch or concurrency
-        self._batch_max = batch or max(BATCH_MAX, concurrency)
-        self._in_flight_max = max(IN_FLIGHT_MAX, concurrency)
+        fixed = fetch_count or (None if batches is None else batches.size)
+        self._fetch_count = self._fetch_count_min = fixed or concurrency
+        self._fetch_count_max = fixed or max(FETCH_COUNT_MAX, concurrency)
         self._block_ms = None if math.isinf(block) else round(block * 1000)
+        self._batch_timer = None if batches is None else BatchTimer(batches, self._block_ms)
+        wanted = concurrency if batches is None else (concurrency + 1) * batches.size
+        self._in_flight_max = max(IN_FLIGHT_MAX, wanted)
         self._codec = codec
         self._lease_ms = policy.lease_ms
         self._fetching = False  # one of the callers fetches
@@ -102,7 +110,7 @@ class Worker:
         self._next_claim_ms = 0
         self._claimed_since_fetch = False  # idle entries were claimed since the last fetch
         self._nothing_new = False  # the last fetch found nothing
-        self._full_batch_ms: int | None = None  # when a full batch was fetched
+        self._full_fetch_ms: int | None = None  # when as many were fetched as requested
         self._idle_since_ms: int | None = None
         self._group_lost = False
         self._retry_at_ms = 0
@@ -138,12 +146,37 @@ class Worker:
             now = self._clock()
             if self._acks_overdue(now, ACK_BATCH_MAX):
                 return self._send_acks()
-            first = self._in_flight.first_ready() if self._stopped_ms is None else None
+            if self._stopped_ms is not None:
+                return self._next_request(now)
+            if self._batch_timer is not None:
+                return self._next_batch(now, complete=False) or self._next_request(now)
+            first = self._in_flight.first_ready()
             if first is not None and self._claims.lease_is_valid(first, now):
-                self._in_flight.start_first(now)
+                self._in_flight.start([first], now)
                 self._idle_since_ms = None
                 return first
             return self._next_request(now)
+
+    def _next_batch(self, now: int, complete: bool) -> Batch[Any] | SendRequests | None:
+        """Return a batch that is full or due, or requests that it needs before; None if there is none.
+
+        complete: there is nothing else to do, so that a batch that is due is not going to be fuller.
+        """
+        timer, in_flight = self._batch_timer, self._in_flight
+        assert timer is not None
+        timer.observe(in_flight.first_ready() is not None, now)
+        is_full = in_flight.ready_count() >= timer.size or in_flight.has_last_try()
+        if not is_full and not timer.is_due(now, complete):
+            return None
+        entries = in_flight.ready_batch(timer.size)
+        if not all(self._claims.lease_is_valid(one, now) for one in entries):
+            return self._claims.renew_leases(entries, now) if now >= self._retry_at_ms else None
+        if not entries:
+            return None
+        in_flight.start(entries, now)
+        timer.restart()
+        self._idle_since_ms = None
+        return Batch(entries, self)
 
     def renew_leases(self) -> SendRequests | None:
         """Return requests that keep entries in flight from being claimed, or None. Call it every
@@ -186,15 +219,16 @@ class Worker:
             return self._claims.move_to_dead_letters(in_flight.dead_letters.popleft(), now)
         if self._stopped_ms is not None:
             return self._finish(now)
-        if in_flight.first_ready() is not None:  # its lease ran out, so its owner is unknown
+        if self._batch_timer is None and in_flight.first_ready() is not None:
+            # Its lease ran out, so its owner is unknown.
             return self._claims.renew_leases(
                 [one for one in in_flight.by_id.values() if one.state == READY], now
             )
-        if (due := in_flight.pop_due(now)) is not None:
-            return self._claims.redeliver(due, now)
+        if (redelivery := self._redeliver_due(now)) is not None:
+            return redelivery
         capacity = self._in_flight_max - len(in_flight.by_id)
         if capacity > 0 and not self._fetching:
-            taken = min(max(self._batch, CLAIM_COUNT_MIN), capacity)
+            taken = min(max(self._fetch_count, CLAIM_COUNT_MIN), capacity)
             if self._own_pending_after is not None:
                 return self._list_own_pending(self._own_pending_after, taken)
             if now >= self._next_claim_ms and not self._claimed_since_fetch and not self.policy.server_rules:
@@ -205,14 +239,35 @@ class Worker:
             return self._send_acks()
         return self._wait(now, capacity)
 
+    def _redeliver_due(self, now: int) -> SendRequests | None:
+        """Deliver entries again that are due: one, or as many as a batch has."""
+        if self._batch_timer is None:
+            due = self._in_flight.pop_due(now)
+            return None if due is None else self._claims.redeliver([due], now)
+        several = self._in_flight.pop_due_batch(now, min(self._batch_timer.size, ACK_BATCH_MAX))
+        if not several:
+            return None
+        uncounted = [one for one in several if one.times_delivered == UNKNOWN_DELIVERIES]
+        if not uncounted or self.policy.max_deliveries is None:
+            return self._claims.redeliver(several, now)
+        for one in several:
+            if one.times_delivered != UNKNOWN_DELIVERIES:
+                self._in_flight.schedule(one, one.due_ms)
+        return self._claims.count_deliveries(uncounted, now)
+
     def _wait(self, now: int, capacity: int) -> Action:
         """Wait for new entries if there is capacity and no other caller fetches."""
         until = self._in_flight.next_due_ms()
+        if self._batch_timer is not None:
+            if (batch := self._next_batch(now, complete=True)) is not None:
+                return batch
+            if self._batch_timer.due_ms is not None:
+                until = min(until or self._batch_timer.due_ms, self._batch_timer.due_ms)
         if capacity <= 0 or self._fetching:
             return self._idle(now, until)
         next_claim = now + self.policy.claim_interval_ms if self.policy.server_rules else self._next_claim_ms
         until = next_claim if until is None else min(until, next_claim)
-        if self._block_ms is not None and self._in_flight.running == 0:
+        if self._block_ms is not None and self._in_flight.running == self._in_flight.ready_count() == 0:
             self._idle_since_ms = now if self._idle_since_ms is None else self._idle_since_ms
             over = self._idle_since_ms + self._block_ms
             if over <= now:
@@ -225,7 +280,7 @@ class Worker:
             return self._next_request(now)
         self._fetching = True
         self._fetch_started_ms = now
-        words = self._requests.read_new(min(self._batch, capacity))
+        words = self._requests.read_new(min(self._fetch_count, capacity))
         return BlockingRead(
             words, (until - now) / 1000, self.revision, self._on_fetched, self._on_fetch_failed
         )
@@ -302,52 +357,71 @@ class Worker:
 
     # Settle a delivery. Only the first call has an effect.
 
-    def ack(self, delivery: Delivery[Any]) -> None:
-        """Record that the entry is done, even if its lease was lost: then it is not handled again."""
+    def ack(self, work: Work | Sequence[Delivery[Any]]) -> None:
+        """Record that entries are done, even if their lease was lost: then they are not handled again."""
         with self._lock:
-            if delivery.state == RUNNING:
-                self._in_flight.ack(delivery)
-                self._changed()
+            for delivery in deliveries_of(work):
+                if delivery.state == RUNNING:
+                    self._in_flight.ack(delivery)
+            self._changed()
 
-    def record_failure(self, delivery: Delivery[Any], error: BaseException) -> None:
-        """Record that its handler raised: retry after the back-off, or move it to the dead letters.
+    def record_failure(self, work: Work | Sequence[Delivery[Any]], error: BaseException) -> None:
+        """Record that the handler raised: retry after the back-off, or move entries to the dead letters.
 
         The same fields would fail to decode each time, so such an entry is moved to the dead letters at once.
         """
-        undecodable = isinstance(error, CodecError) and error.entry is delivery
+        deliveries = deliveries_of(work)
+        cause: BaseException | None = error
+        level = logging.WARNING
+        text = describe_error(error)
+        if len(deliveries) > 1:  # one line and one traceback are enough
+            count = len(deliveries)
+            log.warning("%s: a batch of %d failed: %s", self._requests, count, text, exc_info=error)
+            cause, level = None, logging.DEBUG
         gives_up = self.policy.max_deliveries is not None and self.policy.dead_letters is not None
-        if undecodable and gives_up:
-            self.fail(delivery, describe_error(error), error)
-        else:
-            self.retry(delivery, None, describe_error(error), error)
+        for delivery in deliveries:
+            if gives_up and isinstance(error, CodecError) and error.entry is delivery:
+                self.fail(delivery, text, cause)
+            else:
+                self.retry(delivery, None, text, cause, level)
 
     def retry(
-        self, delivery: Delivery[Any], after: float | None, error: str, cause: BaseException | None = None
+        self,
+        work: Work | Sequence[Delivery[Any]],
+        after: float | None,
+        error: str,
+        cause: BaseException | None = None,
+        level: int = logging.WARNING,
     ) -> None:
-        """Deliver it again after `after` seconds; None for the back-off.
+        """Deliver entries again after `after` seconds; None for the back-off.
 
         Raises UsageError if that is not a number.
         """
         if after is not None and not (isinstance(after, int | float) and after == after):  # not a NaN
             raise UsageError(f"retry(after={after!r}): must be a number of seconds")
         with self._lock:
-            if delivery.state == RUNNING:
-                self._in_flight.retry(delivery, after, error, self._clock(), cause)
-                self._changed()
+            for delivery in deliveries_of(work):
+                if delivery.state == RUNNING:
+                    self._in_flight.retry(delivery, after, error, self._clock(), cause, level)
+            self._changed()
 
-    def fail(self, delivery: Delivery[Any], reason: str, cause: BaseException | None = None) -> None:
-        """Move it to the dead letters."""
+    def fail(
+        self, work: Work | Sequence[Delivery[Any]], reason: str, cause: BaseException | None = None
+    ) -> None:
+        """Move entries to the dead letters."""
         with self._lock:
-            if delivery.state == RUNNING:
-                self._in_flight.give_up(delivery, reason, self._clock(), cause)
-                self._changed()
+            for delivery in deliveries_of(work):
+                if delivery.state == RUNNING:
+                    self._in_flight.give_up(delivery, reason, self._clock(), cause)
+            self._changed()
 
-    def abandon(self, delivery: Delivery[Any]) -> None:
-        """Leave an unfinished entry pending until its lease is over."""
+    def abandon(self, work: Work) -> None:
+        """Leave unfinished entries pending until their lease is over."""
         with self._lock:
-            if delivery.state == RUNNING:
-                self._in_flight.remove(delivery, LOST)
-                self._changed()
+            for delivery in deliveries_of(work):
+                if delivery.state == RUNNING:
+                    self._in_flight.remove(delivery, LOST)
+            self._changed()
 
     # The requests. Each has a callback for its replies, and one for no reply.
 
@@ -372,14 +446,14 @@ class Worker:
         self._fetching = True
         self._fetch_started_ms = now
         self._claimed_since_fetch = False
-        if self._full_batch_ms is not None:
-            took = now - self._full_batch_ms
-            if took < BATCH_FAST_MS:
-                self._batch = min(2 * self._batch, self._batch_max)
-            elif took > BATCH_SLOW_MS:
-                self._batch = max(self._batch // 2, self._batch_min)
-            self._full_batch_ms = None
-        read = self._requests.read_new(min(self._batch, capacity))
+        if self._full_fetch_ms is not None:
+            took = now - self._full_fetch_ms
+            if took < FETCH_FAST_MS:
+                self._fetch_count = min(2 * self._fetch_count, self._fetch_count_max)
+            elif took > FETCH_SLOW_MS:
+                self._fetch_count = max(self._fetch_count // 2, self._fetch_count_min)
+            self._full_fetch_ms = None
+        read = self._requests.read_new(min(self._fetch_count, capacity))
         if not self._in_flight.acks:
             return SendRequests([read], self._on_fetched, self._on_fetch_failed)
         taken = self._take_acks()
@@ -393,6 +467,8 @@ class Worker:
     def _on_fetched(self, replies: Replies) -> None:
         """Process the reply of a read, which is the last one: None, or the stream's name and its entries."""
         self._fetching = False
+        if self._batch_timer is not None:
+            self._batch_timer.fetched = True
         reply = replies[-1]
         if not reply:
             self._nothing_new = True
@@ -410,9 +486,9 @@ class Worker:
                 in_flight.by_id[key].renewed_ms = self._fetch_started_ms
                 in_flight.by_id[key].lost = False
         self._idle_since_ms = None
-        if len(entries) >= self._batch:
-            self._full_batch_ms = now
-        if in_flight.has_several_ready():
+        if len(entries) >= self._fetch_count:
+            self._full_fetch_ms = now
+        if in_flight.ready_count() > 1:
             self._changed()
 
     def _on_fetch_failed(self) -> None:
@@ -471,7 +547,10 @@ class Worker:
     def _schedule_claimed(self, key: bytes, seen: int) -> None:
         """Schedule an entry that is pending with this consumer and not begun: it is due now."""
         self._idle_since_ms = None
-        self._in_flight.schedule(Delivery(key, [], seen, self, self._codec), self._clock())
+        delivery = Delivery(key, [], seen, self, self._codec)
+        if self._batch_timer is not None:
+            delivery.times_delivered = UNKNOWN_DELIVERIES
+        self._in_flight.schedule(delivery, self._clock())
 
     def _recreate_group(self, now: int) -> SendRequests:
         """Recreate a lost group, and make the entries in flight pending again."""
@@ -492,7 +571,7 @@ class Worker:
             for one in kept:
                 one.renewed_ms = now
 
-        restored = [self._requests.restore(one.raw_id, one.times_delivered) for one in kept]
+        restored = [self._requests.restore(one.raw_id, abs(one.times_delivered)) for one in kept]
         if self.policy.server_rules:
             restored.insert(0, self._requests.set_rules(self.policy.server_rules))
         return SendRequests(
@@ -504,3 +583,8 @@ class Worker:
 
     def __str__(self) -> str:
         return str(self._requests)
+
+
+def deliveries_of(work: Work | Sequence[Delivery[Any]]) -> Sequence[Delivery[Any]]:
+    """Return the entries of what a handler got, or the one entry that it got."""
+    return (work,) if isinstance(work, Delivery) else work

@@ -1,0 +1,79 @@
+"""When a batch is delivered to the handler.
+
+    entries ready   full: `size` entries                       at once
+                    fewer, and all that exist are fetched      `seconds` after the first one was ready
+                    one in its last delivery                   at once, in a batch of its own
+
+A batch fails as a whole, but only one of its entries may be the cause. So the last delivery before an entry
+would become a dead letter is one without others: then it fails because of itself only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.api.retry_policy import SECONDS_MAX
+from headrace.errors import UsageError
+
+BATCH_SIZE_DEFAULT = 500
+BATCH_SIZE_MAX = 10_000
+BATCH_SECONDS_DEFAULT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How many entries a batch has, and how long it waits for them.
+
+    Args:
+        size: the most entries, up to 10,000.
+        seconds: how long after its first entry a batch is delivered that is not full.
+
+    Raises:
+        UsageError: if one of them is out of range.
+    """
+
+    size: int = BATCH_SIZE_DEFAULT
+    seconds: float = BATCH_SECONDS_DEFAULT
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.size, int) and 1 <= self.size <= BATCH_SIZE_MAX):
+            raise UsageError(f"size of a batch: {self.size!r} must be from 1 to {BATCH_SIZE_MAX} entries")
+        if not (isinstance(self.seconds, int | float) and self.seconds >= 0):
+            raise UsageError(f"seconds of a batch: {self.seconds!r} must be a number of at least 0")
+
+
+class BatchTimer:
+    """When a batch that is not full is due. Used under the Worker's lock.
+
+    Args:
+        settings: of the batches.
+        block_ms: the consumer's `block` in milliseconds: a batch does not wait longer; None: no limit.
+
+    Attributes:
+        size: the most entries.
+        due_ms: when the entries that are ready are delivered although they are fewer; None: none is ready.
+        fetched: whether new entries were requested since the last batch.
+    """
+
+    def __init__(self, settings: BatchSettings, block_ms: int | None) -> None:
+        self.size = settings.size
+        self.due_ms: int | None = None
+        self.fetched = False
+        wait_ms = round(min(settings.seconds, SECONDS_MAX) * 1000)
+        self._wait_ms = wait_ms if block_ms is None else min(wait_ms, block_ms)
+
+    def observe(self, is_ready: bool, now: int) -> None:
+        """Start when an entry is ready; stop when none is."""
+        if not is_ready:
+            self.due_ms = None
+        elif self.due_ms is None:
+            self.due_ms = now + self._wait_ms
+
+    def is_due(self, now: int, complete: bool) -> bool:
+        """Whether a batch that is not full is delivered now. complete: there is nothing else to do."""
+        return self.due_ms is not None and self.due_ms <= now and (complete or self.fetched)
+
+    def restart(self) -> None:
+        """Record that a batch was delivered."""
+        self.due_ms = None
+        self.fetched = False
