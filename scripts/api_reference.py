@@ -54,6 +54,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
             ("headrace.api.consuming.dead_letters", ["DeadLetters", "DeadLetter"]),
             ("headrace.api.info", ["GroupInfo", "ConsumerInfo"]),
             ("headrace.api.group", ["PendingEntry"]),
+            ("headrace.api.app", ["App", "HandlerOptions"]),
         ],
     ),
     (

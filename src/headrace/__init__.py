@@ -14,6 +14,7 @@ from headrace import errors
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
+    from headrace.api.app import App
     from headrace.api.backend import Stop
     from headrace.api.batch import Batch
     from headrace.api.consuming.consumer import Consumer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.duckdb_query import sql
 
 __all__ = [
+    "App",
     "Backoff",
     "Batch",
     "Consumer",
@@ -51,6 +53,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
+    "App": "api.app",
     "Backoff": "api.retry_policy",
     "Batch": "api.batch",
     "Consumer": "api.consuming.consumer",

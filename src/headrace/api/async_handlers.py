@@ -17,7 +17,7 @@ async def run_handlers(handlers: Sequence[Handler], stop: Callable[[], None], si
     An error that ends one of them stops the others and is raised.
     """
     if not handlers:
-        raise UsageError("there is nothing to run: decorate a function with @group.handler")
+        raise UsageError("there is nothing to run: decorate a function with @group.handler or @app.handler")
     with stop_on_signals(stop) if signals else no_signals():
         tasks = [asyncio.ensure_future(run(one.consumer, one.function, one.batches)) for one in handlers]
         try:

@@ -28,12 +28,19 @@ class Handler:
     @property
     def is_async(self) -> bool:
         """Whether the function is an `async def`."""
-        return inspect.iscoroutinefunction(self.function)
+        return is_async_function(self.function)
 
     def run(self) -> None:
         """Call the function in threads until the consumer ends. Raises the error that ended it."""
         with ThreadDriver(self.consumer, self.batches) as driver:
             driver.run(self.function, self.consumer.concurrency)
+
+
+def is_async_function(function: object) -> bool:
+    """Whether a function, or the method __call__ of an object, is an `async def`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - of an object
+    )
 
 
 def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
@@ -42,7 +49,7 @@ def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
     Raises the error that ended one of them.
     """
     if not handlers:
-        raise UsageError("there is nothing to run: decorate a function with @group.handler")
+        raise UsageError("there is nothing to run: decorate a function with @group.handler or @app.handler")
     for one in handlers:
         if one.is_async:
             raise UsageError(f"{one.function.__name__} is an `async def`: `await group.run_async()` runs it")
