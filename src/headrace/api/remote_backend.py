@@ -31,6 +31,12 @@ from headrace.client.connection_errors import (
     describe_replica,
     is_role_change,
 )
+from headrace.client.interruptible import (
+    WakeupSocket,
+    WakeupSockets,
+    exchange_until_woken,
+    may_unblock,
+)
 from headrace.client.replicas import ReadReplica
 from headrace.client.reply_shapes import check_reply
 from headrace.client.retry import ReconnectDelay
@@ -48,7 +54,7 @@ from headrace.errors import (
     UsageError,
 )
 
-POLL_S = 0.1  # between checks of a Stop
+POLL_S = 0.1  # between checks of a Stop, if the user may not send CLIENT UNBLOCK
 WAIT_CHANNEL = b"headrace:wait"
 BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
 
@@ -106,6 +112,7 @@ class RemoteBackend:
             self.topology.reconnect_timeout if reconnect_timeout is None else reconnect_timeout
         )
         self._closed = False
+        self._wakeups = WakeupSockets()
         self.entry_reader: RemoteBackend = self if read_from == "primary" else self._replica_reader()
 
     def _replica_reader(self) -> RemoteBackend:
@@ -161,16 +168,37 @@ class RemoteBackend:
         return found
 
     def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
-        """Execute a read that waits. Returns None after a timeout. Checks `stop` ten times a second."""
+        """Execute a read that waits. Returns None after a timeout, or when `stop` is set.
+
+        The thread sleeps until the server replies; `stop` wakes it, see headrace.client.interruptible. If the
+        user may not send CLIENT UNBLOCK, `stop` is checked ten times a second.
+        """
+        if stop is None:
+            return self._wait(words, seconds, None, None)
+        wakeup = self._wakeups.take()
+        stop.add_wakeup(wakeup)
+        try:
+            return self._wait(words, seconds, stop, wakeup)
+        finally:
+            stop.remove_wakeup(wakeup)
+            self._wakeups.give_back(wakeup)
+
+    def _wait(
+        self, words: Sequence[bytes], seconds: float | None, stop: Stop | None, wakeup: WakeupSocket | None
+    ) -> Any:
         at = words.index(b"STREAMS")
         end = None if seconds is None else time.monotonic() + seconds
-        longest = POLL_S if stop is not None else BLOCK_S
-        if self.topology.timeout is not None:
-            longest = min(longest, self.topology.timeout / 2)
         while stop is None or not stop.is_set():
+            longest = BLOCK_S if stop is None or self.topology.unblock_works else POLL_S
+            if self.topology.timeout is not None:
+                longest = min(longest, self.topology.timeout / 2)
             left = longest if end is None else min(longest, end - time.monotonic())
             block = (b"BLOCK", b"%d" % max(1, round(left * 1000))) if left > 0 else ()
-            reply = self.request(*words[:at], *block, *words[at:])
+            request = (*words[:at], *block, *words[at:])
+            replies = self._send_with_retries(
+                key_of(request), [request], is_repeatable(request), wakeup if block else None
+            )
+            reply = raise_error_reply(replies[0])
             if reply is not None or not block:
                 return reply
         return None
@@ -281,6 +309,7 @@ class RemoteBackend:
         """Close all connections. Waiting threads get DatabaseClosed."""
         self._closed = True
         self.topology.close()
+        self._wakeups.close()
         if self.entry_reader is not self:
             self.entry_reader.close()
 
@@ -300,15 +329,22 @@ class RemoteBackend:
         return found
 
     def _send_with_retries(
-        self, key: bytes | None, requests: Sequence[Sequence[bytes]], repeatable: bool
+        self,
+        key: bytes | None,
+        requests: Sequence[Sequence[bytes]],
+        repeatable: bool,
+        wakeup: WakeupSocket | None = None,
     ) -> list[Any]:
-        """Return the replies, including errors as CommandErrors. Retries where that is safe."""
+        """Return the replies, including errors as CommandErrors. Retries where that is safe.
+
+        wakeup: ends a request that blocks.
+        """
         delay = ReconnectDelay(self.reconnect_timeout if self.topology.was_connected else 0)
         asked: tuple[str, int] | None = None
         maybe_executed = False
         while True:
             try:
-                replies = self._send_once(key, requests, asked)
+                replies = self._send_once(key, requests, asked, wakeup)
             except _NoReply as lost:
                 maybe_executed = maybe_executed or lost.sent
                 if self._closed or (lost.sent and not repeatable):
@@ -367,7 +403,11 @@ class RemoteBackend:
         return found
 
     def _send_once(
-        self, key: bytes | None, requests: Sequence[Sequence[bytes]], asked: tuple[str, int] | None
+        self,
+        key: bytes | None,
+        requests: Sequence[Sequence[bytes]],
+        asked: tuple[str, int] | None,
+        wakeup: WakeupSocket | None = None,
     ) -> list[Any]:
         """Send all requests and read all replies; error replies are exceptions of redis-py in the list."""
         try:
@@ -388,7 +428,11 @@ class RemoteBackend:
             raise UnexpectedReply(f"{self.topology!r} does not speak the Redis protocol: {wrong}") from wrong
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:
-            replies = exchange(connection, words)
+            if wakeup is not None and asked is None and self._may_unblock(connection):
+                silence = BLOCK_S + (self.topology.timeout or BLOCK_S)
+                replies = [exchange_until_woken(pool, connection, requests[0], wakeup, silence)]
+            else:
+                replies = exchange(connection, words)
         except CONNECTION_ERRORS as cause:
             raise _NoReply(cause, sent=True) from cause
         except redis.InvalidResponse as wrong:
@@ -399,6 +443,12 @@ class RemoteBackend:
             for request, reply in zip(words, replies, strict=True):
                 check_reply(repr(self.topology), request, reply)
         return replies if asked is None else replies[1:]
+
+    def _may_unblock(self, connection: Any) -> bool:
+        """Whether the user may send CLIENT UNBLOCK; the server is asked once."""
+        if self.topology.unblock_works is None:
+            self.topology.unblock_works = may_unblock(connection)
+        return self.topology.unblock_works
 
     def _describe_replica(self, key: bytes | None) -> str:
         """Return what the server of the key is, which replied READONLY."""

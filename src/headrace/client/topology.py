@@ -54,6 +54,7 @@ class Standalone:
     reconnect_timeout = RESTART_TIMEOUT_S
     was_connected = False  # the server has replied before, to any backend that shares this
     transactions_work = False  # an empty transaction was executed: the user may send MULTI and EXEC
+    unblock_works: bool | None = None  # the user may send CLIENT ID and CLIENT UNBLOCK; None: not known yet
 
     def __init__(self, client: redis.Redis, shown: str) -> None:
         self._client = client
@@ -109,6 +110,7 @@ class Cluster:
     reconnect_timeout = FAILOVER_TIMEOUT_S
     was_connected = False
     transactions_work = False
+    unblock_works: bool | None = None
 
     def __init__(self, nodes: list[tuple[str, int]], settings: dict[str, Any], shown: str) -> None:
         self._nodes = nodes

@@ -308,6 +308,7 @@ class ThreadDriver:
         self._backend = consumer.group.backend
         self._waits: list[Stop] = []  # of waiting threads
         self._error: BaseException | None = None
+        self._settling = threading.local()  # .now: this thread settles, and looks for the next action itself
         self._lease_renewer = LeaseRenewer(self._backend, self.worker)
         self.worker.on_change = self._wake
 
@@ -334,8 +335,20 @@ class ThreadDriver:
             self._do(action)
 
     def _wake(self) -> None:
+        if getattr(self._settling, "now", False):
+            return
         for stop in self._waits[:]:
             stop.set()
+
+    def settle(self, how: Callable[..., None], *arguments: Any) -> None:
+        """Report a result to the Worker without waking other threads, because this one asks for the next
+        action.
+        """
+        self._settling.now = True
+        try:
+            how(*arguments)
+        finally:
+            self._settling.now = False
 
     def next(self) -> Work | None:
         """Wait for the next entry or batch and return it; None when the loop should end."""
@@ -395,7 +408,7 @@ class ThreadDriver:
                 try:
                     result = function(work)
                 except Exception as error:
-                    worker.record_failure(work, error)
+                    self.settle(worker.record_failure, work, error)
                 except BaseException:
                     worker.abandon(work)
                     raise
@@ -403,7 +416,7 @@ class ThreadDriver:
                     if result is not None and is_unawaited(result):
                         worker.abandon(work)
                         raise unawaited_handler_error(function, result)
-                    worker.ack(work)
+                    self.settle(worker.ack, work)
         except BaseException as error:
             self._error = self._error or error
             worker.stop()

@@ -1,0 +1,188 @@
+"""Commands that block on a server, and that another thread can end.
+
+    waiting thread    XREADGROUP BLOCK 10000 … ──▶ sleeps in poll(): on the connection and a WakeupSocket
+    another thread    wakeup.wake()            ──▶ the waiting thread sends CLIENT UNBLOCK on a second
+                                                   connection, and reads the reply: nil, or entries that
+                                                   have arrived just before
+
+The reply is always read, so that no delivered entry is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from headrace.client.connection import Words, exchange
+from headrace.client.connection_errors import ERROR_REPLIES
+
+UNBLOCK_RETRY_MS = 20  # the server may get CLIENT UNBLOCK before the command that blocks
+SPARE_MAX = 16  # wakeup sockets kept for later waits
+PROBE_ID = 0  # no client has it
+CLIENT_ID: Words = (b"CLIENT", b"ID")
+
+
+class WakeupSocket:
+    """Ends a poll() from any thread or a signal handler."""
+
+    __slots__ = ("_reader", "_writer")
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def wake(self) -> None:
+        """End the current poll(), or the next one."""
+        try:  # noqa: SIM105 - at exit the interpreter may have cleared this module, and with it suppress()
+            self._writer.send(b"\0")
+        except OSError:  # it is full, so it wakes anyway; or closed
+            pass
+
+    def fileno(self) -> int:
+        """The descriptor to poll for input."""
+        return self._reader.fileno()
+
+    def clear(self) -> bool:
+        """Forget calls of wake(). Returns whether there were any."""
+        try:
+            return bool(self._reader.recv(4096))
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._reader.close()
+        self._writer.close()
+
+
+class WakeupSockets:
+    """Wakeup sockets for one wait after the other.
+
+    They are reused, because a thread may still call wake() of one whose wait is over. Then the next wait ends
+    early, and its caller waits again.
+    """
+
+    def __init__(self) -> None:
+        self._spare: list[WakeupSocket] = []
+        self._closed = False
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+
+    def take(self) -> WakeupSocket:
+        """Return one for a wait."""
+        with self._lock:
+            if self._process != os.getpid():  # those of the parent process are shared with it
+                self._spare = []
+                self._process = os.getpid()
+            if self._spare:
+                return self._spare.pop()
+        return WakeupSocket()
+
+    def give_back(self, wakeup: WakeupSocket) -> None:
+        """Keep one whose wait is over."""
+        wakeup.clear()
+        with self._lock:
+            if len(self._spare) < SPARE_MAX and self._process == os.getpid() and not self._closed:
+                self._spare.append(wakeup)
+                return
+        wakeup.close()
+
+    def close(self) -> None:
+        """Close those that are not in use."""
+        with self._lock:
+            self._closed = True
+            spare, self._spare = self._spare, []
+        for wakeup in spare:
+            wakeup.close()
+
+
+def may_unblock(connection: Any) -> bool:
+    """Return whether the server and the user's rights allow to end a blocked command."""
+    replies = exchange(connection, [CLIENT_ID, (b"CLIENT", b"UNBLOCK", PROBE_ID)])
+    return isinstance(connection._sock, socket.socket) and not any(
+        isinstance(reply, Exception) for reply in replies
+    )
+
+
+def exchange_until_woken(
+    pool: Any, connection: Any, request: Sequence[bytes], wakeup: WakeupSocket, seconds: float
+) -> Any:
+    """Send a command that blocks and return its reply; an error reply is an exception of redis-py.
+
+    Args:
+        pool: where another connection to the same server comes from.
+        connection: the connection to send it on; may_unblock() has returned True for one of the pool.
+        request: the command.
+        wakeup: its wake() ends the command early, as if it had timed out.
+        seconds: when a server that has not replied counts as dead.
+    """
+    try:
+        client_id = own_id(connection)
+        sock = connection._sock
+        connection.send_packed_command(connection.pack_command(*request))
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        poll.register(wakeup.fileno(), select.POLLIN)
+        timeout_ms: float = seconds * 1000
+        while not connection.can_read(0):
+            if not poll.poll(timeout_ms):
+                raise redis.TimeoutError("the server did not reply in time")
+            if connection._sock is not sock:
+                raise redis.ConnectionError("the connection was closed")
+            if wakeup.clear():
+                timeout_ms = end_blocking(pool, connection, client_id, sock)
+        try:
+            return connection.read_response()
+        except ERROR_REPLIES as error:
+            return error
+    except BaseException:
+        connection.disconnect()
+        raise
+
+
+def end_blocking(pool: Any, connection: Any, client_id: int, sock: socket.socket) -> float:
+    """Send CLIENT UNBLOCK on another connection until the blocked one has a reply.
+
+    Returns the milliseconds to wait for that reply.
+    """
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    try:
+        other = pool.get_connection()
+    except redis.MaxConnectionsError:
+        other = pool.connection_class(**pool.connection_kwargs)
+        try:
+            return unblock(other, client_id, poll)
+        finally:
+            other.disconnect()
+    try:
+        return unblock(other, client_id, poll)
+    finally:
+        pool.release(other)
+
+
+def unblock(other: Any, client_id: int, poll: select.poll) -> float:
+    """See end_blocking()."""
+    while True:
+        (reply,) = exchange(other, [(b"CLIENT", b"UNBLOCK", client_id)])
+        if reply == 1 or isinstance(reply, Exception) or poll.poll(UNBLOCK_RETRY_MS):
+            return (other.socket_timeout or 30.0) * 1000
+
+
+def own_id(connection: Any) -> int:
+    """Return the server's number of the connection; it is asked once for each socket."""
+    sock, client_id = getattr(connection, "headrace_client_id", (None, 0))
+    if sock is not None and sock is connection._sock:
+        return int(client_id)
+    (reply,) = exchange(connection, [CLIENT_ID])
+    if isinstance(reply, Exception):
+        raise reply
+    connection.headrace_client_id = (connection._sock, reply)
+    return int(reply)
