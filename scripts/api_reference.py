@@ -35,6 +35,8 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
         [
             ("headrace.api.stream", ["Stream"]),
             ("headrace.api.entry", ["Entry"]),
+            ("headrace.api.followers", ["Follower", "AsyncFollower"]),
+            ("headrace.api.stream_gaps", ["StreamGap"]),
             ("headrace.api.stream_id", ["StreamID"]),
             ("headrace.api.codecs.codec", ["Codec"]),
             ("headrace.api.rules", ["Retention"]),

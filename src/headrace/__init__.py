@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.api.retry_policy import Backoff
     from headrace.api.rules import Retention
     from headrace.api.stream import Stream
+    from headrace.api.stream_gaps import StreamGap
     from headrace.api.stream_id import StreamID
     from headrace.pipeline.duckdb_query import sql
 
@@ -43,6 +44,7 @@ __all__ = [
     "Retention",
     "Stop",
     "Stream",
+    "StreamGap",
     "StreamID",
     "__version__",
     "connect",
@@ -65,6 +67,7 @@ _MODULES = {
     "Retention": "api.rules",
     "Stop": "api.backend",
     "Stream": "api.stream",
+    "StreamGap": "api.stream_gaps",
     "StreamID": "api.stream_id",
     "connect": "api.database",
     "open": "api.database",

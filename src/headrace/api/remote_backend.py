@@ -292,6 +292,10 @@ class RemoteBackend:
         """The clock of this machine, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
+    def slot_of(self, key: bytes) -> int:
+        """Return the slot of a key; without a cluster 0. One command reads streams of one slot."""
+        return self.topology.slot_of(key)
+
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
         """Sleep. Returns True if stop ended the sleep."""
         if stop is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from headrace.api.backend import Backend, Stop
@@ -26,11 +27,13 @@ from headrace.api.codecs.arguments import (
 )
 from headrace.api.codecs.codec import PLAIN, Fields, codec_for
 from headrace.api.entry import Entry, entries_from_reply
+from headrace.api.follower_hub import FollowRead, read_shared
+from headrace.api.followers import AsyncFollower, Follower
 from headrace.api.group import Group
 from headrace.api.info import GroupInfo, StreamInfo, pairs_from_reply
 from headrace.api.retry_policy import LEASE_DEFAULT, MAX_DELIVERIES_DEFAULT, Backoff
 from headrace.api.rules import Duration, Retention, explain_rules, rules_from_reply
-from headrace.api.stream_gaps import GapWatch
+from headrace.api.stream_gaps import GapWatch, OnGap
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.client.server_errors import not_supported
 from headrace.companion_keys import schedule_name
@@ -538,55 +541,95 @@ class Stream(Generic[T]):
         words += [b"STREAMS", self.key, bytes(to_stream_id(after))]
         if block is None:
             reply = self.entry_reader.request(*words)
-        else:
-            reply = self.entry_reader.wait(words, None if math.isinf(block) else block, stop)
-        return entries_from_reply(reply[0][1], self.codec) if reply else []
+            return entries_from_reply(reply[0][1], self.codec) if reply else []
+        most = None if count is None else int(count_argument(count))
+        seconds = None if math.isinf(block) else block
+        return self._read_waiting(to_stream_id(after), most, seconds, stop, None)
 
-    def follow(self, after: IdLike = "$", stop: Stop | None = None) -> Iterator[Entry[T]]:
+    def _read_waiting(
+        self,
+        after: StreamID,
+        count: int | None,
+        seconds: float | None,
+        stop: Stop | None,
+        gaps: GapWatch | None,
+    ) -> list[Entry[T]]:
+        """Wait for the entries after an ID. On a server, all that wait share a connection."""
+        backend = self.entry_reader
+        if not backend.is_remote:
+            if gaps is not None and gaps.is_due():
+                self._check_gaps(gaps)
+            options = () if count is None else (b"COUNT", b"%d" % count)
+            words = (b"XREAD", *options, b"STREAMS", self.key, bytes(after))
+            reply = backend.wait(words, seconds, stop)
+            return entries_from_reply(reply[0][1], self.codec) if reply else []
+        read = partial(FollowRead, self.key, after, count, gaps)
+        return entries_from_reply([*read_shared(backend, read, seconds, stop).result()], self.codec)
+
+    def _check_gaps(self, gaps: GapWatch) -> None:
+        try:
+            about = self.entry_reader.request(b"XINFO", b"STREAM", self.key)
+        except CommandError:
+            return  # there is no stream, or the user may not ask
+        gaps.check(pairs_from_reply(about))
+
+    def follow(self, after: IdLike = "$", stop: Stop | None = None, *, on_gap: OnGap = "warn") -> Follower[T]:
         """Iterate over the entries after an ID, and then over new entries as they are added.
 
         >>> for entry in orders.follow(after="0"):  # all of it; by default from now on
         ...     print(entry.value)
 
-        Nothing is acknowledged or recorded. To process every entry at least once, use a group. If entries
-        were removed before they were read, the logger `headrace.stream` has a warning that says how many.
+        Nothing is acknowledged or recorded. To process every entry at least once, use a group. All followers
+        and blocking reads of a server share one connection.
 
         Args:
             after: entries after this ID; `"$"` for entries added from now on.
             stop: its set() ends the iteration; without it there is no end.
-        """
-        return self._follow(self._last_id() if after == "$" else to_stream_id(after), stop)
+            on_gap: what happens if entries were removed before they were read. `"warn"`: the follower's
+                `gaps` has a StreamGap that says how many, and the logger `headrace.stream` a warning.
+                `"raise"`: the StreamGap is raised, too.
 
-    def follow_async(self, after: IdLike = "$", stop: Stop | None = None) -> AsyncIterator[Entry[T]]:
+        Raises:
+            StreamGap: in the iteration, with on_gap="raise".
+        """
+        position = self._last_id() if after == "$" else to_stream_id(after)
+        gaps = GapWatch(self.name, position, on_gap)
+        return Follower(self._follow(position, stop, gaps), gaps)
+
+    def follow_async(
+        self, after: IdLike = "$", stop: Stop | None = None, *, on_gap: OnGap = "warn"
+    ) -> AsyncFollower[T]:
         """Follow the stream in asyncio, as follow() does. Cancelling the task ends the wait.
 
         >>> async for entry in orders.follow_async():
         ...     await websocket.send(entry.text["customer"])
+
+        All followers of a database share one thread.
+
+        Args:
+            after: as in follow().
+            stop: as in follow().
+            on_gap: as in follow().
+
+        Raises:
+            StreamGap: in the iteration, with on_gap="raise".
         """
         from headrace.api.consuming.async_stream import follow
 
-        return follow(self, after, stop)
+        position = None if after == "$" else to_stream_id(after)
+        gaps = GapWatch(self.name, position, on_gap)
+        return AsyncFollower(follow(self, position, stop, gaps), gaps)
 
-    def _follow(self, after: StreamID, stop: Stop | None) -> Iterator[Entry[T]]:
-        gaps = GapWatch(self.name, after)
+    def _follow(self, after: StreamID, stop: Stop | None, gaps: GapWatch) -> Iterator[Entry[T]]:
         while stop is None or not stop.is_set():
-            for entry in self._read_watched(gaps, after, FOLLOW_COUNT, stop):
+            entries = self._read_waiting(after, FOLLOW_COUNT, None, stop, gaps)
+            gaps.raise_found()
+            for entry in entries:
                 if stop is not None and stop.is_set():
                     return
                 gaps.advance(entry.id)
                 yield entry
                 after = entry.id
-
-    def _read_watched(self, gaps: GapWatch, after: StreamID, count: int, stop: Stop | None) -> list[Entry[T]]:
-        """Wait for the entries after an ID; log a gap before them, from time to time."""
-        if gaps.is_due():
-            try:
-                about = self.entry_reader.request(b"XINFO", b"STREAM", self.key)
-            except CommandError:
-                about = None  # there is no stream, or the user may not ask
-            if about:
-                gaps.check(pairs_from_reply(about))
-        return self.read(after, count, math.inf, stop)
 
     def _last_id(self) -> StreamID:
         """The largest ID ever generated; new entries come after it."""

@@ -12,20 +12,23 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from headrace.api.stream_id import StreamID, id_from_reply
+from headrace.errors import HeadraceError, UsageError
 from headrace.plurals import plural
 
 log = logging.getLogger("headrace.stream")
 
 CHECK_INTERVAL_S = 1.0
 
+OnGap: TypeAlias = Literal["warn", "raise"]  # what a follower does about entries that it has missed
 
-@dataclass(frozen=True)
-class StreamGap:
+
+class StreamGap(HeadraceError):
     """Entries that were removed before a follower has read them.
+
+    A follower collects them in its attribute `gaps`, or raises them: `follow(on_gap="raise")`.
 
     Attributes:
         after: an ID that precedes them: the position when the follower last knew that it had missed nothing.
@@ -37,22 +40,50 @@ class StreamGap:
     first: StreamID
     missing: int | None
 
+    def __init__(self, after: StreamID, first: StreamID, missing: int | None) -> None:
+        super().__init__(after, first, missing)
+        self.after = after
+        self.first = first
+        self.missing = missing
+
     def __str__(self) -> str:
         if self.missing is None:
             return f"entries between {self.after} and {self.first} may have been removed unread"
         count = plural(self.missing, "entry")
         return f"{count} removed before they were read, between {self.after} and {self.first}"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StreamGap) and self.args == other.args
+
+    def __hash__(self) -> int:
+        return hash(self.args)
+
 
 class GapWatch:
     """Watches the position of one follower."""
 
-    def __init__(self, name: str, after: StreamID) -> None:
-        """Create a watch for a follower of the stream `name` that has read up to `after`."""
+    def __init__(self, name: str, after: StreamID | None = None, on_gap: OnGap = "warn") -> None:
+        """Create a watch for a follower of the stream `name` that has read up to `after`.
+
+        after: None: the end of the stream, which start() tells. on_gap: "raise": raise_found() raises gaps.
+        """
+        if on_gap not in ("warn", "raise"):
+            raise UsageError(f'on_gap={on_gap!r}: must be "warn" or "raise"')
+        self.found: list[StreamGap] = []
+        self._raises = on_gap == "raise"
         self._name = name
-        self._position = self._known = after
+        self._position = self._known = StreamID.MIN if after is None else after
         self._count: int | None = None  # entries ever added up to the position
         self._next_check = 0.0
+
+    def start(self, after: StreamID) -> None:
+        """Set the position of a follower that has read nothing."""
+        self._position = self._known = after
+
+    def raise_found(self) -> None:
+        """Raise the last gap, if gaps are to be raised and there is one."""
+        if self._raises and self.found:
+            raise self.found[-1]
 
     def is_due(self) -> bool:
         """Return whether to call check() before the next read."""
@@ -86,5 +117,6 @@ class GapWatch:
             gap = StreamGap(self._position, first, None)
         self._count, self._known = count, self._position
         if gap is not None:
+            self.found.append(gap)
             log.warning("stream %s: %s", self._name, gap)
         return gap

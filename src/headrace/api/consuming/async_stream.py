@@ -1,61 +1,72 @@
-"""Follow a stream in asyncio: a thread waits, and the loop receives the entries."""
+"""Follow a stream in asyncio: the thread of the FollowerHub waits, and the loop receives the entries."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.api.backend import Stop
-from headrace.api.codecs.arguments import IdLike, to_stream_id
-from headrace.api.entry import Entry
+from headrace.api.entry import Entry, entries_from_reply
+from headrace.api.follower_hub import PAGE, FollowRead, hub_of
 from headrace.api.stream_gaps import GapWatch
+from headrace.api.stream_id import StreamID
 
 if TYPE_CHECKING:
     from headrace.api.stream import Stream
 
 T = TypeVar("T")
 
-COUNT = 256  # entries at a time
 
+class AsyncWakeup:
+    """A task sleeps on it until wake(), which any thread and a signal handler may call."""
 
-class FollowStop(Stop):
-    """Ends one follow: set when its iteration ends, or by the user's Stop, where it is registered as a
-    wakeup.
-    """
+    __slots__ = ("_event", "_loop")
 
-    __slots__ = ()
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
 
     def wake(self) -> None:
-        """Called when the user's Stop is set."""
-        self.set()
+        """End the current wait, or the next one."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self) -> None:
+        """Sleep until wake() is called."""
+        await self._event.wait()
+        self._event.clear()
 
 
-async def follow(stream: Stream[T], after: IdLike, stop: Stop | None) -> AsyncIterator[Entry[T]]:
+async def follow(
+    stream: Stream[T], after: StreamID | None, stop: Stop | None, gaps: GapWatch
+) -> AsyncIterator[Entry[T]]:
     """See Stream.follow_async."""
-    loop = asyncio.get_running_loop()
-    follow_stop = FollowStop()
+    wakeup = AsyncWakeup()
+    backend = stream.entry_reader
+    hub = hub_of(backend, stream.key)
+    position = after
     if stop is not None:
-        stop.add_wakeup(follow_stop)
-    thread = ThreadPoolExecutor(1, thread_name_prefix=f"headrace follow {stream.name}")
-    waiting: asyncio.Future[list[Entry[T]]] | None = None
+        stop.add_wakeup(wakeup)
     try:
-        at = await loop.run_in_executor(thread, stream._last_id) if after == "$" else to_stream_id(after)
-        gaps = GapWatch(stream.name, at)
-        while not follow_stop.is_set():
-            waiting = loop.run_in_executor(thread, stream._read_watched, gaps, at, COUNT, follow_stop)
-            for entry in await asyncio.shield(waiting):
-                if follow_stop.is_set():
+        while stop is None or not stop.is_set():
+            read = FollowRead(stream.key, position, PAGE, gaps, wakeup.wake)
+            hub.submit(backend, read)
+            try:
+                while not read.is_done and not (stop is not None and stop.is_set()):
+                    await wakeup.wait()
+            finally:
+                hub.cancel(read)
+            position = read.position
+            entries = entries_from_reply([*read.result()], stream.codec)
+            gaps.raise_found()
+            for entry in entries:
+                if stop is not None and stop.is_set():
                     return
                 gaps.advance(entry.id)
+                position = entry.id
                 yield entry
-                at = entry.id
     finally:
-        follow_stop.set()
         if stop is not None:
-            stop.remove_wakeup(follow_stop)
-        if waiting is not None and not waiting.done():  # cancelled: the thread ends within moments
-            await asyncio.wait([waiting])
-            waiting.exception()  # mark the error as retrieved; no caller needs it
-        thread.shutdown(wait=False)
+            stop.remove_wakeup(wakeup)

@@ -1,0 +1,278 @@
+"""Waits for new entries for all followers of a database: one thread, and one request that blocks.
+
+    follower ──submit(FollowRead)──▶ waiting ──check: XREAD──▶ it has entries: deliver()
+                                        │
+                                        └─ none yet ──▶ XREAD BLOCK over the streams of all that wait
+                                                          │
+    a follower joins ── wakes the thread, which checks ───┘ an entry wakes it, too: deliver() to all that have
+                                                            the position from which the read started
+
+A follower that has read everything up to the position of the blocking read is covered by it: it joins without
+a request. A read is submitted again for each page, so a slow follower holds up no other one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.api.backend import Backend, Stop, Wakeup
+from headrace.api.info import pairs_from_reply
+from headrace.api.stream_gaps import GapWatch
+from headrace.api.stream_id import StreamID, id_from_reply
+from headrace.errors import CommandError, copy_error
+
+PAGE = 256  # entries that a follower gets at a time
+LINGER_S = 1.0  # how long the thread stays when no follower waits
+REQUESTS_MAX = 64  # checks sent in one round trip
+
+Reply = list[Any]
+
+
+class FollowRead:
+    """The request of one follower for its next entries.
+
+    Args:
+        key: the stream.
+        position: entries after this ID; None: entries added from now on.
+        count: the most entries; None: no limit.
+        gaps: the follower's watch; None: it does not look for gaps.
+        deliver: called from any thread when `reply` or `error` is set. It must not block.
+
+    Attributes:
+        reply: the entries, as in a reply; None as long as there are none.
+        error: why there are none.
+    """
+
+    __slots__ = ("checked", "count", "deliver", "error", "gaps", "key", "position", "reply")
+
+    def __init__(
+        self,
+        key: bytes,
+        position: StreamID | None,
+        count: int | None,
+        gaps: GapWatch | None,
+        deliver: Callable[[], None],
+    ) -> None:
+        self.key = key
+        self.position = position
+        self.count = count
+        self.gaps = gaps
+        self.deliver = deliver
+        self.checked = False  # there was no entry when it was checked
+        self.reply: Reply | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has a result."""
+        return self.reply is not None or self.error is not None
+
+    def result(self) -> Reply:
+        """Return the entries, or [] if there are none. Raises the error that ended the wait."""
+        if self.error is not None:
+            raise copy_error(self.error)
+        return self.reply or []
+
+    def request(self) -> tuple[bytes, ...]:
+        """Return the command that reads its entries without waiting."""
+        assert self.position is not None
+        count = () if self.count is None else (b"COUNT", b"%d" % self.count)
+        return (b"XREAD", *count, b"STREAMS", self.key, bytes(self.position))
+
+
+class FollowerHub:
+    """The followers of one backend. The thread starts with the first of them, and ends after the last one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[FollowRead, None] = {}
+        self._covered: dict[bytes, StreamID] = {}  # positions of the blocking read, while it runs
+        self._rearm: Stop | None = None  # ends the blocking read
+        self._idle = Wakeup()
+        self._is_running = False
+        self._process = os.getpid()
+
+    def submit(self, backend: Backend, read: FollowRead) -> None:
+        """Let a follower wait; its deliver() is called when there are entries, or an error."""
+        with self._lock:
+            if self._process != os.getpid():  # the thread stayed in the parent process
+                self._process, self._is_running, self._waiting = os.getpid(), False, {}
+                self._covered, self._rearm = {}, None
+            read.checked = self._is_covered(read)
+            self._waiting[read] = None
+            rearm = None if read.checked else self._rearm
+            starts = not self._is_running
+            self._is_running = True
+        if starts:
+            threading.Thread(
+                target=self._run, args=(backend,), name="headrace followers", daemon=True
+            ).start()
+        elif rearm is not None:
+            rearm.set()
+        else:
+            self._idle.wake()
+
+    def _is_covered(self, read: FollowRead) -> bool:
+        start = self._covered.get(read.key)
+        if start is None or read.position is None or (read.gaps is not None and read.gaps.is_due()):
+            return False
+        return read.position >= start
+
+    def cancel(self, read: FollowRead) -> None:
+        """Let a follower wait no longer. Its result, if there is one by now, is in the read."""
+        with self._lock:
+            self._waiting.pop(read, None)
+
+    # The thread.
+
+    def _run(self, backend: Backend) -> None:
+        while True:
+            with self._lock:
+                reads = list(self._waiting)
+            if reads:
+                self._serve(backend, reads)
+            elif not self._idle.wait(LINGER_S):
+                with self._lock:
+                    if not self._waiting:
+                        self._is_running = False
+                        return
+
+    def _serve(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
+        try:
+            unchecked = [one for one in reads if not one.checked]
+            if unchecked:
+                self._check(backend, unchecked)
+            else:
+                self._block(backend, reads)
+        except BaseException as error:  # the followers raise it; the thread serves the next ones
+            self._finish(reads, error=error)
+
+    def _check(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
+        """Read what the followers have not read yet, without waiting."""
+        self._look(backend, reads)
+        groups: dict[tuple[bytes, ...], list[FollowRead]] = {}
+        for one in reads:
+            groups.setdefault(one.request(), []).append(one)
+        requests = list(groups)
+        for at in range(0, len(requests), REQUESTS_MAX):
+            chunk = requests[at : at + REQUESTS_MAX]
+            for words, reply in zip(chunk, backend.request_all(chunk), strict=True):
+                if isinstance(reply, CommandError):
+                    self._finish(groups[words], error=reply)
+                elif reply:
+                    self._finish(groups[words], reply=reply[0][1])
+                else:
+                    for one in groups[words]:
+                        one.checked = True
+
+    def _look(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
+        """Find the positions of followers that start at the end, and gaps before those of others."""
+        asked: dict[bytes, list[FollowRead]] = {}
+        for one in reads:
+            if one.position is None or (one.gaps is not None and one.gaps.is_due()):
+                asked.setdefault(one.key, []).append(one)
+        if not asked:
+            return
+        replies = backend.request_all([(b"XINFO", b"STREAM", key) for key in asked])
+        for about, of_stream in zip(replies, asked.values(), strict=True):
+            info = None if isinstance(about, CommandError) else pairs_from_reply(about)
+            for one in of_stream:
+                if one.position is None:
+                    last = StreamID.MIN if info is None else id_from_reply(info["last-generated-id"])
+                    one.position = last
+                    if one.gaps is not None:
+                        one.gaps.start(last)
+                if one.gaps is not None and info is not None:
+                    one.gaps.check(info)
+
+    def _block(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
+        """Wait until one of the streams has an entry, or a follower joins that is not covered."""
+        starts: dict[bytes, StreamID] = {}
+        for one in reads:
+            assert one.position is not None
+            starts[one.key] = min(starts.get(one.key, one.position), one.position)
+        rearm = Stop()
+        with self._lock:
+            if any(not one.checked for one in self._waiting):
+                return  # it joined meanwhile
+            self._covered, self._rearm = starts, rearm
+        words = [b"XREAD", b"COUNT", b"%d" % PAGE, b"STREAMS", *starts, *map(bytes, starts.values())]
+        try:
+            reply = backend.wait(words, None, rearm)
+        except CommandError as error:  # of one of the streams, which a check finds
+            self._check(backend, reads)
+            if all(one.checked for one in reads if not one.is_done):
+                self._finish([one for one in reads if not one.is_done], error=error)
+            return
+        finally:
+            with self._lock:
+                self._covered, self._rearm = {}, None
+                served = list(self._waiting)
+        for key, entries in reply or ():
+            of_stream = [one for one in served if one.key == key]
+            same = [one for one in of_stream if one.position == starts[key]]
+            for one in of_stream:
+                one.checked = False
+            self._finish(same, reply=entries)
+
+    def _finish(
+        self, reads: Sequence[FollowRead], reply: Reply | None = None, error: BaseException | None = None
+    ) -> None:
+        """Give followers that still wait their result."""
+        for one in reads:
+            with self._lock:
+                if one not in self._waiting:
+                    continue
+                del self._waiting[one]
+                one.reply = reply if reply is None or one.count is None else reply[: one.count]
+                one.error = error
+            one.deliver()
+
+
+HUBS: weakref.WeakKeyDictionary[Backend, dict[int, FollowerHub]] = weakref.WeakKeyDictionary()
+HUBS_LOCK = threading.Lock()
+
+
+def hub_of(backend: Backend, key: bytes) -> FollowerHub:
+    """Return the hub for the followers of a stream: one for each backend, or in a cluster for each slot."""
+    slot_of = getattr(backend, "slot_of", None)
+    slot = 0 if slot_of is None else slot_of(key)
+    with HUBS_LOCK:
+        hubs = HUBS.setdefault(backend, {})
+        return hubs.setdefault(slot, FollowerHub())
+
+
+def read_shared(
+    backend: Backend,
+    read: Callable[[Callable[[], None]], FollowRead],
+    seconds: float | None,
+    stop: Stop | None,
+) -> FollowRead:
+    """Wait in this thread for the entries of a read.
+
+    read: makes the read, given its deliver(). seconds: the longest wait; None: no limit. stop: ends the wait.
+    Returns the read, without a result after a timeout.
+    """
+    wakeup = Wakeup()
+    request = read(wakeup.wake)
+    hub = hub_of(backend, request.key)
+    end = None if seconds is None else time.monotonic() + seconds
+    if stop is not None:
+        stop.add_wakeup(wakeup)
+    hub.submit(backend, request)
+    try:
+        while not request.is_done and not (stop is not None and stop.is_set()):
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            wakeup.wait(left)
+    finally:
+        hub.cancel(request)
+        if stop is not None:
+            stop.remove_wakeup(wakeup)
+    return request

@@ -1,0 +1,49 @@
+"""The iterators that follow() and follow_async() return."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from typing import Generic, TypeVar, cast
+
+from headrace.api.entry import Entry
+from headrace.api.stream_gaps import GapWatch, StreamGap
+
+T = TypeVar("T")
+
+
+class Follower(Iterator[Entry[T]], Generic[T]):
+    """An iterator over a stream's entries, also over those that are added later: see Stream.follow().
+
+    Attributes:
+        gaps: what was removed before it was read, one StreamGap after the other.
+    """
+
+    def __init__(self, entries: Iterator[Entry[T]], watch: GapWatch) -> None:
+        self._entries = cast("Generator[Entry[T], None, None]", entries)
+        self.gaps: list[StreamGap] = watch.found
+
+    def __next__(self) -> Entry[T]:
+        return next(self._entries)
+
+    def close(self) -> None:
+        """End the iteration."""
+        self._entries.close()
+
+
+class AsyncFollower(AsyncIterator[Entry[T]], Generic[T]):
+    """The same for `async for`: see Stream.follow_async().
+
+    Attributes:
+        gaps: what was removed before it was read, one StreamGap after the other.
+    """
+
+    def __init__(self, entries: AsyncIterator[Entry[T]], watch: GapWatch) -> None:
+        self._entries = cast("AsyncGenerator[Entry[T], None]", entries)
+        self.gaps: list[StreamGap] = watch.found
+
+    async def __anext__(self) -> Entry[T]:
+        return await anext(self._entries)
+
+    async def aclose(self) -> None:
+        """End the iteration."""
+        await self._entries.aclose()
