@@ -15,7 +15,8 @@ import redis
 
 import headrace
 from headrace.api.backend import Stop
-from headrace.api.remote_backend import RemoteBackend, is_repeatable, key_of
+from headrace.api.remote_backend import RemoteBackend, key_of
+from headrace.client.retrying import is_repeatable
 from headrace.errors import (
     AccessDenied,
     CommandError,

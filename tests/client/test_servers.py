@@ -15,7 +15,7 @@ import redis
 from redis_cluster import SLOTS, Certificates, Node
 from stream_server import StreamServer
 
-from headrace.client import retry
+from headrace.client import retrying
 from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
 from headrace.client.servers import Servers
@@ -211,7 +211,7 @@ def test_a_wrong_password_is_not_tried_again_and_again(
     node = start()
     node.client.config_set("requirepass", "right")
     naps: list[float] = []
-    monkeypatch.setattr(retry.time, "sleep", naps.append)
+    monkeypatch.setattr(retrying.time, "sleep", naps.append)
     with pytest.raises(redis.AuthenticationError):
         Servers(f"redis://:wrong@127.0.0.1:{node.port}").open_raw("s")
     assert naps == []

@@ -14,7 +14,7 @@ from flaky_proxy import Cut, FlakyProxy
 from redis.crc import key_slot
 from stream_server import StreamServer, start_server
 
-from headrace.client import retry
+from headrace.client import retrying
 from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, UsageError
 from headrace.spark.sink import sender
@@ -31,7 +31,7 @@ MARKER = Marker("q", 3, 7)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five rows a transaction, and no waiting: so a short dialogue has everything in it."""
     monkeypatch.setattr(sender, "CHUNK_ROWS", 5)
-    monkeypatch.setattr(retry, "INITIAL_DELAY_S", 0.001)
+    monkeypatch.setattr(retrying, "INITIAL_DELAY_S", 0.001)
 
 
 def batches(rows: int = ROWS, size: int = 12) -> list[pa.RecordBatch]:

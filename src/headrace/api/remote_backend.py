@@ -1,12 +1,6 @@
 """The remote backend: one or more servers, through redis-py's connections.
 
-    not sent yet          no connection could be made      retried, whatever the request
-    sent, no reply        it may have been executed        retried if it is idempotent, else ConnectionLost
-    redirected, not now   MOVED, READONLY, LOADING ...     retried, there or later
-
-Idempotent are: reads; removals and acknowledgements, whose count may then be too small; XADD with an
-idempotent ID. For all others ConnectionLost is raised, because only the caller knows what to do: an entry
-that is added again may be there twice.
+headrace.client.retrying says what is retried when a connection is lost.
 """
 
 from __future__ import annotations
@@ -39,7 +33,7 @@ from headrace.client.interruptible import (
 )
 from headrace.client.replicas import ReadReplica
 from headrace.client.reply_shapes import check_reply
-from headrace.client.retry import ReconnectDelay
+from headrace.client.retrying import ReconnectDelay, is_repeatable
 from headrace.client.server_errors import command_error
 from headrace.client.topology import Cluster, topology_of
 from headrace.client.url import parse_server_url, without_password
@@ -61,12 +55,6 @@ BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is notice
 # What redis-py raises while it connects to a program that is no Redis server.
 MALFORMED = (redis.InvalidResponse, TypeError, ValueError, LookupError, AttributeError)
 
-READ_COMMANDS = frozenset(
-    b"XRANGE XREVRANGE XLEN XREAD XINFO XPENDING PING TIME EXISTS TYPE TTL PTTL GET MGET SCAN INFO".split()
-)
-IDEMPOTENT_WRITES = frozenset(
-    b"XACK XACKDEL XDEL XDELEX XTRIM XGROUP XSETID XCFGSET DEL UNLINK EXPIRE".split()
-)
 KEY_AFTER_SUBCOMMAND = frozenset(b"XINFO XGROUP OBJECT MEMORY".split())  # their key follows a subcommand
 KEYLESS_COMMANDS = frozenset(
     b"PING TIME INFO CONFIG CLIENT SCAN KEYS DBSIZE FLUSHALL FLUSHDB COMMAND".split()
@@ -526,14 +514,6 @@ def key_of(words: Sequence[bytes]) -> bytes | None:
     if name in (b"EVAL", b"EVALSHA"):
         return words[3] if len(words) > 3 and words[2] != b"0" else None
     return words[2 if name in KEY_AFTER_SUBCOMMAND and len(words) > 2 else 1]
-
-
-def is_repeatable(words: Sequence[bytes]) -> bool:
-    """Whether a request may be executed twice."""
-    name = words[0].upper()
-    if name == b"XCLAIM":  # with an idle time of 0, and without counting a delivery
-        return b"JUSTID" in words and words[4] == b"0"
-    return name in READ_COMMANDS or name in IDEMPOTENT_WRITES
 
 
 def raise_error_reply(reply: Any) -> Any:

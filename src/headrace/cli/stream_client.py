@@ -23,7 +23,7 @@ from headrace.client.connection_errors import (
     reply_text,
 )
 from headrace.client.reply_shapes import check_reply
-from headrace.client.retry import ReconnectDelay
+from headrace.client.retrying import ReconnectDelay
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.console.server_stats import named

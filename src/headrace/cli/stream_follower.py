@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from headrace.cli.stream_client import PAGE, RawEntry, StreamClient
 from headrace.client.connection_errors import CONNECTION_ERRORS
-from headrace.client.retry import ReconnectDelay
+from headrace.client.retrying import ReconnectDelay
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError
 from headrace.spark.source.offsets import EntryId, format_id, parse_id

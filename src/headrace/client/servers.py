@@ -30,7 +30,7 @@ from headrace.client.connection_errors import (
     explain_connection_errors,
 )
 from headrace.client.replicas import ReadReplica
-from headrace.client.retry import retry_while_lost
+from headrace.client.retrying import retry_while_lost
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.client.topology import CONNECTION_SETTINGS, NO_RETRY, Cluster, Topology, topology_of_url
 from headrace.client.url import parse_server_url, without_password

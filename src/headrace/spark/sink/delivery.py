@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.client.connection_errors import CONNECTION_ERRORS
-from headrace.client.retry import ReconnectDelay
+from headrace.client.retrying import ReconnectDelay
 from headrace.client.server_errors import reason_of
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, ProtocolError

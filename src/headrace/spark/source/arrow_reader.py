@@ -27,7 +27,7 @@ from headrace.arrow import column_types
 from headrace.arrow.malformed import MalformedEntry
 from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
-from headrace.client.retry import ReconnectDelay
+from headrace.client.retrying import ReconnectDelay
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError, ProtocolError, UsageError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS
-from headrace.client.retry import ReconnectDelay
+from headrace.client.retrying import ReconnectDelay
 from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError
 from headrace.spark.decode import arrow_decoder

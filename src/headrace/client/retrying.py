@@ -1,4 +1,14 @@
-"""How long to retry when a server is lost.
+"""What is retried when a server is lost, and for how long. All that talk to servers use these rules.
+
+    not sent yet          no connection could be made      retried, whatever the request
+    sent, no reply        it may have been executed        retried if it is repeatable, else an error
+    redirected, not now   MOVED, READONLY, LOADING ...     not executed: retried, there or later
+    wrong password        AUTH_ERRORS                      never retried
+
+Repeatable are reads, which servers.py sends only; removals and acknowledgements, whose count may then be too
+small; and XADD with an idempotent ID, which its caller says. For all others the caller gets the error
+(api/remote_backend.py: ConnectionLost), because only it knows what to do: an entry that is added again may be
+there twice, and a group read that is repeated skips the entries of the lost reply.
 
 A restart takes seconds. A failover takes as long as the other servers need to agree on it.
 """
@@ -7,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from headrace.client.connection_errors import (
@@ -20,6 +30,13 @@ from headrace.client.connection_errors import (
 
 INITIAL_DELAY_S = 0.05
 MAX_DELAY_S = 2.0
+
+READ_COMMANDS = frozenset(
+    b"XRANGE XREVRANGE XLEN XREAD XINFO XPENDING PING TIME EXISTS TYPE TTL PTTL GET MGET SCAN INFO".split()
+)
+IDEMPOTENT_WRITES = frozenset(
+    b"XACK XACKDEL XDEL XDELEX XTRIM XGROUP XSETID XCFGSET DEL UNLINK EXPIRE".split()
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -74,6 +91,14 @@ class ReconnectDelay:
         replied = isinstance(failure, (ServerUnavailable, *UNAVAILABLE_ERRORS))
         what = "A server cannot execute a request now" if replied else "Lost a server"
         log.warning("%s, retrying for %g s: %s", what, self._seconds, reply_text(failure))
+
+
+def is_repeatable(words: Sequence[bytes]) -> bool:
+    """Whether a request may be executed twice."""
+    name = words[0].upper()
+    if name == b"XCLAIM":  # with an idle time of 0, and without counting a delivery
+        return b"JUSTID" in words and words[4] == b"0"
+    return name in READ_COMMANDS or name in IDEMPOTENT_WRITES
 
 
 def retry_while_lost(seconds: float, work: Callable[[], T]) -> T:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import redis
 
-from headrace.client import retry
-from headrace.client.retry import ReconnectDelay
+from headrace.client import retrying
+from headrace.client.retrying import ReconnectDelay
 
 
 def test_pauses_double_and_start_again_after_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,15 +17,15 @@ def test_pauses_double_and_start_again_after_a_success(monkeypatch: pytest.Monke
         naps.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(retry.time, "sleep", sleep)
-    monkeypatch.setattr(retry.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(retrying.time, "sleep", sleep)
+    monkeypatch.setattr(retrying.time, "monotonic", lambda: now[0])
     lost = redis.ConnectionError("gone")
 
     def failing() -> None:
         raise lost
 
     with pytest.raises(redis.ConnectionError, match="gone"):
-        retry.retry_while_lost(10, failing)
+        retrying.retry_while_lost(10, failing)
     assert sum(naps) == pytest.approx(10) and naps == sorted(naps[:-1]) + naps[-1:]
     waiting = ReconnectDelay(10)
     for _ in range(3):
