@@ -197,6 +197,25 @@ def test_a_gap_is_collected_or_raised(
     asyncio.run(main())
 
 
+def test_after_the_last_follower_no_request_is_left_blocked(database: headrace.Database) -> None:
+    stream, stop = database.stream("s"), headrace.Stop()
+    hub = hub_of(database.backend, b"s")
+
+    async def main() -> None:
+        async def wait() -> None:
+            async for _ in stream.follow_async(stop=stop):
+                raise AssertionError("there is no entry")
+
+        waiting = asyncio.create_task(wait())
+        while not hub._covered:
+            await asyncio.sleep(0.01)
+        stop.set()
+        await waiting
+
+    asyncio.run(main())
+    wait_until(lambda: b"blocked_clients:0" in database.execute("INFO", "clients"))
+
+
 def test_on_gap_has_two_values() -> None:
     with headrace.open() as db, pytest.raises(headrace.errors.UsageError, match="on_gap='ignore'"):
         db.stream("s").follow(after="0", on_gap="ignore")  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ import redis
 
 import headrace
 from headrace.api.backend import Stop
+from headrace.api.follower_hub import hub_of
 from headrace.api.remote_backend import RemoteBackend, key_of
 from headrace.client.retrying import is_repeatable
 from headrace.errors import (
@@ -346,9 +347,9 @@ def test_a_client_without_free_connections_is_named_at_once(server_url: str) -> 
         follower = threading.Thread(target=lambda: list(stream.follow(after="$", stop=stop)))
         follower.start()
         try:
-            wait_until(lambda: given.client_list()[0]["cmd"] != "")
+            wait_until(lambda: hub_of(db.backend, b"s")._covered)  # it is about to take the connection
             with pytest.raises(UsageError, match="all 1 connections of the client are in use"):
-                wait_until(lambda: stream.add({"n": 1}) is None)
+                wait_until(lambda: db.stream("other").add({"n": 1}) is None)
         finally:
             stop.set()
             follower.join()

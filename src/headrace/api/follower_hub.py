@@ -110,7 +110,7 @@ class FollowerHub:
             self._is_running = True
         if starts:
             threading.Thread(
-                target=self._run, args=(backend,), name="headrace followers", daemon=True
+                target=self._run, args=(weakref.ref(backend),), name="headrace followers", daemon=True
             ).start()
         elif rearm is not None:
             rearm.set()
@@ -124,18 +124,28 @@ class FollowerHub:
         return read.position >= start
 
     def cancel(self, read: FollowRead) -> None:
-        """Let a follower wait no longer. Its result, if there is one by now, is in the read."""
+        """Let a follower wait no longer. Its result, if there is one by now, is in the read.
+
+        After the last one the blocking read ends: it holds a connection.
+        """
         with self._lock:
             self._waiting.pop(read, None)
+            rearm = None if self._waiting else self._rearm
+        if rearm is not None:
+            rearm.set()
 
     # The thread.
 
-    def _run(self, backend: Backend) -> None:
+    def _run(self, backend_ref: Callable[[], Backend | None]) -> None:
+        """Serve the followers. While none waits, the thread keeps no database alive."""
         while True:
             with self._lock:
                 reads = list(self._waiting)
             if reads:
+                backend = backend_ref()
+                assert backend is not None  # each follower that waits has a reference
                 self._serve(backend, reads)
+                del backend, reads
             elif not self._idle.wait(LINGER_S):
                 with self._lock:
                     if not self._waiting:
