@@ -7,12 +7,14 @@ import os
 import socket
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from held_jobs import held_job
 
 from headrace.console.exposition import exposition
 from headrace.console.server_stats import ServerStats
+from headrace.persistence.rdb.encoder_thread import EncoderThread
 from waiting import wait_until
 
 
@@ -106,6 +108,26 @@ def test_one_job_at_a_time(start):
     assert client.reply() == "Background saving scheduled"
     wait_until(lambda: client.info()["rdb_saves"] == "1")
     assert client.info()["aof_rewrites"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("command", "reply", "jobs_done"),
+    [
+        ("BGSAVE", "Background saving scheduled", "rdb_saves"),
+        ("BGREWRITEAOF", "Background append only file rewriting scheduled", "aof_rewrites"),
+    ],
+)
+def test_a_job_is_scheduled_while_a_replica_gets_a_snapshot(start, command: str, reply: str, jobs_done: str):
+    server = start("--appendonly", "yes", "--repl-diskless-sync-delay", "0")
+    client = server.connect()
+    replica = server.connect()
+    with patch.object(EncoderThread, "has_room", lambda self: False):
+        assert "FULLRESYNC" in str(replica.request("PSYNC", "?", "-1"))
+        wait_until(lambda: server.server.parts.engine.keyspace.image is not None)
+        assert client.request(command) == reply
+        assert client.info()[jobs_done] == "0"
+        assert server.server.parts.saving.running is None
+    wait_until(lambda: client.info()[jobs_done] == "1")
 
 
 def test_a_rewrite_needs_a_log(start):

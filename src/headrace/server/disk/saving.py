@@ -118,13 +118,11 @@ class SaveManager:
         """Run BGSAVE; return its reply."""
         if self.is_running(SNAPSHOT):
             raise SaveRunning()
-        if self.running is not None or self.queued:
-            if not schedule:
-                raise OtherChildRunning()
-            self._enqueue(SNAPSHOT)
-            return b"Background saving scheduled"
+        if (self.running is not None or self.queued) and not schedule:
+            raise OtherChildRunning()
+        waits = self._must_wait()
         self._enqueue(SNAPSHOT)
-        return b"Background saving started"
+        return b"Background saving scheduled" if waits else b"Background saving started"
 
     def rewrite_log(self) -> bytes:
         """Run BGREWRITEAOF; return its reply."""
@@ -132,7 +130,7 @@ class SaveManager:
             raise NoLogToRewrite()
         if self.is_running(REWRITE):
             raise RewriteRunning()
-        waits = self.running is not None or bool(self.queued)
+        waits = self._must_wait()
         self._enqueue(REWRITE)
         return b"Background append only file rewriting " + (b"scheduled" if waits else b"started")
 
@@ -174,6 +172,10 @@ class SaveManager:
     def queue_rewrite(self) -> None:
         """Queue a rewrite, because the data in memory did not come through the log."""
         self._enqueue(REWRITE)
+
+    def _must_wait(self) -> bool:
+        """Return whether a new job has to wait for others, or for the image of a snapshot for replicas."""
+        return self.running is not None or bool(self.queued) or self.engine.keyspace.image is not None
 
     def _enqueue(self, job: str) -> None:
         if job not in self.queued:
