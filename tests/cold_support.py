@@ -36,7 +36,7 @@ class RunsInMemory(RunStore):
         return 0
 
     def file_count(self):
-        return 1
+        return 1 if self.stored else 0
 
     def stored_bytes(self):
         return sum(len(data) for run in self.stored.values() for _, data in run)

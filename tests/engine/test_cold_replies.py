@@ -244,3 +244,18 @@ def test_nodes_that_change_while_they_are_stored():
     assert talk(engine, session, b"XRANGE s - +").startswith(b"*94\r\n")
     talk(engine, session, b"DEL s")
     assert not cold.has_work()
+
+
+def test_a_trim_ends_before_a_lost_run_and_is_recorded():
+    engine, session, cold = cold_engine()
+    engine.record_effects(True)
+    runs = [place for place in cold.store.stored if place > 0]
+    second = runs[0]
+    first = talk(engine, session, b"XLEN s")
+    cold.store.stored.pop(second)
+    assert talk(engine, session, b"XTRIM s MAXLEN = 85") == b":10\r\n"  # 15 without the loss
+    assert [argv for _, argv in engine.effects.take()] == [[b"XTRIM", b"s", b"MAXLEN", b"=", b"85"]]
+    assert first == b":100\r\n" and talk(engine, session, b"XLEN s") == b":90\r\n"
+    assert talk(engine, session, b"XTRIM s MAXLEN = 85").startswith(b"-COLDERR the entries 11-0 to 20-0")
+    assert talk(engine, session, b"XTRIM s MAXLEN = 70") == b":20\r\n"  # the lost run as a whole, too
+    engine.keyspace.databases[0].values.find(b"s").check()

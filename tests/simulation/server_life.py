@@ -23,6 +23,7 @@ from headrace.engine.clock import SettableClock
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import PendingRewrite
+from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
@@ -158,7 +159,8 @@ class ServerLife:
         self.loop = EventLoop(self.engine, self.clock)
         config = Config()
         config.read_arguments(["--appendonly", "yes", "--appendfsync", policy])
-        self.durability = Durability(config, self.engine, self.loop, self.files, lambda: None)
+        cold_files = ColdFiles(self.files, "appendonlydir/cold")
+        self.durability = Durability(config, self.engine, self.loop, self.files, cold_files, lambda: None)
         self.syncs = self.durability.sync_executor = SyncThread()
         host.durability = self.durability
         self.durability.open(None, lambda file, rewrite: self.write_base(file))

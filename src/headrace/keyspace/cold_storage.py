@@ -27,7 +27,7 @@ RUN_BYTES = 256 << 10  # of listpacks in a run
 BATCH_BYTES = 2 << 20  # of runs that are stored and synced together
 SAMPLE_SIZE = 5  # streams looked at in each step
 RETRY_MS = 1000
-REMOVAL_MS = 1000  # how often files without runs are searched for
+REMOVAL_MS = 5000  # how often files without runs are searched for, while there are files
 
 
 class RunStore(RunSource):
@@ -133,8 +133,8 @@ class ColdStorage:
         """Store some nodes if there are too many in memory, and remove files that are not needed."""
         batch: Batch
         if self._due_ms and now_ms >= self._due_ms:
-            self._due_ms = 0
             self.store.remove_unreferenced()
+            self._due_ms = now_ms + REMOVAL_MS if self.store.file_count() else 0
         if not self.has_work() or now_ms < (self.failed_ms + RETRY_MS if self.failed_ms else 0):
             return
         batch = self.take_batch(BATCH_BYTES if self.writer is not None else self.run_bytes)

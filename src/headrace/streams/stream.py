@@ -15,7 +15,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.errors import ElementsTooLarge
+from headrace.errors import DamagedColdRun, ElementsTooLarge
 from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import cold_run, memory_account, reference_index, stream_image
 from headrace.streams import node as node_module
@@ -275,6 +275,7 @@ class Stream:
         cursor: RaxCursor | None = None
         run: ColdRun
         inner: Node
+        nodes: list[Node]
         while node is not None:
             if node.run is not None:
                 run = node.run
@@ -282,7 +283,13 @@ class Stream:
                     self.first_ms = run.first_ms
                     self.first_seq = run.first_seq
                     return
-            for inner in cold_run.unfolded(node):
+            try:
+                nodes = cold_run.unfolded(node)
+            except DamagedColdRun:  # a read of the run reports it; its entries stay
+                self.first_ms = node.ms
+                self.first_seq = node.seq
+                return
+            for inner in nodes:
                 if self._advance_first_id(EntryWalk(inner)):
                     return
             if cursor is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.errors import DamagedColdRun
 from headrace.streams import cold_run, references
 from headrace.streams import node as node_module
 from headrace.streams.cold_run import ColdRun
@@ -44,13 +45,17 @@ def trim_by_length(
     removed: cython.longlong = 0
     excess: cython.longlong
     node: Node | None
+    inner: Node | None
     while stream.length > maxlen:
         node = stream.first_node()
         if node is None:
             break
         excess = stream.length - maxlen
         if node.run is not None and (node.live > excess or (limit > 0 and removed + node.live > limit)):
-            node = cold_run.first_inner(node)
+            inner = _first_inner(node, removed)
+            if inner is None:
+                break
+            node = inner
         if limit > 0 and removed + node.live > limit:
             break
         if node.live > excess:
@@ -84,6 +89,7 @@ def trim_by_id(
     removed: cython.longlong = 0
     walk: EntryWalk
     node: Node | None
+    inner: Node | None
     while True:
         node = stream.first_node()
         if node is None:
@@ -93,7 +99,10 @@ def trim_by_id(
                 removed += node.live
                 stream.drop_node(node)
                 continue
-            node = cold_run.first_inner(node)
+            inner = _first_inner(node, removed)
+            if inner is None:
+                break
+            node = inner
         if limit > 0 and removed + node.live > limit:
             break
         walk = EntryWalk(node)
@@ -162,6 +171,21 @@ def count_reached(
                 return found if approximate else found + live
             found += live
     return found
+
+
+@cython.cfunc
+def _first_inner(node: Node, removed: cython.longlong) -> Node | None:
+    """Return the first inner node of a cold node.
+
+    None if it cannot be read, and entries before it were removed: the trim ends here, and is recorded.
+    Raises DamagedColdRun if none were.
+    """
+    try:
+        return cold_run.first_inner(node)
+    except DamagedColdRun:
+        if removed == 0:
+            raise
+        return None
 
 
 @cython.cfunc
