@@ -29,9 +29,6 @@ class RunsInMemory(RunStore):
             raise DamagedColdRun("lost.cold", place, "it is lost")
         return [(key, bytearray(data)) for key, data in self.stored[place]]
 
-    def file_of(self, place):
-        return 0
-
     def remove_unreferenced(self):
         return 0
 

@@ -191,7 +191,7 @@ def test_nodes_without_live_entries_become_cold_only_with_others():
     engine.keyspace.databases[0].put(b"s", stream)
     cold.cool_all()
     stream.check()
-    assert (cold.runs_stored, stream.cold.nodes, len(stream.nodes)) == (1, 3, 6)
+    assert (cold.runs_stored, stream.cold.totals.nodes, len(stream.nodes)) == (1, 3, 6)
     assert not cold.has_work()
     assert b"$3\r\n3-0" in talk(engine, engine.session(), b"XRANGE s - +")
 

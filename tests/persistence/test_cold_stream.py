@@ -54,7 +54,7 @@ def check_all(keyspace: Keyspace) -> int:
         for value in database.values.values():
             if not isinstance(value, bytes | bytearray):
                 value.check()  # type: ignore[attr-defined]
-                runs += value.cold.runs if value.cold is not None else 0  # type: ignore[attr-defined]
+                runs += value.run_count()  # type: ignore[attr-defined]
     return runs
 
 

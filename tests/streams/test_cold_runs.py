@@ -42,7 +42,7 @@ def test_a_cold_stream_is_read_as_before():
     while cool(cold, cache, 100):
         pass
     cold.check()
-    assert cold.cold.runs > 3 and cold.cold.entries == 56 and len(cold.nodes) == cold.cold.runs + 1
+    assert cold.run_count() > 3 and cold.cold.totals.entries == 56 and len(cold.nodes) == cold.run_count() + 1
     for first in range(0, 62, 3):
         for last in range(first, 62, 5):
             for reverse in (False, True):
@@ -96,12 +96,14 @@ def test_a_run_that_leaves_the_stream_leaves_the_cache():
     while cool(cold, cache, 100):
         pass
     ids(cold)
-    assert cache.memory.total > 0 and cache.misses == cold.cold.runs
+    assert cache.memory.total > 0 and cache.misses == cold.run_count()
     ids(cold)
-    assert cache.hits > 0 and cache.misses == cold.cold.runs
+    assert cache.hits > 0 and cache.misses == cold.run_count()
     trim.trim_by_length(cold, 0, False, 0)
     assert cache.memory.total == 0
-    assert cold.cold.runs == cold.cold.entries == cold.cold.weight == cold.cold.nodes == 0
+    assert (
+        cold.run_count() == cold.cold.totals.entries == cold.cold.totals.weight == cold.cold.totals.nodes == 0
+    )
     cold.check()
 
 

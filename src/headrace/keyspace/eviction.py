@@ -110,7 +110,7 @@ class Eviction:
 
     def _is_kept(self, stream: Stream) -> bool:
         """Return whether a rule keeps an entry of the first node, or that node is cold, without memory."""
-        if stream.cold is not None and stream.cold.runs > 0:
+        if stream.run_count() > 0:
             return True
         registry, key = self.keyspace.rules, stream.memory.key
         if not registry.streams or key is None:

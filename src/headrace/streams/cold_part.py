@@ -31,33 +31,22 @@ class ColdPart:
 
     tree: Rax  # of the stream
     memory: MemoryAccount  # of the stream
-    runs: Public[cython.Py_ssize_t]
-    nodes: Public[cython.Py_ssize_t]  # inner nodes that are left
-    entries: Public[cython.longlong]  # live
-    weight: Public[cython.longlong]  # bytes of memory that the inner nodes would take
+    totals: Public[ColdTotals]
     last: bytes  # the key of the last run; empty: there was none
-    totals: ColdTotals | None  # of all streams; None: nothing was added yet
 
     def __init__(self, tree: Rax, memory: MemoryAccount) -> None:
         self.tree = tree
         self.memory = memory
-        self.runs = self.nodes = 0
-        self.entries = self.weight = 0
+        self.totals = ColdTotals()
         self.last = b""
-        self.totals = None
-
-    def __dealloc__(self) -> None:
-        """Cease to count what a freed stream had."""
-        if self.totals is not None:
-            self.totals.add(-self.runs, -self.nodes, -self.entries, -self.weight)
 
     @cython.ccall
     def add(self, node: Node) -> cython.void:
         """Count a cold node, which was added to the tree."""
         run: ColdRun = node.run
         self.last = max(self.last, node.key())
-        self.totals = run.cache.totals
-        self._count(1, run.inner_count(), node.live, run.weight)
+        self.totals.parent = run.cache.totals
+        self.totals.add(1, run.inner_count(), node.live, run.weight)
         self.memory.add(_bytes_of(run))
 
     @cython.ccall
@@ -65,24 +54,8 @@ class ColdPart:
         """Cease to count a cold node, which was removed from the tree."""
         run: ColdRun = node.run
         live: cython.longlong = node.live
-        self._count(-1, -run.inner_count(), -live, -run.weight)
+        self.totals.add(-1, -run.inner_count(), -live, -run.weight)
         self.memory.add(-_bytes_of(run))
-
-    @cython.cfunc
-    def _count(
-        self,
-        runs: cython.Py_ssize_t,
-        nodes: cython.Py_ssize_t,
-        entries: cython.longlong,
-        weight: cython.longlong,
-    ) -> cython.void:
-        """Add numbers, which may be negative, here and to what is cold in all streams."""
-        self.runs += runs
-        self.nodes += nodes
-        self.entries += entries
-        self.weight += weight
-        if self.totals is not None:
-            self.totals.add(runs, nodes, entries, weight)
 
     @cython.ccall
     def outer_of(self, inner: Node) -> Node:
@@ -132,7 +105,7 @@ class ColdPart:
         inner.set_counts(inner.live - n, inner.deleted + n)
         outer.live -= n
         outer.deleted += n
-        self._count(0, 0, -n, 0)
+        self.totals.add(0, 0, -n, 0)
         counts.subtract(outer, n)
 
     @cython.ccall
@@ -195,10 +168,6 @@ class ColdPart:
             self.tree.insert(node.key(), node)
             counts.add(node)
             self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
-
-
-if not cython.compiled:
-    ColdPart.__del__ = ColdPart.__dealloc__  # type: ignore[attr-defined]
 
 
 @cython.cfunc

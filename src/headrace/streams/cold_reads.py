@@ -29,7 +29,7 @@ def missing_after(
     node: Node
     cursor: RaxCursor
     more: cython.bint
-    if stream.cold is None or stream.cold.runs == 0:
+    if stream.run_count() == 0:
         return found
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("<=", stream_id.key_of(ms, seq)) or cursor.seek("^")
@@ -57,7 +57,7 @@ def missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> C
     run: ColdRun
     node: Node
     cursor: RaxCursor
-    if stream.cold is None or stream.cold.runs == 0:
+    if stream.run_count() == 0:
         return None
     cursor = RaxCursor(stream.nodes)
     if not cursor.seek("<=", stream_id.key_of(ms, seq)):

@@ -45,6 +45,7 @@ from headrace.structures.stream_id import StreamId
 from headrace.visibility import Public
 
 ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
+INDEX_BYTES = cython.declare(cython.Py_ssize_t, 4)
 CACHE_BYTES = 64 << 20
 NO_LIMIT = cython.declare(cython.longlong, (1 << 63) - 1)
 # The listpack of every cold node: no entries, and a master entry without fields.
@@ -54,7 +55,7 @@ EMPTY = cython.declare(
 
 
 class RunNeeded(BaseException):
-    """A run is not in the cache, and who reads must wait for it: see RunCache.deferring.
+    """A run is not in the cache, and the request must wait for it: see RunCache.deferring.
 
     It is no Exception, so that nothing on the way makes an error of it.
     """
@@ -70,25 +71,28 @@ class RunSource:
         """Return keys and listpacks of the nodes at this place. Raises DamagedColdRun."""
         raise NotImplementedError
 
-    def file_of(self, place: Any) -> object:
-        """Return something that is the same for all places in one file."""
-        raise NotImplementedError
-
 
 @cython.final
 @cython.no_gc
 @cython.cclass
 class ColdTotals:
-    """What is cold in all streams."""
+    """What is cold in a stream; or, as its parent, in all streams."""
 
     runs: Public[cython.Py_ssize_t]
-    nodes: Public[cython.Py_ssize_t]
+    nodes: Public[cython.Py_ssize_t]  # inner nodes that are left
     entries: Public[cython.longlong]  # live
-    weight: Public[cython.longlong]  # bytes of memory that the nodes would take
+    weight: Public[cython.longlong]  # bytes of memory that the inner nodes would take
+    parent: ColdTotals | None
 
     def __init__(self) -> None:
         self.runs = self.nodes = 0
         self.entries = self.weight = 0
+        self.parent = None
+
+    def __dealloc__(self) -> None:
+        """Subtract what a freed stream had from the parent."""
+        if self.parent is not None:
+            self.parent.add(-self.runs, -self.nodes, -self.entries, -self.weight)
 
     @cython.ccall
     def add(
@@ -98,11 +102,17 @@ class ColdTotals:
         entries: cython.longlong,
         weight: cython.longlong,
     ) -> cython.void:
-        """Add numbers, which may be negative."""
+        """Add numbers, which may be negative, here and to the parent."""
         self.runs += runs
         self.nodes += nodes
         self.entries += entries
         self.weight += weight
+        if self.parent is not None:
+            self.parent.add(runs, nodes, entries, weight)
+
+
+if not cython.compiled:
+    ColdTotals.__del__ = ColdTotals.__dealloc__  # type: ignore[attr-defined]
 
 
 @cython.final
@@ -121,7 +131,7 @@ class ColdRun:
     last_ms: Public[cython.ulonglong]  # the last stored entry, live or deleted
     last_seq: Public[cython.ulonglong]
     deleted: Public[bytes]
-    nodes: list[Node] | None  # the inner nodes, except those skipped and emptied; None: not in the cache
+    nodes: list[Node] | None  # the inner nodes, except those skipped and dropped; None: not in the cache
     __weakref__: object
 
     def __init__(self, place: Any, cache: RunCache, stored: cython.uint) -> None:
@@ -153,7 +163,7 @@ class ColdRun:
     @cython.exceptval(-1, check=False)
     def inner_count(self) -> cython.Py_ssize_t:
         """Return the number of inner nodes that are left."""
-        return self.stored - self.skipped - len(self.dropped) // 4
+        return self.stored - self.skipped - len(self.dropped) // INDEX_BYTES
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -216,7 +226,7 @@ class ColdRun:
         Raises DamagedColdRun.
         """
         nodes: list[Node] = []
-        gone: set[int] = set(self._dropped_indexes())
+        gone: set[int] = set(indexes_in(self.dropped))
         at: cython.Py_ssize_t
         node: Node
         for at in range(self.skipped, len(stored)):
@@ -260,12 +270,8 @@ class ColdRun:
             if self.deleted[at : at + ID_BYTES] >= key:
                 kept.append(self.deleted[at : at + ID_BYTES])
         self.deleted = b"".join(kept)
-        indexes: list[int] = [index for index in self._dropped_indexes() if index > node.serial]
+        indexes: list[int] = [index for index in indexes_in(self.dropped) if index > node.serial]
         self.dropped = b"".join([index.to_bytes(4, "little") for index in indexes])
-
-    def _dropped_indexes(self) -> list[int]:
-        """Return the indexes of the nodes in `dropped`."""
-        return [int.from_bytes(self.dropped[at : at + 4], "little") for at in range(0, len(self.dropped), 4)]
 
 
 @cython.final
@@ -315,12 +321,6 @@ class RunCache:
         self.hits += 1
         self.order.move_to_end(weakref.ref(run))
 
-    @cython.ccall
-    def clear(self) -> cython.void:
-        """Remove all runs."""
-        while self.order:
-            self._remove_oldest()
-
     def _remove_oldest(self) -> None:
         run: ColdRun | None
         reference, size = self.order.popitem(last=False)
@@ -331,6 +331,11 @@ class RunCache:
 
     def _forget(self, reference: Any) -> None:
         self.memory.add(-self.order.pop(reference, 0))
+
+
+def indexes_in(dropped: bytes) -> list[int]:
+    """Return the indexes in ColdRun.dropped, of u32 le."""
+    return [int.from_bytes(dropped[at : at + 4], "little") for at in range(0, len(dropped), 4)]
 
 
 @cython.ccall

@@ -50,8 +50,7 @@ def contents(nodes: list[Node]) -> list[tuple[bytes, bytes]]:
 @cython.exceptval(-1, check=False)
 def has_closed_nodes(stream: Stream) -> cython.bint:
     """Return whether a node besides the tail is in memory."""
-    cold: ColdPart | None = stream.cold
-    return stream.nodes.keys > (1 if cold is None else cold.runs + 1)
+    return stream.nodes.keys > stream.run_count() + 1
 
 
 @cython.ccall

@@ -151,7 +151,7 @@ def node_bytes(stream: Stream) -> cython.longlong:
     if idempotency is not None:
         total -= idempotency.memory.total
     if cold is not None:
-        total += cold.weight
+        total += cold.totals.weight
     return total
 
 

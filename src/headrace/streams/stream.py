@@ -420,10 +420,17 @@ class Stream:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
+    def run_count(self) -> cython.Py_ssize_t:
+        """Return the number of cold runs."""
+        cold: ColdPart | None = self.cold
+        return 0 if cold is None else cold.totals.runs
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
     def node_count(self) -> cython.Py_ssize_t:
         """Return the number of nodes, with those in cold runs."""
         cold: ColdPart | None = self.cold
-        return self.nodes.keys if cold is None else self.nodes.keys - cold.runs + cold.nodes
+        return self.nodes.keys if cold is None else self.nodes.keys - cold.totals.runs + cold.totals.nodes
 
     @cython.ccall
     def make_cold(self, nodes: list[Node], run: ColdRun) -> cython.void:
@@ -639,7 +646,7 @@ class Stream:
     def _image(self, number: cython.uint) -> StreamImage:
         image: StreamImage = StreamImage(self.nodes, number)
         image.node_count = self.node_count()
-        image.has_runs = self.cold is not None and self.cold.runs > 0
+        image.has_runs = self.run_count() > 0
         image.length = self.length
         image.entries_added = self.entries_added
         image.last_ms = self.last_ms
@@ -743,11 +750,11 @@ class Stream:
             assert node.run is None or node.live == alive - before, f"{node.live} counted in a run"
             before = alive
             more = cursor.next()
-        part: ColdPart | None = self.cold
-        if part is not None:
+        assert self.cold is not None or cold.runs == 0
+        if self.cold is not None:
+            part: ColdTotals = self.cold.totals
             assert (part.runs, part.nodes, part.entries) == (cold.runs, cold.nodes, cold.entries)
             assert part.weight == cold.weight, f"{part.weight} bytes cold, not {cold.weight}"
-        assert part is not None or cold.runs == 0
         assert self.tail is tail, "the tail is not the last node"
         assert self.head is None or self.head.key() == (cursor.seek("^") and cursor.key)
         assert alive == self.length, f"{alive} entries, length says {self.length}"

@@ -23,10 +23,6 @@ class ColdStore(RunStore):
         """Return keys and listpacks of a run. Raises DamagedColdRun."""
         return self.files.read(place)
 
-    def file_of(self, place: Any) -> object:
-        """Return the file of a run."""
-        return place.file
-
     def remove_unreferenced(self) -> int:
         """Remove the files that nothing refers to; return how many."""
         return self.files.remove_unreferenced()

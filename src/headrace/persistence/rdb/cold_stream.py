@@ -133,9 +133,7 @@ def _are_indexes(dropped: bytes, skipped: cython.ulonglong, stored: cython.ulong
     """Return whether these are different indexes of nodes that are not skipped, and leave one node."""
     if len(dropped) % INDEX_BYTES:
         return False
-    indexes: list[int] = [
-        int.from_bytes(dropped[i : i + INDEX_BYTES], "little") for i in range(0, len(dropped), INDEX_BYTES)
-    ]
+    indexes: list[int] = cold_run.indexes_in(dropped)
     count: cython.ulonglong = len(indexes)
     if count == 0:
         return True
