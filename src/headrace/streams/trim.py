@@ -41,22 +41,16 @@ def trim_by_length(
     KEEPREF removes is noted in `log`, if that is given.
     """
     if policy != references.KEEPREF:
-        return _trim_by_policy(stream, policy, limit, False, maxlen, 0, 0, log)
+        return PolicyTrim(stream, policy, False, maxlen, 0, 0, log).run(limit)
     removed: cython.longlong = 0
     excess: cython.longlong
     node: Node | None
-    inner: Node | None
     while stream.length > maxlen:
         node = stream.first_node()
-        if node is None:
-            break
         excess = stream.length - maxlen
-        if node.run is not None and (node.live > excess or (limit > 0 and removed + node.live > limit)):
-            inner = _first_inner(node, removed)
-            if inner is None:
-                break
-            node = inner
-        if limit > 0 and removed + node.live > limit:
+        if node is not None and (node.live > excess or _is_above(limit, removed + node.live)):
+            node = _first_inner(node, removed)
+        if node is None or _is_above(limit, removed + node.live):
             break
         if node.live > excess:
             if not approximate:
@@ -85,29 +79,16 @@ def trim_by_id(
     all its live entries are.
     """
     if policy != references.KEEPREF:
-        return _trim_by_policy(stream, policy, limit, True, 0, ms, seq, log)
+        return PolicyTrim(stream, policy, True, 0, ms, seq, log).run(limit)
     removed: cython.longlong = 0
-    walk: EntryWalk
     node: Node | None
-    inner: Node | None
     while True:
         node = stream.first_node()
-        if node is None:
+        if node is not None and (not _ends_before(node, ms, seq) or _is_above(limit, removed + node.live)):
+            node = _first_inner(node, removed)
+        if node is None or _is_above(limit, removed + node.live):
             break
-        if node.run is not None:
-            if _ends_before(node, ms, seq) and (limit <= 0 or removed + node.live <= limit):
-                removed += node.live
-                stream.drop_node(node)
-                continue
-            inner = _first_inner(node, removed)
-            if inner is None:
-                break
-            node = inner
-        if limit > 0 and removed + node.live > limit:
-            break
-        walk = EntryWalk(node)
-        walk.enter_end(node)
-        if walk.previous() and not stream_id.before(walk.ms, walk.seq, ms, seq):
+        if not _ends_before(node, ms, seq):
             if not approximate:
                 removed += _delete_before(stream, node, ms, seq)
             break
@@ -136,64 +117,79 @@ def count_reached(
     """
     found: cython.longlong = 0
     live: cython.longlong
-    walk: EntryWalk
+    whole: cython.bint
     node: Node
+    inner: Node
     nodes: list[Node]
     excess: cython.longlong = mem.as_signed(stream.length + added - maxlen)
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
-    while more and (by_id or excess > found):
+    while more:
         node = node_module.node_at(cursor)
-        live = node.live
-        more = cursor.next()
-        if (
-            node.run is not None
-            and (limit <= 0 or found + live <= limit)
-            and (_ends_before(node, ms, seq) if by_id else live <= excess - found)
-        ):
-            found += live
-            continue
-        nodes = cold_run.unfolded(node)
-        for node in nodes:
-            if not (by_id or excess > found):
+        nodes = [node]
+        if node.run is not None:
+            whole = _ends_before(node, ms, seq) if by_id else node.live <= excess - found
+            if not whole or _is_above(limit, found + node.live):  # the trim may end in the run
+                nodes = cold_run.unfolded(node)
+        for inner in nodes:
+            live = inner.live
+            if _is_above(limit, found + live) or not (by_id or excess > found):
                 return found
-            live = node.live
-            if limit > 0 and found + live > limit:
-                return found
-            if by_id:
-                walk = EntryWalk(node)
-                walk.enter_end(node)
-                if walk.previous() and not stream_id.before(walk.ms, walk.seq, ms, seq):
-                    live = _count_before(node, ms, seq)
-            else:
+            if not by_id:
                 live = min(live, excess - found)
-            if live < node.live:
+            elif not _ends_before(inner, ms, seq):
+                live = _count_before(inner, ms, seq)
+            if live < inner.live:
                 return found if approximate else found + live
             found += live
+        more = cursor.next()
     return found
 
 
 @cython.cfunc
-def _first_inner(node: Node, removed: cython.longlong) -> Node | None:
-    """Return the first inner node of a cold node.
+@cython.inline
+@cython.exceptval(check=False)
+def _is_above(limit: cython.longlong, n: cython.longlong) -> cython.bint:
+    """Return whether n exceeds the limit; 0 is no limit."""
+    return limit > 0 and n > limit
 
-    None if it cannot be read, and entries before it were removed: the trim ends here, and is recorded.
+
+@cython.cfunc
+def _inner_nodes(node: Node, removed: cython.longlong) -> list[Node]:
+    """Return the inner nodes of a cold node; of another node, itself.
+
+    Empty if they cannot be read, and entries before them were removed: the trim ends here, and is recorded.
     Raises DamagedColdRun if none were.
     """
     try:
-        return cold_run.first_inner(node)
+        return cold_run.unfolded(node)
     except DamagedColdRun:
         if removed == 0:
             raise
-        return None
+        return []
+
+
+@cython.cfunc
+def _first_inner(node: Node, removed: cython.longlong) -> Node | None:
+    """Return the first of _inner_nodes(); None if there are none."""
+    if node.run is None:
+        return node
+    nodes: list[Node] = _inner_nodes(node, removed)
+    return nodes[0] if nodes else None
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _ends_before(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Return whether the last stored entry of a cold node is before ms-seq."""
-    run: ColdRun = node.run
-    return stream_id.before(run.last_ms, run.last_seq, ms, seq)
+    """Return whether the last stored entry of a node, live or deleted, is before ms-seq, or there is none."""
+    run: ColdRun
+    walk: EntryWalk
+    if node.run is not None:
+        run = node.run
+        return stream_id.before(run.last_ms, run.last_seq, ms, seq)
+    walk = EntryWalk(node)
+    walk.enter_end(node)
+    return not walk.previous() or stream_id.before(walk.ms, walk.seq, ms, seq)
 
 
 @cython.cfunc
@@ -207,99 +203,103 @@ def _count_before(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cy
     return found
 
 
-@cython.cfunc
-def _trim_by_policy(
-    stream: Stream,
-    policy: cython.int,
-    limit: cython.longlong,
-    by_id: cython.bint,
-    maxlen: cython.ulonglong,
-    ms: cython.ulonglong,
-    seq: cython.ulonglong,
-    log: Deletions | None,
-) -> cython.longlong:
-    """Remove the oldest entries that policy permits: down to maxlen; by_id: all those before ms-seq."""
-    removed: cython.longlong = 0
-    whole: cython.bint = True
-    node: Node
-    inner: Node
-    read: StreamId | None = references.lowest_last_id(stream) if policy == references.ACKED else None
-    cursor: RaxCursor = RaxCursor(stream.nodes)
-    more: cython.bint = cursor.seek("^")
-    while more and whole:
-        node = node_module.node_at(cursor)
-        for inner in cold_run.unfolded(node):
-            whole = stream.length > maxlen and (limit <= 0 or removed + inner.live <= limit)
-            if not whole:
+@cython.final
+@cython.cclass
+class PolicyTrim:
+    """A trim that removes only what a policy permits: down to maxlen; by_id: the entries before ms-seq."""
+
+    stream: Stream
+    policy: cython.int
+    by_id: cython.bint
+    maxlen: cython.ulonglong
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    log: Deletions | None
+    read: StreamId | None  # entries after it have not been read by all groups; None: that does not matter
+
+    def __init__(
+        self,
+        stream: Stream,
+        policy: cython.int,
+        by_id: cython.bint,
+        maxlen: cython.ulonglong,
+        ms: cython.ulonglong,
+        seq: cython.ulonglong,
+        log: Deletions | None,
+    ) -> None:
+        self.stream = stream
+        self.policy = policy
+        self.by_id = by_id
+        self.maxlen = maxlen
+        self.ms = ms
+        self.seq = seq
+        self.log = log
+        self.read = references.lowest_last_id(stream) if policy == references.ACKED else None
+
+    @cython.cfunc
+    def run(self, limit: cython.longlong) -> cython.longlong:
+        """Remove entries; return how many. limit: see the top of this file."""
+        stream: Stream = self.stream
+        length: cython.ulonglong = stream.length
+        removed: cython.longlong = 0
+        nodes: list[Node]
+        node: Node
+        cursor: RaxCursor = RaxCursor(stream.nodes)
+        more: cython.bint = cursor.seek("^")
+        while more:
+            nodes = _inner_nodes(node_module.node_at(cursor), removed)
+            more = len(nodes) > 0
+            for node in nodes:
+                more = stream.length > self.maxlen and not _is_above(limit, removed + node.live)
+                if not more:
+                    break
+                more = self._delete_from(node)
+                if node.live == 0:
+                    stream.drop_node(node)
+                removed = mem.as_signed(length - stream.length)
+                if not more:
+                    break
+            more = more and cursor.next()
+        if removed > 0:
+            stream.update_first_id()
+        return removed
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _delete_from(self, node: Node) -> cython.bint:
+        """Delete the entries of node that the policy permits; return False if the trim ends in it."""
+        gone: cython.longlong = 0
+        excess: cython.longlong = mem.as_signed(self.stream.length - self.maxlen)
+        whole: cython.bint = excess >= node.live
+        walk: EntryWalk = EntryWalk(node)
+        while walk.next():
+            if self.read is not None and stream_id.before(self.read.ms, self.read.seq, walk.ms, walk.seq):
+                whole = False  # referenced, and so is all that follows
                 break
-            gone: cython.longlong = _delete_permitted(
-                stream, inner, policy, read, by_id, maxlen, ms, seq, log
-            )
-            whole = gone >= 0
-            removed += gone if whole else ~gone
-            if inner.live == 0:
-                stream.drop_node(inner)
-            if not whole:
+            if self.by_id:
+                whole = stream_id.before(walk.ms, walk.seq, self.ms, self.seq)
+                if not whole:
+                    break
+            elif excess == gone:
                 break
-        more = cursor.next()
-    if removed > 0:
-        stream.update_first_id()
-    return removed
+            if not walk.deleted and self._release(walk):
+                if self.log is not None:
+                    self.log.add_entry(walk.ms, walk.seq)
+                self.stream.mark_deleted(walk)
+                gone += 1
+        _record_deletions(self.stream, node, gone)
+        return whole
 
-
-@cython.cfunc
-@cython.exceptval(-1, check=True)
-def _delete_permitted(
-    stream: Stream,
-    node: Node,
-    policy: cython.int,
-    read: StreamId | None,
-    by_id: cython.bint,
-    maxlen: cython.ulonglong,
-    ms: cython.ulonglong,
-    seq: cython.ulonglong,
-    log: Deletions | None,
-) -> cython.longlong:
-    """Delete the entries of node that policy permits; return how many.
-
-    If the trim ends in this node, it is ~n: below zero, also for no entries.
-
-    read: entries after it have not been read by all groups; None: that does not matter.
-    """
-    gone: cython.longlong = 0
-    whole: cython.bint = mem.as_signed(stream.length - maxlen) >= node.live
-    walk: EntryWalk = EntryWalk(node)
-    while walk.next():
-        if read is not None and stream_id.before(read.ms, read.seq, walk.ms, walk.seq):
-            whole = False  # referenced, and so is all that follows
-            break
-        if by_id:
-            whole = stream_id.before(walk.ms, walk.seq, ms, seq)
-            if not whole:
-                break
-        elif mem.as_signed(stream.length - maxlen) == gone:
-            break
-        if not walk.deleted and _release(stream, walk.ms, walk.seq, policy, log):
-            if log is not None:
-                log.add_entry(walk.ms, walk.seq)
-            stream.mark_deleted(walk)
-            gone += 1
-    _record_deletions(stream, node, gone)
-    return gone if whole else ~gone
-
-
-@cython.cfunc
-@cython.exceptval(-1, check=False)
-def _release(
-    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, policy: cython.int, log: Deletions | None
-) -> cython.bint:
-    """Return whether policy permits to delete ms-seq, which all groups have read; DELREF drops references."""
-    if policy == references.ACKED:
-        return not references.is_pending(stream, ms, seq)
-    if log is not None:
-        log.add_references(stream, ms, seq)
-    references.drop_references(stream, ms, seq)
-    return True
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _release(self, walk: EntryWalk) -> cython.bint:
+        """Return whether an entry that all groups have read may be deleted; DELREF drops its references."""
+        if self.policy == references.ACKED:
+            return not references.is_pending(self.stream, walk.ms, walk.seq)
+        if self.log is not None:
+            self.log.add_references(self.stream, walk.ms, walk.seq)
+        references.drop_references(self.stream, walk.ms, walk.seq)
+        return True
 
 
 @cython.cfunc
