@@ -156,7 +156,7 @@ class Engine(RowRunner):
         self.cold = self.keyspace.cold = ColdStorage(self.keyspace, store, limit)
         return self.cold
 
-    def park_requests(self, load: Callable[[ColdRun], None]) -> None:
+    def park_requests(self, load: Callable[[ColdRun], object]) -> None:
         """Let requests of clients wait for cold runs, instead of loading them at once.
 
         load: starts to read a run; run_loaded() must be called when that has ended.

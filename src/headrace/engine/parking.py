@@ -38,13 +38,13 @@ class Parking:
     stats: Stats
     blocking: Blocking
     cold: ColdStorage
-    load: Callable[[ColdRun], None]  # starts to read a run; loaded() is called later
+    load: Callable[[ColdRun], object]  # starts to read a run; loaded() is called later
     waiting: dict[ColdRun, list[Waiter]]
     times: dict[Session, int]  # how often the present request of a session was parked
     parked: cython.longlong
 
     def __init__(
-        self, dispatcher: Dispatcher, stats: Stats, cold: ColdStorage, load: Callable[[ColdRun], None]
+        self, dispatcher: Dispatcher, stats: Stats, cold: ColdStorage, load: Callable[[ColdRun], object]
     ) -> None:
         self.dispatcher = dispatcher
         self.stats = stats
@@ -108,7 +108,7 @@ class Parking:
         self.waiting[runs[-1]].append(waiter)
 
     def loaded(self, run: ColdRun, stored: Any) -> list[Waiter]:
-        """Put what was read of a run into the cache; return who has waited for it.
+        """Put what was read of a run into the cache; return the waiters for it.
 
         stored: what RunSource.load returned; None if it failed: the requests will try again, and report it.
         """

@@ -73,7 +73,7 @@ class ColdStorage:
     cache: Public[RunCache]
     limit: Public[cython.longlong]  # bytes of data in memory; 0: no limit
     run_bytes: Public[cython.longlong]
-    writer: Public[Callable[[Batch], None] | None]  # starts to store a batch; None: it is stored at once
+    writer: Public[Callable[[Batch], object] | None]  # starts to store a batch; None: it is stored at once
     is_writing: Public[cython.bint]
     failed_ms: Public[cython.longlong]  # when storing failed last; 0: the last attempt succeeded
     last_error: Public[str]  # empty: the last attempt succeeded

@@ -199,6 +199,7 @@ class Server:
     def _on_wake(self) -> None:
         self.parts.control.drain()
         self.parts.loop.run_timer_now()  # a thread may have ended a snapshot
+        self.parts.cold.take_results()
         self.parts.metrics.accept_pending()
 
 

@@ -80,7 +80,7 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
     listeners = Listeners(config, loop)
     metrics = Metrics(config, loop, wake)
     status_files = StatusFiles(config)
-    cold = ColdTasks(config, engine, loop, disk)
+    cold = ColdTasks(config, engine, clock, disk, wake)
     startup = Startup(config, engine, loop, disk, control.is_ending)
     durability = Durability(config, engine, loop, disk, cold.files, wake)
     saving = SaveManager(

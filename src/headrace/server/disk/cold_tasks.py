@@ -1,13 +1,15 @@
 """Cold storage of the server: threads write and read cold files, so that the event loop waits for no disk.
 
-event loop   step() ─ batch ─▶             ─▶ place_batch()     park ─ run ─▶           ─▶ run_loaded()
-thread                         write, sync                                    read, check
+    event loop   step() ─ batch ─▶            ─▶ place_batch()    park ─ run ─▶           ─▶ run_loaded()
+                                   │          │                               │           │
+    thread                         write, sync                                read, check
+
+A thread wakes the event loop when it has a result.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +18,10 @@ from functools import partial
 from typing import Any
 
 from headrace.commands.server_interface import Section
+from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
-from headrace.keyspace.cold_storage import Batch
+from headrace.keyspace.cold_storage import Batch, ColdStorage
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_files import remove_unlogged_orphans
 from headrace.persistence.aof.manifest import Manifest
@@ -27,7 +30,6 @@ from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.config.config import Config, set_failed
-from headrace.server.loop.event_loop import EventLoop
 from headrace.streams.cold_run import ColdRun
 
 READERS = 2
@@ -36,21 +38,20 @@ READERS = 2
 class ColdTasks:
     """The cold storage of the engine, and its threads: they exist once something is cold or may become so."""
 
-    def __init__(self, config: Config, engine: Engine, loop: EventLoop, disk: DiskDirectory) -> None:
+    def __init__(
+        self, config: Config, engine: Engine, clock: RealClock, disk: DiskDirectory, wake: Callable[[], None]
+    ) -> None:
+        """Start no thread yet. wake: has the event loop call take_results(); thread-safe."""
         self.config = config
         self.engine = engine
-        self.loop = loop
+        self.clock = clock
         self.disk = disk
+        self.wake = wake
         self._is_loaded = False
         self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.files = ColdFiles(disk, self.names.cold_directory)
-        self._writers: ThreadPoolExecutor | None = None
-        self._readers: ThreadPoolExecutor | None = None
+        self._threads: list[ThreadPoolExecutor] = []
         self._results: deque[Callable[[], None]] = deque()
-        self._sender, self._receiver = socket.socketpair()
-        self._sender.setblocking(False)
-        self._receiver.setblocking(False)
-        loop.add_reader(self._receiver.fileno(), self._take_results)
 
     def apply_config(self) -> None:
         """Apply the limits of the configuration, which may open the cold storage. Raises CommandError."""
@@ -86,77 +87,52 @@ class ColdTasks:
         self._start()
 
     def _start(self) -> None:
-        if self.engine.cold is None or self._readers is not None:
+        cold = self.engine.cold
+        if cold is None or self._threads:
             return
         try:
             self.disk.lock()
         except HeadraceError as error:
             raise set_failed("stream-hot-memory", str(error)) from None
-        self._writers = ThreadPoolExecutor(1, "cold-writer")
-        self._readers = ThreadPoolExecutor(READERS, "cold-reader")
-        self.engine.cold.writer = self._write
-        self.engine.park_requests(self._read)
+        writer, readers = ThreadPoolExecutor(1, "cold-writer"), ThreadPoolExecutor(READERS, "cold-reader")
+        self._threads = [writer, readers]
+        cold.writer = lambda batch: writer.submit(self._store, cold, batch)
+        self.engine.park_requests(lambda run: readers.submit(self._load, cold, run, run.place))
 
     def close(self) -> None:
         """End the threads after what they are doing, and seal the current file."""
         if self.engine.cold is not None:
             self.engine.cold.writer = None
-        for threads in (self._writers, self._readers):
-            if threads is not None:
-                threads.shutdown(cancel_futures=True)
+        for threads in self._threads:
+            threads.shutdown(cancel_futures=True)
         self.files.close()
-        self._sender.close()
-        self._receiver.close()
 
-    # In the event loop.
-
-    def _write(self, batch: Batch) -> None:
-        assert self._writers is not None
-        self._writers.submit(self._store, batch)
-
-    def _read(self, run: ColdRun) -> None:
-        assert self._readers is not None
-        self._readers.submit(self._load, run, run.place)
-
-    def _take_results(self) -> None:
-        with suppress(BlockingIOError):
-            self._receiver.recv(4096)
+    def take_results(self) -> None:
+        """Do what the results of the threads allow: nodes leave memory, parked requests run."""
         while self._results:
             self._results.popleft()()
 
-    def _place(self, batch: Batch, places: list[Any]) -> None:
-        assert self.engine.cold is not None
-        self.engine.cold.place_batch(batch, places)
+    # In threads. Whatever goes wrong is a result, too: otherwise the event loop would wait for it.
 
-    def _fail(self, error: Exception) -> None:
-        assert self.engine.cold is not None
-        self.engine.cold.fail(error)
-
-    def _loaded(self, run: ColdRun, stored: Any) -> None:
-        self.engine.run_loaded(run, stored, self.loop.clock.now_ms())
-
-    # In threads.
-
-    def _store(self, batch: Batch) -> None:
+    def _store(self, cold: ColdStorage, batch: Batch) -> None:
         try:
-            places = list(self.files.write([stored.contents for stored in batch]))
-        except (OSError, HeadraceError) as error:
-            self._report(partial(self._fail, error))
+            places = cold.store.write([stored.contents for stored in batch])
+        except Exception as error:
+            self._report(partial(cold.fail, error))
         else:
-            self._report(partial(self._place, batch, places))
+            self._report(partial(cold.place_batch, batch, places))
 
-    def _load(self, run: ColdRun, place: Any) -> None:
+    def _load(self, cold: ColdStorage, run: ColdRun, place: Any) -> None:
         stored = None
         try:
-            stored = self.files.read(place)
-        except HeadraceError as error:  # the request that waits reports it when it tries again
+            stored = cold.store.load(place)
+        except Exception as error:  # the request that waits tries again, and reports it
             logging.getLogger("headrace").error("%s", error)
-        self._report(partial(self._loaded, run, stored))
+        self._report(lambda: self.engine.run_loaded(run, stored, self.clock.now_ms()))
 
     def _report(self, result: Callable[[], None]) -> None:
         self._results.append(result)
-        with suppress(OSError):  # the buffer is full: the loop is awake
-            self._sender.send(b".")
+        self.wake()
 
 
 def fields(engine: Engine) -> Section:
