@@ -12,6 +12,7 @@ from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
 
 LOST = b"-COLDERR the entries 1-0 to 10-0 cannot be read: cold file lost.cold, at byte 0: it is lost\r\n"
+STATE = (b"XLEN s", b"XPENDING s g", b"XPENDING s g - + 9", b"XINFO CONSUMERS s g")
 SEEDS = range(6)
 TURNS = 400
 
@@ -111,6 +112,17 @@ def cold_engine(entries=100, later=None):
     return engine, session, cold
 
 
+def load_all(engine, cold, asked):
+    """Load the runs that parked requests wait for, until none does."""
+    while asked:
+        run = asked.pop(0)
+        try:
+            stored = cold.store.load(run.place)
+        except DamagedColdRun:
+            stored = None
+        engine.run_loaded(run, stored, 1000)
+
+
 def test_a_parked_request_waits_for_its_run_and_others_go_on():
     asked = []
     engine, session, cold = cold_engine(later=asked)
@@ -150,24 +162,33 @@ def test_a_lost_run_is_an_error_that_changes_nothing():
     for later in (None, asked):
         engine, session, cold = cold_engine(later=later)
         talk(engine, session, b"XGROUP CREATE s g 0")
+        for number in (2, 20):
+            talk(engine, session, b"XCLAIM s g ann 0 %d FORCE JUSTID" % number)
+            load_all(engine, cold, asked)
+        session.reply.take()
+        engine.keyspace.cold.cache.limit = 1
+        talk(engine, session, b"XRANGE s 90 90")
+        load_all(engine, cold, asked)
+        session.reply.take()
+        before = [talk(engine, session, line) for line in STATE]
         cold.store.stored.pop(0)
+        engine.record_effects(True)
         for line in (
             b"XRANGE s - +",
             b"XREADGROUP GROUP g ann COUNT 1 STREAMS s >",
+            b"XREADGROUP GROUP g ann STREAMS s 0",
             b"XDEL s 20 1",
             b"XDELEX s IDS 2 20 1",
+            b"XACKDEL s g IDS 2 20 2",
+            b"XCLAIM s g bob 0 20 2",
+            b"XAUTOCLAIM s g bob 0 0",
+            b"XNACK s g FAIL IDS 2 20 1 FORCE",
         ):
             engine.execute(session, line.split(), 1000)
-            for _ in range(20):
-                if session.waiting is not None:
-                    run = asked.pop(0)
-                    try:
-                        stored = cold.store.load(run.place)
-                    except DamagedColdRun:
-                        stored = None
-                    engine.run_loaded(run, stored, 1000)
+            load_all(engine, cold, asked)
             assert session.reply.take() == LOST, line
-        assert talk(engine, session, b"XLEN s") == b":100\r\n"
+            assert engine.effects.take() == [], line
+        assert [talk(engine, session, line) for line in STATE] == before
         if later is None:
             assert b"$4\r\n20-0" in talk(engine, session, b"XRANGE s 20 20")
 

@@ -27,7 +27,7 @@ class CommandRow:
     arity: cython.int
     readonly: cython.bint
     is_plain: cython.bint  # no subcommands
-    cold_kind: Public[cython.int]  # how it reads cold runs: see engine/runs_needed.py; 0: there are none
+    of_streams: cython.bint  # it may read entries
     calls: Public[cython.longlong]
     rejected: Public[cython.longlong]  # failed before it ran
     failed: Public[cython.longlong]  # failed while it ran
@@ -40,7 +40,7 @@ class CommandRow:
         self.arity = command.arity
         self.readonly = command.readonly
         self.is_plain = not command.subcommands
-        self.cold_kind = 0
+        self.of_streams = command.group == "stream"
         self.reset()
 
     @cython.ccall

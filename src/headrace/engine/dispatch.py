@@ -20,7 +20,7 @@ import cython
 from headrace.commands.call import Call, Policy
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow, Stats
-from headrace.engine import error_replies, runs_needed
+from headrace.engine import error_replies
 from headrace.engine.authorization import Authorization
 from headrace.engine.rule_marks import RuleMarks
 from headrace.engine.timing import Timing
@@ -96,8 +96,6 @@ class Dispatcher:
             row.calls += 1
             self.stats.commands += 1
         try:
-            if row.cold_kind == runs_needed.CHANGES:
-                runs_needed.load_runs(call, row)
             row.run(call)
         except Exception as exception:
             if policy.counted:

@@ -33,7 +33,6 @@ from headrace.engine.clock import earlier_time
 from headrace.engine.dispatch import Dispatcher
 from headrace.engine.parking import Parking
 from headrace.engine.rule_runner import RuleRunner
-from headrace.engine.runs_needed import mark_rows
 from headrace.engine.script_runner import RowRunner, ScriptRunner
 from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate, never_serve, no_timeout_reply
@@ -152,7 +151,6 @@ class Engine(RowRunner):
 
         0: none do, but a snapshot or log that refers to cold runs can be loaded.
         """
-        mark_rows(self.stats)
         self.cold = self.keyspace.cold = ColdStorage(self.keyspace, store, limit)
         return self.cold
 

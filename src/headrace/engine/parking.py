@@ -3,8 +3,8 @@
     request ─▶ run ─▶ RunNeeded ─▶ parked ─▶ read by another thread ─▶ loaded() ─▶ the request again
 
 Commands that only read are run until they meet a run that is not in the cache: what they have written of a
-reply is dropped. XREADGROUP and commands with IDs change something, so their runs are found before. All other
-reads (of MULTI, scripts, rules, trims) load the run at once.
+reply is dropped. Those that change something require their runs before (streams/cold_reads.py). All other
+reads, of MULTI, scripts, rules and trims, load the run at once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import cython
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow, Stats
-from headrace.engine import runs_needed
 from headrace.engine.dispatch import Dispatcher
 from headrace.engine.write_gate import never_serve, no_timeout_reply
 from headrace.errors import DamagedColdRun
 from headrace.keyspace.blocking import Blocking, Waiter
 from headrace.keyspace.cold_storage import ColdStorage
+from headrace.streams import cold_run
 from headrace.streams.cold_run import ColdRun, RunNeeded
 
 # A request that was parked so often loads what it needs at once: its runs may be more than the cache holds.
@@ -59,35 +59,22 @@ class Parking:
     def run(self, call: Call, row: CommandRow) -> cython.void:
         """Run the command of a client, or park it."""
         session: Session = call.session
-        mark: cython.Py_ssize_t
-        runs: list[ColdRun]
-        if row.cold_kind == 0:
+        mark: cython.Py_ssize_t = call.reply.mark()
+        if not row.of_streams or (self.times and self.times.get(session, 0) >= PARKED_MAX):
+            self.times.pop(session, None)
             self.dispatcher.run(call, row)
             return
-        if self.times and self.times.get(session, 0) >= PARKED_MAX:
-            self.times.pop(session)
-        elif row.cold_kind == runs_needed.READS:
-            mark = call.reply.mark()
-            self.cold.cache.deferring = True
-            try:
-                self.dispatcher.run(call, row)
-            except RunNeeded as needed:
-                call.reply.rewind(mark)
-                row.calls -= 1
-                self.stats.commands -= 1
-                self._park(call, row, [needed.run])
-            else:
-                self.times.pop(session, None)
-            finally:
-                self.cold.cache.deferring = False
-            return
-        else:
-            runs = runs_needed.missing_runs(call, row)
-            if runs:
-                self._park(call, row, runs)
-                return
+        self.cold.cache.deferring = cold_run.ALWAYS if row.readonly else cold_run.REQUIRED
+        try:
+            self.dispatcher.run(call, row)
             self.times.pop(session, None)
-        self.dispatcher.run(call, row)
+        except RunNeeded as needed:
+            call.reply.rewind(mark)
+            row.calls -= 1
+            self.stats.commands -= 1
+            self._park(call, row, needed.runs)
+        finally:
+            self.cold.cache.deferring = cold_run.NEVER
 
     @cython.cfunc
     def _park(self, call: Call, row: CommandRow, runs: list[ColdRun]) -> cython.void:

@@ -1,7 +1,8 @@
-"""Which cold runs a request will read, found without reading them.
+"""The cold runs that a request requires before it changes anything.
 
-Only runs that are not in the cache are named, and of a range only as many as are certain to be needed, or as
-the cache can hold.
+A command that changes something must not meet a run that cannot be read when a part is changed already. So it
+requires its runs first: they are loaded, or the request waits for them (RunCache.deferring). Of a range these
+are as many as are certain to be needed, or as the cache can hold.
 """
 
 from __future__ import annotations
@@ -10,18 +11,75 @@ import cython
 
 from headrace.streams import cold_run
 from headrace.streams import node as node_module
-from headrace.streams.cold_run import ColdRun
+from headrace.streams.cold_run import ColdRun, RunNeeded
 from headrace.streams.node import Node
+from headrace.streams.pending_index import PendingIndex
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.rax_walk import RaxCursor
+from headrace.structures.stream_id import StreamId
+
+PENDING_MAX = cython.declare(cython.longlong, 1000)
 
 
 @cython.ccall
-def missing_after(
+def require_after(
+    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, count: cython.longlong
+) -> cython.void:
+    """Require `count` entries after ms-seq; 0: all. Raises DamagedColdRun and RunNeeded."""
+    if stream.run_count() > 0:
+        _require(_missing_after(stream, ms, seq, count))
+
+
+@cython.ccall
+def require_entries(stream: Stream, ids: list[StreamId]) -> cython.void:
+    """Require the entries with these IDs, as far as they exist. Raises DamagedColdRun and RunNeeded."""
+    entry: StreamId
+    run: ColdRun | None
+    found: dict[ColdRun, None] = {}
+    if stream.run_count() > 0:
+        for entry in ids:
+            run = _missing_of(stream, entry.ms, entry.seq)
+            if run is not None:
+                found[run] = None
+        _require(list(found))
+
+
+@cython.ccall
+def require_pending(
+    stream: Stream, index: PendingIndex, ms: cython.ulonglong, seq: cython.ulonglong, count: cython.longlong
+) -> cython.void:
+    """Require the first `count` pending entries of an index from ms-seq on, but no more than PENDING_MAX.
+
+    0: so many. Raises DamagedColdRun and RunNeeded.
+    """
+    ids: list[StreamId] = []
+    slot: cython.Py_ssize_t
+    if stream.run_count() > 0:
+        count = min(count, PENDING_MAX) if count > 0 else PENDING_MAX
+        slot = index.seek(ms, seq)
+        while slot >= 0 and len(ids) < count:
+            ids.append(StreamId(index.arena.ms_of(slot), index.arena.seq_of(slot)))
+            slot = index.after(slot)
+        require_entries(stream, ids)
+
+
+@cython.cfunc
+def _require(runs: list[ColdRun]) -> cython.void:
+    run: ColdRun
+    if runs:
+        run = runs[0]
+        if run.cache.deferring != cold_run.NEVER:
+            raise RunNeeded(runs)
+    for run in runs:
+        run.inner_nodes()
+
+
+@cython.cfunc
+def _missing_after(
     stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, count: cython.longlong
 ) -> list[ColdRun]:
-    """Return the runs that a read of `count` entries after ms-seq needs; 0: of all entries."""
+    """Return the runs that the read needs, and that are not in the cache."""
     found: list[ColdRun] = []
     room: cython.longlong = 0
     left: cython.longlong = count if count > 0 else cold_run.NO_LIMIT
@@ -29,8 +87,6 @@ def missing_after(
     node: Node
     cursor: RaxCursor
     more: cython.bint
-    if stream.run_count() == 0:
-        return found
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("<=", stream_id.key_of(ms, seq)) or cursor.seek("^")
     while more and left > 0:
@@ -51,14 +107,12 @@ def missing_after(
     return found
 
 
-@cython.ccall
-def missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> ColdRun | None:
+@cython.cfunc
+def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> ColdRun | None:
     """Return the run that may have the entry ms-seq; None if there is none, or it is in the cache."""
     run: ColdRun
     node: Node
     cursor: RaxCursor
-    if stream.run_count() == 0:
-        return None
     cursor = RaxCursor(stream.nodes)
     if not cursor.seek("<=", stream_id.key_of(ms, seq)):
         return None

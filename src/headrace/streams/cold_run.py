@@ -54,14 +54,20 @@ EMPTY = cython.declare(
 )
 
 
+# What RunCache.deferring may be: when a run that is not in the cache raises RunNeeded.
+NEVER = cython.declare(cython.int, 0)
+REQUIRED = cython.declare(cython.int, 1)  # if cold_reads.py requires it, before anything is changed
+ALWAYS = cython.declare(cython.int, 2)
+
+
 class RunNeeded(BaseException):
-    """A run is not in the cache, and the request must wait for it: see RunCache.deferring.
+    """Runs are not in the cache, and the request must wait for them: see RunCache.deferring.
 
     It is no Exception, so that nothing on the way makes an error of it.
     """
 
-    def __init__(self, run: ColdRun) -> None:
-        self.run = run
+    def __init__(self, runs: list[ColdRun]) -> None:
+        self.runs = runs
 
 
 class RunSource:
@@ -182,8 +188,8 @@ class ColdRun:
         """Return the inner nodes that are left, from the cache. Raises DamagedColdRun, and RunNeeded."""
         nodes: list[Node] | None = self.nodes
         if nodes is None:
-            if self.cache.deferring:
-                raise RunNeeded(self)
+            if self.cache.deferring == ALWAYS:
+                raise RunNeeded([self])
             nodes = self.read_nodes()
             self.cache.misses += 1
             self.cache.put(self, nodes)
@@ -288,7 +294,7 @@ class RunCache:
     memory: Public[MemoryAccount]  # what the nodes in the cache take
     totals: Public[ColdTotals]
     order: OrderedDict[Any, int]  # a weak reference to each run, and its bytes; the least recently used first
-    deferring: Public[cython.bint]  # a run that is not in the cache raises RunNeeded
+    deferring: Public[cython.int]  # NEVER, REQUIRED or ALWAYS
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
     __weakref__: object
@@ -299,7 +305,7 @@ class RunCache:
         self.memory = MemoryAccount()
         self.totals = ColdTotals()
         self.order = OrderedDict()
-        self.deferring = False
+        self.deferring = NEVER
         self.hits = self.misses = 0
 
     @cython.ccall

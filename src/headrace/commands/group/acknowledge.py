@@ -13,7 +13,7 @@ from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import delete
 from headrace.commands.stream.delete import DeleteOptions
-from headrace.streams import deletions, references
+from headrace.streams import cold_reads, deletions, references
 from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -71,6 +71,7 @@ def run_ack_delete(call: Call) -> None:
         delete.write_missing(call, request.count)
         return
     ids: list[StreamId] = request.ids(argv)
+    cold_reads.require_entries(stream, ids)
     before: cython.ulonglong = stream.length
     removed: Deletions | None = deletions.begin(stream) if call.effects.translating else None
     words: list[bytes] = []  # of the acknowledged entries, if they are needed

@@ -17,7 +17,7 @@ from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.errors import CommandError, InvalidStreamId, InvalidSyntax, NotAnInteger
 from headrace.resp.writer import ReplyWriter
-from headrace.streams import delivery
+from headrace.streams import cold_reads, delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
@@ -187,6 +187,7 @@ def run_claim(call: Call) -> None:
     moved: cython.bint = last is not None and stream_id.before(
         group.last_ms, group.last_seq, last.ms, last.seq
     )
+    cold_reads.require_entries(stream, ids)
     if moved and last is not None:
         delivery.move(stream, group, last.ms, last.seq)
     claim.begin()
@@ -291,6 +292,7 @@ def run_autoclaim(call: Call) -> None:
     assert group is not None
     claim: ClaimOperation = ClaimOperation(call, stream, group, min_idle)
     claim.just_id = just_id
+    cold_reads.require_pending(stream, group.pending.by_id, start.ms, start.seq, count)
     _claim_from(claim, start, count)
 
 

@@ -19,6 +19,7 @@ from headrace.commands.stream.read_options import ReadOptions, ReplyBudget
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import ReplyWriter
+from headrace.streams import cold_reads
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -93,7 +94,24 @@ class XReadGroupRequest:
             self.groups.append(group)
             if first:
                 self.after.append(_parse_id(call.argv[self.options.streams_at + pairs + i]))
+        for i in range(pairs):
+            self._require_runs(i)
         call.keyspace.hits += pairs  # Redis looks them up again when it replies
+
+    @cython.cfunc
+    def _require_runs(self, i: cython.Py_ssize_t) -> cython.void:
+        """Require the cold runs that the i-th key needs."""
+        group: Group = self.groups[i]
+        after: StreamId | None = self.after[i]
+        name: bytes | None = self.options.consumer
+        count: cython.longlong = self.options.count if self.options.count > 0 else self.options.maxcount
+        consumer: Consumer | None
+        if after is None:
+            cold_reads.require_after(self.streams[i], group.last_ms, group.last_seq, count)
+        elif name is not None:
+            consumer = group.consumer(name)
+            if consumer is not None:
+                cold_reads.require_pending(self.streams[i], consumer.owned, after.ms, after.seq, count)
 
     @cython.cfunc
     def try_serve(self, call: Call) -> cython.bint:

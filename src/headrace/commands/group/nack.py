@@ -14,6 +14,7 @@ from headrace.commands.call import Call
 from headrace.commands.group import members
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
+from headrace.streams import cold_reads
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
@@ -121,6 +122,8 @@ def run(call: Call) -> None:
         stream_id.parse(word, 0) for word in argv[request.ids_at : request.ids_at + request.count]
     ]
     pending: PendingEntries = group.pending
+    if request.force:
+        cold_reads.require_entries(stream, [one for one in ids if pending.find(one.ms, one.seq) < 0])
     words: list[bytes] = []  # of the returned entries, if they are needed
     given_back: cython.longlong = 0
     slot: cython.Py_ssize_t

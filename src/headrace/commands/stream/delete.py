@@ -13,7 +13,7 @@ from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim as trim_options
 from headrace.errors import CommandError, InvalidSyntax
-from headrace.streams import deletions, references
+from headrace.streams import cold_reads, deletions, references
 from headrace.streams.deletions import Deletions
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -96,6 +96,7 @@ def run(call: Call) -> None:
         call.reply.integer(0)
         return
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
+    cold_reads.require_entries(stream, ids)
     deleted: cython.longlong = 0
     wanted: StreamId
     if stream.rules is not None:
@@ -122,6 +123,7 @@ def run_by_policy(call: Call) -> None:
         write_missing(call, request.count)
         return
     ids: list[StreamId] = request.ids(call.argv)
+    cold_reads.require_entries(stream, ids)
     removed: Deletions | None = deletions.begin(stream) if call.effects.translating else None
     deleted: cython.longlong = 0
     changed: cython.longlong = 0
