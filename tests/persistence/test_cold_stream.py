@@ -12,6 +12,7 @@ from disk import SimulatedFiles
 from all_commands import START_MS, History
 from headrace.engine.engine import Engine
 from headrace.errors import DamagedColdRun
+from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
@@ -58,6 +59,12 @@ def check_all(keyspace: Keyspace) -> int:
     return runs
 
 
+def run_and_cool(history: History, cold: ColdStorage) -> None:
+    for _ in range(20):
+        history.run(10)
+        cold.cool_all()
+
+
 @pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("seed", range(16))
 def test_a_base_among_random_commands_is_equal_to_one_without_references(seed: int, deferred: bool) -> None:
@@ -70,9 +77,7 @@ def test_a_base_among_random_commands_is_equal_to_one_without_references(seed: i
     keyspace = history.engine.keyspace
     runs = 0
     for _ in range(4):
-        for _ in range(20):
-            history.run(10)
-            cold.cool_all()
+        run_and_cool(history, cold)
         version = random.choice(VERSIONS)
         now = history.latest
         expected = inline(keyspace, version, now)
@@ -108,9 +113,7 @@ def test_a_snapshot_among_random_commands_has_the_nodes_of_runs(seed: int, compr
     cold.run_bytes = random.choice([40, 200, 1000])
     keyspace = history.engine.keyspace
     for _ in range(4):
-        for _ in range(20):
-            history.run(10)
-            cold.cool_all()
+        run_and_cool(history, cold)
         version = random.choice(VERSIONS)
         now = history.latest
         pieces: list[bytes] = []

@@ -1,8 +1,9 @@
 """A cold run in the deferred form of RdbOutput: the encoder's thread reads it, so that no other one waits.
 
-walk            piece │ RunPiece │ piece        a run takes no memory in the queue
-encoder thread        ▼
-                read, check, decompress ─▶ pieces with the nodes ─▶ encode, write
+walk              piece │ RunPiece │ piece        a run takes no memory in the queue
+                            │
+encoder thread              ▼
+                  read, check, decompress ─▶ pieces with the nodes ─▶ encode, write
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ from headrace.streams.node import Node
 
 NODE_KEY_BYTES = cython.declare(cython.uchar, 16)
 COST = cython.declare(cython.Py_ssize_t, 1024)  # in a queue: the objects
+
+
+@cython.ccall
+def write_node_head(out: RdbOutput, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+    """Write the key of a node, which its listpack follows."""
+    out.byte(NODE_KEY_BYTES)
+    out.raw_id(ms, seq)
 
 
 @cython.final
@@ -55,8 +63,7 @@ class RunExpander:
         out: RdbOutput = self.out
         self.pieces.clear()
         for node in piece.run.read_nodes():
-            out.byte(NODE_KEY_BYTES)
-            out.raw_id(node.ms, node.seq)
+            write_node_head(out, node.ms, node.seq)
             out.shared_string(node.pack.buf, node.pack.used + 1)
         out.flush()
         return self.pieces

@@ -15,7 +15,7 @@ from typing import Any
 import cython
 
 from headrace import mem
-from headrace.persistence.rdb import cold_stream
+from headrace.persistence.rdb import cold_stream, run_piece
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.run_piece import RunPiece
 from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED
@@ -31,7 +31,6 @@ from headrace.structures.stream_id import StreamId
 WITH_ACTIVE_TIMES = cython.declare(cython.int, TYPE_ACTIVE_TIMES)
 WITH_PRODUCERS = cython.declare(cython.int, TYPE_IDEMPOTENCY)
 WITH_UNOWNED = cython.declare(cython.int, TYPE_UNOWNED)
-NODE_KEY_BYTES = cython.declare(cython.uchar, 16)
 NEVER = cython.declare(cython.longlong, -1)
 STEP_BYTES = cython.declare(cython.longlong, 1 << 14)
 NODE_STEP_FACTOR = cython.declare(cython.longlong, 4)  # a node takes less time than as many bytes of numbers
@@ -154,8 +153,7 @@ def _node_steps(
 
 @cython.cfunc
 def _write_node(out: RdbOutput, image: StreamImage) -> cython.void:
-    out.byte(NODE_KEY_BYTES)
-    out.raw_id(image.ms, image.seq)
+    run_piece.write_node_head(out, image.ms, image.seq)
     if image.is_frozen():
         out.shared_string(image.data, image.size)
     else:
