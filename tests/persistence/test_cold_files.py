@@ -132,7 +132,7 @@ def test_a_failed_write_leaves_earlier_runs_and_begins_another_file(
 
 def test_what_is_read_back_differently_is_an_error(cold: ColdFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     (first,) = cold.write([nodes([b"a"])])
-    monkeypatch.setattr(ColdFiles, "read", lambda self, place: [])
+    monkeypatch.setattr(ColdFiles, "_read", lambda self, place, decode: (b"", 1))
     with pytest.raises(OSError, match="other nodes are read back"):
         cold.write([nodes([b"b"])])
     monkeypatch.undo()

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from headrace.errors import HeadraceError
 
-ZSTD_LEVEL = 3
+ZSTD_LEVEL = 1
 ZSTD_FRAME_HEADER_BYTES_MAX = 18
 ZLIB_LEVEL = 1
 # The most bytes that one compressed byte can stand for. Zstandard: a block of 128 KiB takes 4 bytes or more.

@@ -11,7 +11,7 @@ are unsigned and big-endian, checksums XXH3-64.
 
     run      "RUN." | codec, 1 | 0, 3 bytes | nodes, 4 | raw bytes, 8 | packed bytes, 8 | packed | checksum, 8
                                                                                            │
-             packed stands for  keys, 16 bytes each | sizes, 4 bytes each | listpacks  ◀───┘
+             packed stands for the nodes: see packed_nodes.py  ◀────────────────────────────┘
 
     index    of each run: offset, 8 | bytes, 8 | checksum, 8
     footer   offset of the index, 8 | number of runs, 8 | checksum, 8 | "COLD-END"
@@ -29,6 +29,7 @@ from typing import NamedTuple
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from headrace.errors import HeadraceError
+from headrace.persistence.cold import packed_nodes
 from headrace.persistence.cold.codec import CODECS, Codec, CodecError
 
 SUFFIX = ".cold"
@@ -47,12 +48,6 @@ HEADER_BYTES = HEADER.size + CHECKSUM.size
 RUN_OVERHEAD_BYTES = RUN_HEADER.size + CHECKSUM.size
 FOOTER_BYTES = FOOTER_COUNTS.size + CHECKSUM.size + len(END_TAG)
 
-KEY_BYTES = 16
-NODE_SIZE_BYTES = 4
-LISTPACK_BYTES_MIN = 7
-LISTPACK_END = 0xFF
-NODE_BYTES_MIN = KEY_BYTES + NODE_SIZE_BYTES + LISTPACK_BYTES_MIN
-
 Run = Sequence[tuple[bytes, bytes | bytearray]]  # keys and listpacks of adjacent nodes, in order
 
 
@@ -61,10 +56,11 @@ class DamagedBytes(HeadraceError):
 
 
 class PackedRun(NamedTuple):
-    """A run as it is stored."""
+    """A run as it is stored, and what its compressed bytes stand for."""
 
     data: bytes
     checksum: int
+    raw: bytes
 
 
 class IndexEntry(NamedTuple):
@@ -114,16 +110,13 @@ def check_header(data: bytes, number: int) -> None:
 
 def pack_run(run: Run, codec: Codec) -> PackedRun:
     """Return a run of one node or more as it is stored."""
-    keys = b"".join(key for key, _ in run)
-    assert len(keys) == KEY_BYTES * len(run) > 0
-    sizes = struct.pack(f">{len(run)}I", *(len(block) for _, block in run))
-    raw = b"".join([keys, sizes, *(block for _, block in run)])
+    raw = packed_nodes.join(run)
     packed = codec.compress(raw)
     head = RUN_HEADER.pack(RUN_TAG, codec.number, len(run), len(raw), len(packed))
     state = xxh3_64(head)
     state.update(packed)
     checksum = state.intdigest()
-    return PackedRun(b"".join([head, packed, CHECKSUM.pack(checksum)]), checksum)
+    return PackedRun(b"".join([head, packed, CHECKSUM.pack(checksum)]), checksum, raw)
 
 
 def run_bytes(head: bytes) -> int:
@@ -158,6 +151,15 @@ def unpack_run(data: bytes, checksum: int) -> list[tuple[bytes, bytearray]]:
         DamagedBytes: if it is damaged. No more is allocated than its bytes can stand for.
         MissingCodec: if the package to decompress it is not installed.
     """
+    raw, nodes = decompress_run(data, checksum)
+    try:
+        return packed_nodes.split(raw, nodes)
+    except ValueError as error:
+        raise DamagedBytes(str(error)) from None
+
+
+def decompress_run(data: bytes, checksum: int) -> tuple[bytes, int]:
+    """Return the bytes of the nodes of a stored run, and their number. Raises what unpack_run() does."""
     if run_checksum(data) != checksum:
         raise DamagedBytes("another run is stored there")
     if run_bytes(data) != len(data):
@@ -165,40 +167,12 @@ def unpack_run(data: bytes, checksum: int) -> list[tuple[bytes, bytearray]]:
     _, number, nodes, raw_size, packed_size = RUN_HEADER.unpack_from(data)
     try:
         codec = CODECS.get(number)
-        if not nodes * NODE_BYTES_MIN <= raw_size <= packed_size * codec.ratio_max or not nodes:
+        if not nodes * packed_nodes.NODE_BYTES_MIN <= raw_size <= packed_size * codec.ratio_max or not nodes:
             raise DamagedBytes(f"{packed_size} bytes cannot be {nodes} nodes of {raw_size} bytes")
         with memoryview(data) as view:
-            raw = codec.decompress(view[RUN_HEADER.size : -CHECKSUM.size], raw_size)
+            return codec.decompress(view[RUN_HEADER.size : -CHECKSUM.size], raw_size), nodes
     except CodecError as error:
         raise DamagedBytes(f"the run cannot be decompressed: {error}") from None
-    return _split(raw, nodes)
-
-
-def _split(raw: bytes, nodes: int) -> list[tuple[bytes, bytearray]]:
-    """Return the keys and listpacks of a decompressed run. Raises DamagedBytes."""
-    sizes_at = KEY_BYTES * nodes
-    at = sizes_at + NODE_SIZE_BYTES * nodes
-    sizes = struct.unpack_from(f">{nodes}I", raw, sizes_at)
-    if sum(sizes) != len(raw) - at:
-        raise DamagedBytes("the sizes of the nodes do not add up to that of the run")
-    found = []
-    last = b""
-    with memoryview(raw) as view:
-        for i, size in enumerate(sizes):
-            key = raw[KEY_BYTES * i : KEY_BYTES * (i + 1)]
-            if key <= last:
-                raise DamagedBytes("the keys of the nodes do not ascend")
-            last = key
-            end = at + size
-            if (
-                size < LISTPACK_BYTES_MIN
-                or int.from_bytes(view[at : at + 4], "little") != size
-                or raw[end - 1] != LISTPACK_END
-            ):
-                raise DamagedBytes(f"node {i + 1} of {nodes} is not a listpack of {size} bytes")
-            found.append((key, bytearray(view[at:end])))
-            at = end
-    return found
 
 
 # ---- index and footer

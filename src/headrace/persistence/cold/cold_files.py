@@ -14,8 +14,8 @@ import contextlib
 import errno
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from headrace.errors import DamagedColdRun, os_error_text
 from headrace.persistence.cold import cold_file
@@ -28,6 +28,7 @@ from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory
 
 OPEN_FILES_MAX = 64
+T = TypeVar("T")
 
 
 class ColdFile:
@@ -148,7 +149,7 @@ class ColdFiles:
                 places = [self._append(run) for run in packed]
                 if self._writer is not None:
                     self._sync(self._writer)
-                self._verify_written(runs, places)
+                self._verify_written(packed, places)
             except BaseException:
                 self._abandon()
                 raise
@@ -163,12 +164,16 @@ class ColdFiles:
         Raises:
             DamagedColdRun: if the file is missing, or the run is damaged or cannot be read.
         """
+        return self._read(place, cold_file.unpack_run, ids)
+
+    def _read(self, place: RunPlace, decode: Callable[[bytes, int], T], ids: str = "") -> T:
+        """Return what decode returns for the bytes and the checksum of a run. Raises DamagedColdRun."""
         try:
             with self._open_files.reading(place.file.path) as file:
                 if place.offset + place.size > file.size():
                     raise DamagedBytes("the file ends before the end of the run")
                 data = file.read_at(place.offset, place.size)
-            return cold_file.unpack_run(data, place.checksum)
+            return decode(data, place.checksum)
         except OSError as error:
             what = "the file is missing" if isinstance(error, FileNotFoundError) else os_error_text(error)
         except (DamagedBytes, MissingCodec) as error:
@@ -280,6 +285,16 @@ class ColdFiles:
             dead += one.size if file is None else file.dead_bytes
         return ColdTotals(len(known), size, dead)
 
+    def is_stale(self, file: ColdFile) -> bool:
+        """Return whether most bytes of a file are dead, and nothing is appended to it."""
+        return file is not self._current and 2 * file.dead_bytes > file.run_bytes
+
+    def has_stale(self) -> bool:
+        """Return whether there is such a file that a run refers to."""
+        with self._lock:
+            found = [known.file() for known in self._known.values()]
+        return any(file is not None and self.is_stale(file) for file in found)
+
     def close(self) -> None:
         """Seal the current file, and close all files. Ignores errors: its runs are durable already."""
         with self._write_lock:
@@ -348,14 +363,14 @@ class ColdFiles:
         self._writer = self._current = None
         self._directory_is_durable = False  # it may have been removed
 
-    def _verify_written(self, runs: Sequence[Run], places: Sequence[RunPlace]) -> None:
+    def _verify_written(self, runs: Sequence[PackedRun], places: Sequence[RunPlace]) -> None:
         """Read the runs back. Raises OSError if they are not what was written."""
         for run, place in zip(runs, places, strict=True):
             try:
-                found = self.read(place)
+                raw, _ = self._read(place, cold_file.decompress_run)
             except DamagedColdRun as error:
                 raise OSError(errno.EIO, f"it cannot be read back: {error.what}", place.file.path) from None
-            if found != list(run):
+            if raw != run.raw:
                 raise OSError(errno.EIO, "other nodes are read back than were written", place.file.path)
 
     # ---- opening; with the lock
