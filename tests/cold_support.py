@@ -11,12 +11,14 @@ class RunsInMemory(RunStore):
 
     def __init__(self):
         self.stored = {}
-        self.loads = 0
+        self.places = self.loads = 0
         self.error = None
+        self.stale = set()
 
     def add(self, nodes):
-        self.stored[len(self.stored)] = nodes
-        return len(self.stored) - 1
+        self.stored[self.places] = nodes
+        self.places += 1
+        return self.places - 1
 
     def write(self, runs):
         if self.error is not None:
@@ -31,6 +33,12 @@ class RunsInMemory(RunStore):
 
     def remove_unreferenced(self):
         return 0
+
+    def is_stale(self, place):
+        return place in self.stale
+
+    def has_stale_files(self):
+        return bool(self.stale)
 
     def file_count(self):
         return 1 if self.stored else 0

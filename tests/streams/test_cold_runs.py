@@ -193,7 +193,7 @@ def test_ids_of_dropped_nodes_are_forgotten():
     memory = cold.memory.total
     for ms in (2, 3, 6, 7):
         cold.delete(ms, 0)
-    assert len(run.deleted) == 64 and cold.memory.total == memory + 64
+    assert len(run.deleted()) == 64 and cold.memory.total == memory + 64
     trim.trim_by_id(cold, 5, 0, False, 0)
-    assert cold.first_node().run is run and len(run.deleted) == 32 and cold.memory.total == memory + 32
+    assert cold.first_node().run is run and len(run.deleted()) == 32 and cold.memory.total == memory + 32
     cold.check()

@@ -5,18 +5,22 @@
 
 With a writer, another thread calls store.write(), and step() returns while it does. The nodes stay in memory
 until they are stored. If storing fails they stay for good: the next attempt follows after RETRY_MS.
+
+Runs of which most entries are deleted are written again in the same way: run_rewriting.py.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cython
 
 from headrace.errors import HeadraceError, os_error_text
+from headrace.keyspace import run_rewriting
 from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.keyspace.run_rewriting import RewrittenRuns
 from headrace.streams import cooling
 from headrace.streams.cold_run import ColdRun, RunCache, RunSource
 from headrace.streams.node import Node
@@ -27,7 +31,7 @@ RUN_BYTES = 256 << 10  # of listpacks in a run
 BATCH_BYTES = 2 << 20  # of runs that are stored and synced together
 SAMPLE_SIZE = 5  # streams looked at in each step
 RETRY_MS = 1000
-REMOVAL_MS = 5000  # how often files without runs are searched for, while there are files
+UPKEEP_MS = 5000  # how often files to remove and runs to write again are searched for, while there are files
 
 
 class RunStore(RunSource):
@@ -39,6 +43,14 @@ class RunStore(RunSource):
 
     def remove_unreferenced(self) -> int:
         """Remove the files that nothing refers to; return how many."""
+        raise NotImplementedError
+
+    def is_stale(self, place: Any) -> bool:
+        """Return whether most of the file with this place is dead, and nothing is appended to it."""
+        raise NotImplementedError
+
+    def has_stale_files(self) -> bool:
+        """Return whether a run is in such a file."""
         raise NotImplementedError
 
     def file_count(self) -> int:
@@ -56,11 +68,28 @@ class StoredNodes:
     def __init__(self, stream: Stream, nodes: list[Node]) -> None:
         self.stream = stream
         self.nodes = nodes
-        self.contents = cooling.contents(nodes)
+        self.copies = cooling.contents(nodes)
         self.states = cooling.states(nodes)
 
+    def contents(self) -> list[tuple[bytes, bytes]]:
+        """Return keys and listpacks of the run to be stored."""
+        return self.copies
 
-Batch = list[StoredNodes]
+    def put(self, place: Any, cache: RunCache) -> bool:
+        """Let the nodes leave memory, for the run that is stored; return False if they changed meanwhile."""
+        dropped = cooling.dropped_count(self.stream, self.nodes)
+        nodes = self.nodes[dropped:]
+        if not cooling.have_live_entries(nodes) or not cooling.are_unchanged(
+            self.stream, nodes, self.states[dropped:]
+        ):
+            return False
+        run = ColdRun(place, cache, len(self.nodes))
+        run.skipped = dropped
+        self.stream.make_cold(nodes, run)
+        return True
+
+
+Batch = Sequence[StoredNodes | RewrittenRuns]
 
 
 @cython.final
@@ -80,7 +109,9 @@ class ColdStorage:
     failures: Public[cython.longlong]
     runs_stored: Public[cython.longlong]
     runs_given_up: Public[cython.longlong]  # because a node changed while it was stored
-    _due_ms: cython.longlong  # when files are searched next
+    runs_rewritten: Public[cython.longlong]
+    _sparse: Iterator[RewrittenRuns | None] | None  # while runs to be written again are searched for
+    _due_ms: cython.longlong  # when files and runs are searched next
 
     def __init__(
         self, keyspace: Keyspace, store: RunStore, limit: int = 0, cache: RunCache | None = None
@@ -97,7 +128,8 @@ class ColdStorage:
         self.is_writing = False
         self.failed_ms = 0
         self.last_error = ""
-        self.failures = self.runs_stored = self.runs_given_up = 0
+        self.failures = self.runs_stored = self.runs_given_up = self.runs_rewritten = 0
+        self._sparse = None
         self._due_ms = 0
 
     @cython.ccall
@@ -124,28 +156,45 @@ class ColdStorage:
     @cython.ccall
     def next_step_ms(self, now_ms: cython.longlong) -> cython.longlong:
         """Return when step() has work, in Unix milliseconds; -1 for never."""
-        if self.has_work():
+        if self.has_work() or (self._sparse is not None and not self.is_writing):
             return max(now_ms, self.failed_ms + RETRY_MS if self.failed_ms else 0)
-        return self._due_ms if self._due_ms else -1
+        return self._next_upkeep_ms(now_ms) or -1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _next_upkeep_ms(self, now_ms: cython.longlong) -> cython.longlong:
+        """Return when files and runs are searched next; 0: there is nothing to be found."""
+        if self.cache.totals.runs > 0 and not self._due_ms:
+            self._due_ms = now_ms + UPKEEP_MS
+        return self._due_ms
 
     @cython.ccall
     def step(self, now_ms: cython.longlong) -> cython.void:
         """Store some nodes if there are too many in memory, and remove files that are not needed."""
         batch: Batch
-        if self._due_ms and now_ms >= self._due_ms:
-            self.store.remove_unreferenced()
-            self._due_ms = now_ms + REMOVAL_MS if self.store.file_count() else 0
-        if not self.has_work() or now_ms < (self.failed_ms + RETRY_MS if self.failed_ms else 0):
+        size: cython.longlong = BATCH_BYTES if self.writer is not None else self.run_bytes
+        upkeep_ms: cython.longlong = self._next_upkeep_ms(now_ms)
+        if 0 < upkeep_ms <= now_ms:
+            self._begin_upkeep(now_ms)
+        if self.is_writing or now_ms < (self.failed_ms + RETRY_MS if self.failed_ms else 0):
             return
-        batch = self.take_batch(BATCH_BYTES if self.writer is not None else self.run_bytes)
+        batch = self.take_batch(size) if self.has_work() else self.take_sparse(size)
         if not batch:
             return
-        self._due_ms = now_ms + REMOVAL_MS
+        self._due_ms = now_ms + UPKEEP_MS
         self.is_writing = True
         if self.writer is not None:
             self.writer(batch)
         else:
             self.store_now(batch)
+
+    def _begin_upkeep(self, now_ms: int) -> None:
+        """Remove files that are not needed, and begin to search for runs to be written again."""
+        self.store.remove_unreferenced()
+        self._due_ms = now_ms + UPKEEP_MS if self.store.file_count() else 0
+        if self._sparse is None and (self.cache.has_sparse or self.store.has_stale_files()):
+            self.cache.has_sparse = False
+            self._sparse = run_rewriting.sparse_runs(self.keyspace, self.run_bytes, self.store.is_stale)
 
     def cool(self, stream: Stream) -> None:
         """Store the oldest nodes of a stream that is being loaded until the data fit, or nothing is left."""
@@ -168,9 +217,23 @@ class ColdStorage:
         other.run_bytes = self.run_bytes
         return other
 
+    def take_sparse(self, size: int) -> Batch:
+        """Return the next runs to be written again, of about `size` bytes or less; some keys are searched."""
+        batch: list[RewrittenRuns] = []
+        while self._sparse is not None and len(batch) * self.run_bytes < size:
+            try:
+                found = next(self._sparse)
+            except StopIteration:
+                self._sparse = None
+                break
+            if found is None:
+                break
+            batch.append(found)
+        return batch
+
     def take_batch(self, size: int) -> Batch:
         """Return nodes to be stored, of about `size` bytes: the oldest ones of one of the biggest streams."""
-        batch: Batch = []
+        batch: list[StoredNodes] = []
         stream = self._biggest()
         if stream is None:
             return batch
@@ -182,31 +245,35 @@ class ColdStorage:
             del self.keyspace.evictable[stream]  # until it closes a node again
         return batch
 
+    def write(self, batch: Batch) -> list[Any]:
+        """Store a batch durably, in any thread; return the place of each run, None for one without contents.
+
+        Raises OSError, and then has stored none; HeadraceError.
+        """
+        contents = [stored.contents() for stored in batch]
+        places = iter(self.store.write([nodes for nodes in contents if nodes]))
+        return [next(places) if nodes else None for nodes in contents]
+
     def store_now(self, batch: Batch) -> None:
         """Store a batch and place it."""
         try:
-            places = self.store.write([stored.contents for stored in batch])
+            places = self.write(batch)
         except (OSError, HeadraceError) as error:
             self.fail(error)
         else:
             self.place_batch(batch, places)
 
     def place_batch(self, batch: Batch, places: Sequence[Any]) -> None:
-        """Let the stored nodes leave memory, unless they changed meanwhile."""
+        """Let the stored runs take the place of what they contain, unless that changed meanwhile."""
         self.is_writing = False
         self.failed_ms, self.last_error = 0, ""
         for stored, place in zip(batch, places, strict=True):
-            dropped = cooling.dropped_count(stored.stream, stored.nodes)
-            nodes = stored.nodes[dropped:]
-            if not cooling.have_live_entries(nodes) or not cooling.are_unchanged(
-                stored.stream, nodes, stored.states[dropped:]
-            ):
+            if place is None or not stored.put(place, self.cache):
                 self.runs_given_up += 1
-                continue
-            run = ColdRun(place, self.cache, len(stored.nodes))
-            run.skipped = dropped
-            stored.stream.make_cold(nodes, run)
-            self.runs_stored += 1
+            elif isinstance(stored, RewrittenRuns):
+                self.runs_rewritten += len(stored.outers)
+            else:
+                self.runs_stored += 1
 
     def fail(self, error: Exception) -> None:
         """Note that a batch could not be stored."""

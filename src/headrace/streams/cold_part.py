@@ -46,6 +46,8 @@ class ColdPart:
         run: ColdRun = node.run
         self.last = max(self.last, node.key())
         self.totals.parent = run.cache.totals
+        if cold_run.is_sparse(node):
+            run.cache.has_sparse = True
         self.totals.add(1, run.inner_count(), node.live, run.weight)
         self.memory.add(_bytes_of(run))
 
@@ -107,6 +109,8 @@ class ColdPart:
         outer.deleted += n
         self.totals.add(0, 0, -n, 0)
         counts.subtract(outer, n)
+        if cold_run.is_sparse(outer):
+            cold_run.run_of(outer).cache.has_sparse = True
 
     @cython.ccall
     def drop(self, outer: Node, inner: Node, counts: LiveCounts) -> cython.void:
@@ -126,28 +130,39 @@ class ColdPart:
 
         image: the number of the image that has preserved the nodes; 0: there is none.
         """
-        first: Node = nodes[0]
+        outer: Node = _outer_for(nodes, run)
+        outer.image = image
+        self.memory.add(-run.weight)
+        self._put(nodes, outer, counts)
+        return outer
+
+    @cython.ccall
+    def rewrite(
+        self, outers: list[Node], nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint
+    ) -> cython.void:
+        """Replace adjacent cold nodes by one for the run of these nodes, which have their live entries."""
         node: Node
-        live: cython.longlong = 0
-        deleted: cython.longlong = 0
-        weight: cython.longlong = 0
-        for node in nodes:
-            live += node.live
-            deleted += node.deleted
-            weight += memory_account.NODE_BYTES + node.pack.cap
+        outer: Node = _outer_for(nodes, run)
+        outer.image = image
+        for node in outers:
+            self.remove(node)
+            self.memory.add(-memory_account.NODE_BYTES)
+        self._put(outers, outer, counts)
+
+    @cython.cfunc
+    def _put(self, replaced: list[Node], outer: Node, counts: LiveCounts) -> cython.void:
+        """Put a cold node in the place of adjacent nodes, whose memory is not counted any more."""
+        first: Node = replaced[0]
+        node: Node
+        for node in replaced:
             if node is not first:
                 self.tree.remove(node.key())
                 counts.remove(node, self.tree)
-        _describe(run, nodes)
-        run.weight = weight
-        outer: Node = cold_run.cold_node(first, run, live, deleted)
-        outer.image = image
-        self.tree.insert(first.key(), outer)
+        self.tree.remove(first.key())
+        self.tree.insert(outer.key(), outer)
         counts.replace(first, outer)
-        self.memory.add(-weight)
         self.add(outer)
         self.memory.add(memory_account.NODE_BYTES)
-        return outer
 
     @cython.ccall
     def restore(self, outer: Node, counts: LiveCounts, image: cython.uint) -> cython.void:
@@ -168,6 +183,21 @@ class ColdPart:
             self.tree.insert(node.key(), node)
             counts.add(node)
             self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
+
+
+@cython.cfunc
+def _outer_for(nodes: list[Node], run: ColdRun) -> Node:
+    """Return the cold node for the run of these nodes, which have a live entry."""
+    node: Node
+    live: cython.longlong = 0
+    deleted: cython.longlong = 0
+    run.weight = 0
+    for node in nodes:
+        live += node.live
+        deleted += node.deleted
+        run.weight += memory_account.NODE_BYTES + node.pack.cap
+    _describe(run, nodes)
+    return cold_run.cold_node(nodes[0], run, live, deleted)
 
 
 @cython.cfunc

@@ -16,7 +16,9 @@ gives its nodes as they are now:
     skipped    how many inner nodes were dropped from the front
     dropped    the indexes of others that were dropped, u32 le each
     deleted    the IDs of deleted entries of the nodes that are not skipped, 16 bytes each as in a key, in
-               the order of their deletion
+               the order of their deletion; the last ones wait in `_last_deleted`
+
+When more than half of its entries are deleted, the run is written again: keyspace/run_rewriting.py.
 
 An inner node is an ordinary node. It is not in the tree of the stream, and does not know its run: the run
 has the nodes, and only for as long as they are in the cache.
@@ -48,6 +50,9 @@ ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
 INDEX_BYTES = cython.declare(cython.Py_ssize_t, 4)
 CACHE_BYTES = 64 << 20
 NO_LIMIT = cython.declare(cython.longlong, (1 << 63) - 1)
+# IDs wait until they are this share of those in `deleted`, which is copied then.
+WAITING_SHARE = cython.declare(cython.Py_ssize_t, 8)
+WAITING_MIN = cython.declare(cython.Py_ssize_t, 64)
 # The listpack of every cold node: no entries, and a master entry without fields.
 EMPTY = cython.declare(
     Listpack, Listpack.from_bytes(b"\x0f\x00\x00\x00\x04\x00\x00\x01\x00\x01\x00\x01\x00\x01\xff")
@@ -136,7 +141,8 @@ class ColdRun:
     first_seq: Public[cython.ulonglong]
     last_ms: Public[cython.ulonglong]  # the last stored entry, live or deleted
     last_seq: Public[cython.ulonglong]
-    deleted: Public[bytes]
+    _deleted: bytes
+    _last_deleted: list[bytes]  # not in _deleted yet, so that a deletion does not copy it
     nodes: list[Node] | None  # the inner nodes, except those skipped and dropped; None: not in the cache
     __weakref__: object
 
@@ -148,7 +154,8 @@ class ColdRun:
         self.dropped = b""
         self.weight = 0
         self.first_ms = self.first_seq = self.last_ms = self.last_seq = 0
-        self.deleted = b""
+        self._deleted = b""
+        self._last_deleted = []
         self.nodes = None
 
     @cython.ccall
@@ -162,8 +169,27 @@ class ColdRun:
         other.first_seq = self.first_seq
         other.last_ms = self.last_ms
         other.last_seq = self.last_seq
-        other.deleted = self.deleted
+        other._deleted = self.deleted()
         return other
+
+    @cython.ccall
+    def deleted(self) -> bytes:
+        """Return the IDs of deleted entries."""
+        if self._last_deleted:
+            self._deleted += b"".join(self._last_deleted)
+            self._last_deleted = []
+        return self._deleted
+
+    @cython.ccall
+    def set_deleted(self, ids: bytes) -> cython.void:
+        """Set the IDs of deleted entries, of a run that was loaded from a snapshot."""
+        self._deleted = ids
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def deleted_count(self) -> cython.Py_ssize_t:
+        """Return the number of entries that were deleted since the run was stored."""
+        return len(self._deleted) // ID_BYTES + len(self._last_deleted)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -175,7 +201,7 @@ class ColdRun:
     @cython.exceptval(-1, check=False)
     def note_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes of what was removed."""
-        return len(self.deleted) + len(self.dropped)
+        return ID_BYTES * self.deleted_count() + len(self.dropped)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -245,14 +271,16 @@ class ColdRun:
             node.inner = True
             node.serial = at
             nodes.append(node)
-        if len(self.deleted) > 0:
-            _delete_entries(nodes, self.deleted)
+        if self.deleted_count() > 0:
+            _delete_entries(nodes, self.deleted())
         return nodes
 
     @cython.ccall
     def note_deleted(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Record that the entry ms-seq, which was live, is deleted."""
-        self.deleted += stream_id.key_of(ms, seq)
+        self._last_deleted.append(stream_id.key_of(ms, seq))
+        if WAITING_SHARE * len(self._last_deleted) > self.deleted_count() + WAITING_SHARE * WAITING_MIN:
+            self.deleted()
 
     @cython.ccall
     def drop(self, inner: Node) -> cython.void:
@@ -271,11 +299,12 @@ class ColdRun:
         kept: list[bytes] = []
         at: cython.Py_ssize_t
         key: bytes = node.key()
+        deleted: bytes = self.deleted()
         self.skipped = node.serial
-        for at in range(0, len(self.deleted), ID_BYTES):
-            if self.deleted[at : at + ID_BYTES] >= key:
-                kept.append(self.deleted[at : at + ID_BYTES])
-        self.deleted = b"".join(kept)
+        for at in range(0, len(deleted), ID_BYTES):
+            if deleted[at : at + ID_BYTES] >= key:
+                kept.append(deleted[at : at + ID_BYTES])
+        self._deleted = b"".join(kept)
         indexes: list[int] = [index for index in indexes_in(self.dropped) if index > node.serial]
         self.dropped = b"".join([index.to_bytes(4, "little") for index in indexes])
 
@@ -293,6 +322,7 @@ class RunCache:
     limit: Public[cython.longlong]  # bytes
     memory: Public[MemoryAccount]  # what the nodes in the cache take
     totals: Public[ColdTotals]
+    has_sparse: Public[cython.bint]  # a run became sparse since this was set to False
     order: OrderedDict[Any, int]  # a weak reference to each run, and its bytes; the least recently used first
     deferring: Public[cython.int]  # NEVER, REQUIRED or ALWAYS
     hits: Public[cython.longlong]
@@ -304,6 +334,7 @@ class RunCache:
         self.limit = limit
         self.memory = MemoryAccount()
         self.totals = ColdTotals()
+        self.has_sparse = False
         self.order = OrderedDict()
         self.deferring = NEVER
         self.hits = self.misses = 0
@@ -366,6 +397,13 @@ def run_of(node: Node) -> ColdRun:
     """Return the run of a cold node."""
     run: ColdRun = node.run
     return run
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def is_sparse(node: Node) -> cython.bint:
+    """Return whether more entries of a cold node were deleted since it was stored than are left."""
+    return node.run is not None and run_of(node).deleted_count() > node.live
 
 
 @cython.ccall

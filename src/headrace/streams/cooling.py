@@ -1,13 +1,21 @@
-"""Which nodes of a stream become cold next: the oldest ones in memory. cold_run.py draws the result."""
+"""Which nodes of a stream become cold next: the oldest ones in memory. cold_run.py draws the result.
+
+And which runs are written again: those of which most entries are deleted, and those in files of which most
+runs are gone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cython
 
+from headrace.streams import cold_run, compaction
 from headrace.streams import node as node_module
 from headrace.streams.cold_part import ColdPart
+from headrace.streams.cold_run import ColdRun
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
@@ -106,8 +114,91 @@ def dropped_count(stream: Stream, nodes: list[Node]) -> cython.Py_ssize_t:
 @cython.exceptval(-1, check=False)
 def are_unchanged(stream: Stream, nodes: list[Node], before: list[Any]) -> cython.bint:
     """Return whether the nodes are still closed nodes of the stream, with the same states as before."""
+    return are_in_stream(stream, nodes) and states(nodes) == before
+
+
+# ---- runs that are written again
+
+
+@cython.ccall
+def sparse_after(
+    stream: Stream, key: bytes, size: cython.longlong, is_stale: Callable[[Any], bool] | None
+) -> list[Node]:
+    """Return the next cold nodes after a key that should be written again as one run of about `size` bytes.
+
+    They are adjacent. is_stale: whether the place of a run should be left; None: no place should.
+    """
+    found: list[Node] = []
+    live: cython.longlong = 0
+    cursor: RaxCursor = RaxCursor(stream.nodes)
+    more: cython.bint = cursor.seek(">", key) if stream.run_count() > 0 else False
     node: Node
+    run: ColdRun
+    while more:
+        node = node_module.node_at(cursor)
+        if node.run is None or node is stream.tail:
+            break
+        run = node.run
+        if cold_run.is_sparse(node) or (is_stale is not None and is_stale(run.place)):
+            live += run.weight * node.live // (node.live + node.deleted)
+            if found and live > size:
+                break
+            found.append(node)
+        elif found:
+            break
+        more = cursor.next()
+    return found
+
+
+@cython.ccall
+def compacted(runs: list[ColdRun]) -> list[Node]:
+    """Return the nodes of runs that still have entries, without the tombstones that need not stay.
+
+    The runs are read. Raises DamagedColdRun.
+    """
+    nodes: list[Node] = []
+    node: Node
+    run: ColdRun
+    unused: MemoryAccount = MemoryAccount()
+    for run in runs:
+        for node in run.read_nodes():
+            if node.live > 0:
+                if compaction.needs_rewrite(node):
+                    compaction.rewrite(node, unused)
+                nodes.append(node)
+    return nodes
+
+
+@cython.ccall
+def copies_of_runs(outers: list[Node]) -> list[ColdRun]:
+    """Return the runs of cold nodes as they are now, to be read in another thread."""
+    copies: list[ColdRun] = []
+    outer: Node
+    for outer in outers:
+        copies.append(cold_run.run_of(outer).copy())
+    return copies
+
+
+@cython.ccall
+def run_states(outers: list[Node]) -> list[Any]:
+    """Return numbers that differ if something is removed from a run."""
+    found: list[Any] = []
+    outer: Node
+    for outer in outers:
+        run: ColdRun | None = outer.run
+        if run is None:
+            found.append(None)
+        else:
+            found.append((run.skipped, len(run.dropped), run.deleted_count()))
+    return found
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def are_in_stream(stream: Stream, nodes: list[Node]) -> cython.bint:
+    """Return whether the nodes are closed nodes of the stream."""
+    node: Node
+    missing: cython.Py_ssize_t = 0
     for node in nodes:
-        if node is stream.tail or stream.nodes.find(node.key()) is not node:
-            return False
-    return states(nodes) == before
+        missing += node is stream.tail or stream.nodes.find(node.key()) is not node
+    return missing == 0

@@ -444,6 +444,17 @@ class Stream:
         self.head = None
 
     @cython.ccall
+    def rewrite_runs(self, outers: list[Node], nodes: list[Node], run: ColdRun) -> cython.void:
+        """Replace adjacent closed cold nodes by one for the run of these nodes: their live entries."""
+        outer: Node
+        assert self.live_counts is not None and outers[-1] is not self.tail
+        if self.image is not None:
+            for outer in outers:
+                self.image.preserve(outer, True)
+        self.cold_part().rewrite(outers, nodes, run, self.live_counts, self._image_number())
+        self.head = None
+
+    @cython.ccall
     def load_run(self, node: Node) -> cython.void:
         """Add a stored cold node after the existing ones, as load_node() does for a node in memory."""
         run: ColdRun = node.run

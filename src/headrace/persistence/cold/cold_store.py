@@ -27,6 +27,14 @@ class ColdStore(RunStore):
         """Remove the files that nothing refers to; return how many."""
         return self.files.remove_unreferenced()
 
+    def is_stale(self, place: Any) -> bool:
+        """Return whether most of the file with this place is dead, and nothing is appended to it."""
+        return self.files.is_stale(place.file)
+
+    def has_stale_files(self) -> bool:
+        """Return whether a run is in such a file."""
+        return self.files.has_stale()
+
     def file_count(self) -> int:
         """Return the number of files."""
         return self.files.totals().files

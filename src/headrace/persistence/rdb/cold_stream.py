@@ -62,7 +62,7 @@ def write_run(out: RdbOutput, image: StreamImage, references: Any) -> cython.voi
     out.length(image.tombstones)
     out.id(run.first_ms, run.first_seq)
     out.id(run.last_ms, run.last_seq)
-    out.string(run.deleted)
+    out.string(run.deleted())
 
 
 @cython.ccall
@@ -96,13 +96,14 @@ def read_run(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> Node:
     inp.id()
     run.last_ms = inp.ms
     run.last_seq = inp.seq
-    run.deleted = inp.string()
-    if not 0 < live <= COUNT_MAX or tombstones > COUNT_MAX or len(run.deleted) % ID_BYTES:
+    deleted: bytes = inp.string()
+    if not 0 < live <= COUNT_MAX or tombstones > COUNT_MAX or len(deleted) % ID_BYTES:
         raise Damaged(at, "the entries of a cold run are impossible")
     if stream_id.before(run.first_ms, run.first_seq, ms, seq) or stream_id.before(
         run.last_ms, run.last_seq, run.first_ms, run.first_seq
     ):
         raise Damaged(at, "the IDs of a cold run are not in order")
+    run.set_deleted(deleted)
     tail: Node | None = stream.tail
     if tail is not None and not stream_id.before(tail.ms, tail.seq, ms, seq):
         raise Damaged(at, "a cold run is out of order")

@@ -116,7 +116,7 @@ class ColdTasks:
 
     def _store(self, cold: ColdStorage, batch: Batch) -> None:
         try:
-            places = cold.store.write([stored.contents for stored in batch])
+            places = cold.write(batch)
         except Exception as error:
             self._report(partial(cold.fail, error))
         else:
@@ -154,6 +154,7 @@ def fields(engine: Engine) -> Section:
         ("cold_parked_requests", engine.parking.parked if engine.parking is not None else 0),
         ("cold_runs_stored", cold.runs_stored),
         ("cold_runs_given_up", cold.runs_given_up),
+        ("cold_runs_rewritten", cold.runs_rewritten),
         ("cold_write_failures", cold.failures),
         ("cold_last_error", cold.last_error),
     ]

@@ -1,0 +1,81 @@
+"""Cold runs that are written again, in the background, so that files and memory do not keep what was deleted.
+
+    before   [run 1: 9,000 of 12,000 deleted] [run 2: 10,000 of 12,000]   [run 3]
+    after    [a run of 5,000 entries                                  ]   [run 3]
+
+A run is written again if most of its entries were deleted, since it was stored; also if its file has mostly
+bytes that nothing refers to, so that the file can be removed. Such neighbours become one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from headrace.errors import DamagedColdRun
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.streams import cooling
+from headrace.streams.cold_run import ColdRun, RunCache
+from headrace.streams.node import Node
+from headrace.streams.stream import Stream
+
+SCAN_KEYS = 500  # looked at in each step
+
+
+class RewrittenRuns:
+    """Adjacent runs of a stream that are being stored again as one."""
+
+    def __init__(self, stream: Stream, outers: list[Node]) -> None:
+        """outers: their cold nodes."""
+        self.stream = stream
+        self.outers = outers
+        self.copies = cooling.copies_of_runs(outers)
+        self.states = cooling.run_states(outers)
+        self.nodes: list[Node] = []
+
+    def contents(self) -> list[tuple[bytes, bytes]]:
+        """Read the runs, in any thread; return keys and listpacks of the one to be stored.
+
+        Empty if one of them cannot be read: all stay as they are.
+        """
+        try:
+            self.nodes = cooling.compacted(self.copies)
+        except DamagedColdRun:  # which is reported to those who read it
+            return []
+        return cooling.contents(self.nodes)
+
+    def put(self, place: Any, cache: RunCache) -> bool:
+        """Let the stored run replace the others; return False if they changed meanwhile."""
+        if not cooling.are_in_stream(self.stream, self.outers):
+            return False
+        if cooling.run_states(self.outers) != self.states:
+            return False
+        self.stream.rewrite_runs(self.outers, self.nodes, ColdRun(place, cache, len(self.nodes)))
+        return True
+
+
+def sparse_runs(
+    keyspace: Keyspace, size: int, is_stale: Callable[[Any], bool]
+) -> Iterator[RewrittenRuns | None]:
+    """Yield the runs of all streams that should be written again, and None after each SCAN_KEYS keys.
+
+    Args:
+        keyspace: It may change between two steps; what is added then may be missed.
+        size: The bytes of the runs to be written.
+        is_stale: Whether the place of a run is in a file that should be left.
+    """
+    database: Database
+    for database in keyspace.databases:
+        cursor = 0
+        while True:
+            cursor, keys = database.values.scan(cursor, SCAN_KEYS)
+            for key in keys:
+                stream = database.values.find(key)
+                if isinstance(stream, Stream):
+                    after = b""
+                    while outers := cooling.sparse_after(stream, after, size, is_stale):
+                        after = outers[-1].key()
+                        yield RewrittenRuns(stream, outers)
+            yield None
+            if not cursor:
+                break
