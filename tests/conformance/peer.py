@@ -18,6 +18,7 @@ import re
 import socket
 import time
 
+from cold_support import RunsInMemory
 from headrace.engine.engine import Engine
 from redis_programs import engine_with_format_of
 
@@ -172,15 +173,27 @@ class Pair:
         self.port = peer.port
         self.version = peer.version
         self.engine = Engine()
+        self.cold = None
         self.session = self.engine.session()
         self.connection = Connection(peer.port, 2)
         for line in ("FLUSHALL", "CONFIG SET stream-node-max-entries 100 stream-node-max-bytes 4096"):
             self.both(words(line))
 
+    def cool_if(self, wanted):
+        """If wanted, keep only the last node of each stream in memory from now on: the rest is cold."""
+        if not wanted:
+            return
+        self.cold = self.engine.open_cold_storage(RunsInMemory(), 1)
+        self.cold.run_bytes = 100
+        self.cold.cache.limit = 1
+
     def both(self, argv, compare=True):
         """Send a request to both; the replies must agree."""
         self.engine.execute(self.session, argv, self.now())
         ours = self.session.reply.take()
+        if self.cold is not None:
+            self.cold.cool_all()
+            compare = compare and argv[0].upper() != b"XINFO"  # which shows cold entries
         if self.is_rejected_by_newer_servers_only(ours):
             return
         self.connection.send(argv)
@@ -202,6 +215,7 @@ class Pair:
 
     def close(self):
         self.connection.close()
+        assert self.cold is None or self.cold.runs_stored > 0
 
 
 def now_ms():

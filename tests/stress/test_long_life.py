@@ -16,8 +16,10 @@ SECONDS = float(os.environ.get("HEADRACE_STRESS_SECONDS", "2"))
 KILLS = max(int(SECONDS / 80), 1)
 
 
-def test_nothing_is_lost_in_a_life_of_work_and_kills(launch):
-    arguments = ["--auto-aof-rewrite-min-size", "4mb", "--save", "30 1000", "--metrics-port", "free"]
+@pytest.mark.parametrize("limit", ["0", "50kb"])
+def test_nothing_is_lost_in_a_life_of_work_and_kills(launch, limit: str):
+    arguments = ["--stream-hot-memory", limit]
+    arguments += ["--auto-aof-rewrite-min-size", "4mb", "--save", "30 1000", "--metrics-port", "free"]
     world = World(lambda: launch(*arguments), seed=1, pause=0.02)
     told = world.work(SECONDS, KILLS)
     world.check()
