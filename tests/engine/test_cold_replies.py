@@ -177,6 +177,37 @@ def test_a_read_of_more_runs_than_the_cache_holds_ends():
     assert turns <= 10 and session.reply.take().startswith(b"*100\r\n")
 
 
+@pytest.mark.parametrize("line", [b"XRANGE s 0-5 + COUNT 25", b"XREAD COUNT 25 STREAMS s 0"])
+def test_all_runs_of_a_read_are_loaded_at_once_and_the_next_one_ahead(line):
+    asked = []
+    engine, session, cold = cold_engine(later=asked)
+    assert talk(engine, session, line) == b"" and len(asked) == 4  # of ten entries each
+    load_all(engine, cold, asked)
+    assert engine.parking.parked == 1 and session.reply.take().count(b"-0\r\n") == 25
+    assert talk(engine, session, b"XRANGE s 31 + COUNT 3").count(b"-0\r\n") == 3 and asked == []
+    assert talk(engine, session, b"XRANGE s 31 40 COUNT 99").count(b"-0\r\n") == 10 and asked == []
+    assert talk(engine, session, b"XREVRANGE s 40 31").count(b"-0\r\n") == 10 and asked == []
+    assert talk(engine, session, b"XREAD COUNT 3 STREAMS s 34").count(b"-0\r\n") == 3 and asked == []
+    assert talk(engine, session, b"XREAD COUNT 4 STREAMS s 37") == b"" and len(asked) == 2
+    load_all(engine, cold, asked)
+    assert session.reply.take().count(b"-0\r\n") == 4
+    assert talk(engine, session, b"XRANGE s 75 + COUNT 3") == b"" and len(asked) == 1  # not in order
+
+
+def test_a_lost_run_is_not_read_ahead_again_and_again():
+    asked = []
+    engine, session, cold = cold_engine(later=asked)
+    cold.store.stored.pop(1)
+    talk(engine, session, b"XREAD COUNT 10 STREAMS s 0")
+    assert len(asked) == 2
+    load_all(engine, cold, asked)
+    assert session.reply.take().count(b"-0\r\n") == 10
+    assert talk(engine, session, b"XREAD COUNT 10 STREAMS s 0").count(b"-0\r\n") == 10 and asked == []
+    talk(engine, session, b"XREAD COUNT 10 STREAMS s 10")
+    load_all(engine, cold, asked)
+    assert session.reply.take().startswith(b"-COLDERR the entries 11-0 to 20-0")
+
+
 def test_a_lost_run_is_an_error_that_changes_nothing():
     asked = []
     for later in (None, asked):

@@ -161,6 +161,7 @@ class Engine(RowRunner):
         """
         assert self.cold is not None
         self.parking = Parking(self.dispatcher, self.stats, self.cold, load)
+        self.cold.store.load_ahead = self.parking.load_ahead
 
     def run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
         """Execute the requests that have waited for a run; sessions with a reply are in `woken` then.

@@ -3,12 +3,14 @@
     request ─▶ run ─▶ RunNeeded ─▶ parked ─▶ read by another thread ─▶ loaded() ─▶ the request again
 
 Commands that only read are run until they meet a run that is not in the cache: what they have written of a
-reply is dropped. Those that change something require their runs before (streams/cold_reads.py). All other
-reads, of MULTI, scripts, rules and trims, load the run at once.
+reply is dropped. Those that change something require their runs before (streams/cold_reads.py), as do those
+that read a range; a sequential reader has its next run loaded ahead. All other reads, of MULTI, scripts,
+rules and trims, load the run at once.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +42,7 @@ class Parking:
     cold: ColdStorage
     load: Callable[[ColdRun], object]  # starts to read a run; loaded() is called later
     waiting: dict[ColdRun, list[Waiter]]
+    unreadable: weakref.WeakSet[ColdRun]  # reading them failed, so they are not loaded ahead
     times: dict[Session, int]  # how often the present request of a session was parked
     parked: cython.longlong
 
@@ -52,6 +55,7 @@ class Parking:
         self.cold = cold
         self.load = load
         self.waiting = {}
+        self.unreadable = weakref.WeakSet()
         self.times = {}
         self.parked = 0
 
@@ -89,10 +93,19 @@ class Parking:
         self.parked += 1
         self.times[session] = self.times.get(session, 0) + 1
         for run in runs:
-            if run not in self.waiting:
-                self.waiting[run] = []
-                self.load(run)
+            self.start_to_load(run)
         self.waiting[runs[-1]].append(waiter)
+
+    def load_ahead(self, run: ColdRun) -> None:
+        """Have a run read that nobody waits for yet."""
+        if run not in self.unreadable:
+            self.start_to_load(run)
+
+    def start_to_load(self, run: ColdRun) -> None:
+        """Have a run read by another thread, unless it is being read."""
+        if run not in self.waiting:
+            self.waiting[run] = []
+            self.load(run)
 
     def loaded(self, run: ColdRun, stored: Any) -> list[Waiter]:
         """Put what was read of a run into the cache; return the waiters for it.
@@ -108,6 +121,7 @@ class Parking:
                 return waiters
             except DamagedColdRun:
                 pass
+        self.unreadable.add(run)
         for waiter in waiters:
             assert isinstance(waiter.session, Session)
             self.times[waiter.session] = PARKED_MAX

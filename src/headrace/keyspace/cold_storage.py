@@ -37,6 +37,13 @@ UPKEEP_MS = 5000  # how often files to remove and runs to write again are search
 class RunStore(RunSource):
     """Stores runs and reads them: the interface of persistence/cold to this module."""
 
+    load_ahead: Callable[[ColdRun], object] | None = None  # starts to load a run in another thread
+
+    def read_ahead(self, run: ColdRun) -> None:
+        """Start to load a run into the cache, if that is possible."""
+        if self.load_ahead is not None:
+            self.load_ahead(run)
+
     def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
         """Store runs durably; return the place of each. Raises OSError, and then has stored none."""
         raise NotImplementedError

@@ -2,7 +2,8 @@
 
 A command that changes something must not meet a run that cannot be read when a part is changed already. So it
 requires its runs first: they are loaded, or the request waits for them (RunCache.deferring). Of a range these
-are as many as are certain to be needed, or as the cache can hold.
+are as many as are certain to be needed, or as the cache can hold. Commands that read a range require them,
+too: several runs are loaded at once, and the one that a sequential reader needs next, ahead of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from headrace.structures import stream_id
 from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.stream_id import StreamId
 
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 PENDING_MAX = cython.declare(cython.longlong, 1000)
 
 
@@ -28,7 +30,20 @@ def require_after(
 ) -> cython.void:
     """Require `count` entries after ms-seq; 0: all. Raises DamagedColdRun and RunNeeded."""
     if stream.run_count() > 0:
-        _require(_missing_after(stream, ms, seq, count))
+        _require(_missing_after(stream, ms, seq, count, U64_MAX))
+
+
+@cython.ccall
+def wait_for_range(
+    stream: Stream,
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+    last_ms: cython.ulonglong,
+    count: cython.longlong,
+) -> cython.void:
+    """Let a request that can wait do so for `count` entries after ms-seq up to last_ms. Raises RunNeeded."""
+    if stream.run_count() > 0:
+        _wait_for(_missing_after(stream, ms, seq, count, last_ms))
 
 
 @cython.ccall
@@ -67,19 +82,32 @@ def require_pending(
 @cython.cfunc
 def _require(runs: list[ColdRun]) -> cython.void:
     run: ColdRun
-    if runs:
-        run = runs[0]
-        if run.cache.deferring != cold_run.NEVER:
-            raise RunNeeded(runs)
+    _wait_for(runs)
     for run in runs:
         run.inner_nodes()
 
 
 @cython.cfunc
+def _wait_for(runs: list[ColdRun]) -> cython.void:
+    run: ColdRun
+    if runs:
+        run = runs[0]
+        if run.cache.deferring != cold_run.NEVER:
+            raise RunNeeded(runs)
+
+
+@cython.cfunc
 def _missing_after(
-    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, count: cython.longlong
+    stream: Stream,
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+    count: cython.longlong,
+    last_ms: cython.ulonglong,
 ) -> list[ColdRun]:
-    """Return the runs that the read needs, and that are not in the cache."""
+    """Return the runs that the read needs and that are not in the cache.
+
+    If it goes on from one run to another, start to load the next one: a reader in order is likely.
+    """
     found: list[ColdRun] = []
     room: cython.longlong = 0
     left: cython.longlong = count if count > 0 else cold_run.NO_LIMIT
@@ -87,21 +115,27 @@ def _missing_after(
     node: Node
     cursor: RaxCursor
     more: cython.bint
+    is_sequential: cython.bint = False
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("<=", stream_id.key_of(ms, seq)) or cursor.seek("^")
-    while more and left > 0:
+    while more:
         node = node_module.node_at(cursor)
-        if node.run is None:
+        if node.run is None or node.ms > last_ms:
             break
         run = node.run
+        if left <= 0:
+            if is_sequential and run.nodes is None and run.cache.deferring != cold_run.NEVER:
+                run.cache.source.read_ahead(run)
+            break
+        is_sequential = stream_id.before(ms, seq, node.ms, node.seq)
         if stream_id.before(ms, seq, run.last_ms, run.last_seq):
             if run.nodes is None:
                 if room == 0:
                     room = run.cache.limit // 2
                 room -= run.weight
                 found.append(run)
-                if room <= 0:
-                    break
+                if room <= 0 or not stream_id.before(ms, seq, node.ms, node.seq):
+                    break  # how much of this run is needed will be known when it is loaded
             left -= _live_after(run, node, ms, seq)
         more = cursor.next()
     return found

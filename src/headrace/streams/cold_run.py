@@ -82,6 +82,9 @@ class RunSource:
         """Return keys and listpacks of the nodes at this place. Raises DamagedColdRun."""
         raise NotImplementedError
 
+    def read_ahead(self, run: ColdRun) -> None:
+        """Start to load a run into the cache, if that is possible: a sequential reader will need it next."""
+
 
 @cython.final
 @cython.no_gc

@@ -7,6 +7,7 @@ import cython
 from headrace import mem
 from headrace.streams import cold_run
 from headrace.streams import node as node_module
+from headrace.streams.cold_run import ColdRun
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
@@ -158,6 +159,8 @@ class StreamIterator:
             return
         node = node_module.node_at(cursor)
         if node.run is not None:
+            if self._is_outside(node):
+                return
             self.run_nodes = cold_run.run_of(node).inner_nodes()
             self.run_at = len(self.run_nodes) - 1 if self.reverse else 0
             node = self.run_nodes[self.run_at]
@@ -177,6 +180,15 @@ class StreamIterator:
             return True
         self.run_nodes = None
         return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _is_outside(self, node: Node) -> cython.bint:
+        """Return whether no entry of a cold node can be between the two IDs: it need not be read."""
+        if self.reverse:
+            run: ColdRun = node.run
+            return stream_id.before(run.last_ms, run.last_seq, self.from_ms, self.from_seq)
+        return stream_id.before(self.to_ms, self.to_seq, node.ms, node.seq)
 
     @cython.cfunc
     def _tree_key(self, node: Node) -> bytes:

@@ -18,12 +18,14 @@ from headrace.commands.stream.read_options import ReadOptions, ReplyBudget
 from headrace.errors import CommandError, InvalidSyntax, WrongType
 from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import ReplyWriter
+from headrace.streams import cold_reads
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
 NO_COUNT = cython.declare(cython.longlong, -1)
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 class NewOnlyForGroups(CommandError):
@@ -62,6 +64,8 @@ def _write_range(call: Call, first: StreamId, last: StreamId, reverse: cython.bi
     elif count == 0:
         call.reply.null_array()
     else:
+        if count != NO_COUNT and not reverse:
+            cold_reads.wait_for_range(stream, first.ms, first.seq, last.ms, count)
         walk: StreamIterator = StreamIterator(stream, first.ms, first.seq, last.ms, last.seq, reverse)
         entries.write_entries(call.reply, walk, 0 if count == NO_COUNT else count)
 
@@ -191,6 +195,8 @@ class XReadRequest:
             after = after.predecessor()
         elif not stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq):
             return 0  # the usual case of a client that polls; also the greatest ID
+        if self.options.count > 0 and self.options.maxsize == 0:
+            cold_reads.wait_for_range(stream, after.ms, after.seq, U64_MAX, budget.stream_limit())
         mark: cython.Py_ssize_t = reply.mark()
         if reply.protocol == 2:
             reply.array(2)
