@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from rich.console import Console
 
 from benchmarks.servers import PAGE_BYTES, free_port
@@ -55,7 +57,8 @@ class Life:
 
     def client(self) -> redis.Redis:
         """Return a client once the server has loaded its files."""
-        client = redis.Redis(port=self.port, socket_timeout=60)
+        never = Retry(NoBackoff(), 0)  # a repeated XREADGROUP would pass the entries of the lost reply
+        client = redis.Redis(port=self.port, socket_timeout=60, retry=never)
         while not self.is_over:
             try:
                 client.ping()
@@ -77,7 +80,9 @@ class Life:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE_BYTES / 1e6
 
     def fail(self, what: str) -> None:
-        self.faults.append(what)
+        """Note what went wrong first, and end."""
+        if not self.is_over:
+            self.faults.append(what)
         self.is_over = True
 
     # The clients, each in a thread.
@@ -105,7 +110,8 @@ class Life:
         client, group = self.client(), f"group:{number}"
         while not self.is_over:
             try:
-                self._read(client, group, number, "0")
+                while self._read(client, group, number, "0"):
+                    pass
                 while not self.is_over:
                     if not self._read(client, group, number, ">"):
                         time.sleep(0.01)

@@ -278,6 +278,24 @@ def test_totals_count_dropped_runs_as_dead(cold: ColdFiles) -> None:
     assert cold.totals() == (1, 32 + 3 * size + cold_file.index_bytes(3), size)
 
 
+def test_a_file_is_stale_when_most_of_it_is_dead_and_it_is_not_written_any_more(cold: ColdFiles) -> None:
+    runs = [nodes([os.urandom(900)]) for _ in range(6)]
+    places = cold.write(runs)
+    first, last = places[0].file, places[5].file
+    assert [place.file for place in places] == [first] * 3 + [last] * 3
+    kept = places[0]
+    del places[2:5]
+    assert not cold.has_stale() and not cold.is_stale(first)  # a third
+    del places[:2]
+    assert cold.has_stale() and cold.is_stale(first) and not cold.is_stale(last)
+    places.clear()
+    assert not cold.is_stale(last)  # the next run is appended to it
+    other, _ = again(cold, [kept])
+    assert other.has_stale()
+    del kept
+    assert not cold.has_stale()  # it can be removed
+
+
 # ---- descriptors and threads
 
 
