@@ -292,7 +292,7 @@ def test_a_file_is_stale_when_most_of_it_is_dead_and_it_is_not_written_any_more(
     assert not cold.is_stale(last)  # the next run is appended to it
     other, _ = again(cold, [kept])
     assert other.has_stale()
-    del kept
+    del kept, first
     assert not cold.has_stale()  # it can be removed
 
 

@@ -97,7 +97,7 @@ class Parking:
         self.waiting[runs[-1]].append(waiter)
 
     def load_ahead(self, run: ColdRun) -> None:
-        """Have a run read that nobody waits for yet."""
+        """Have a run read that no request waits for yet."""
         if run not in self.unreadable:
             self.start_to_load(run)
 
