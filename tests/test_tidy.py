@@ -14,6 +14,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "resp": set(),
     "streams": {"structures"},
     "arrow": {"streams", "structures"},
+    "columns": {"arrow", "streams", "structures"},
     "keyspace": {"streams", "structures"},
     "access": {"keyspace"},
     "persistence": {"keyspace", "resp", "streams", "structures"},
@@ -46,8 +47,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "streams",
         "structures",
     },
-    "spark": {"arrow", "client", "resp", "structures"},
-    "pipeline": {"client", "spark", "resp", "structures"},
+    "spark": {"arrow", "client", "columns", "resp", "structures"},
+    "pipeline": {"client", "columns", "spark", "resp", "structures"},
     "cli": {
         "api",
         "client",

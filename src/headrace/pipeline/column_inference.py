@@ -25,10 +25,10 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
+from headrace.columns.time_formats import SLASHED_DATE, infer_style, is_iso
 from headrace.errors import UsageError
 from headrace.pipeline.field_order import merge_orders
 from headrace.spark.decode.schema import RESERVED_COLUMNS
-from headrace.spark.decode.time_formats import SLASHED_DATE, infer_style, is_iso
 
 SAMPLE_ENTRIES = 1000  # of each stream
 INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
+from headrace.columns.time_formats import SLASHED_DATE
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import InferredWith
 from headrace.pipeline.column_inference import DATE_WITH_SLASHES, field_types
@@ -57,7 +58,6 @@ from headrace.spark.archive.files import EXACT_COLUMN, Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import ENTRY_COLUMNS
 from headrace.spark.decode.schema import RESERVED_COLUMNS
-from headrace.spark.decode.time_formats import SLASHED_DATE
 from headrace.spark.source.stream_state import stream_states
 from headrace.suggestions import did_you_mean
 

@@ -23,23 +23,21 @@ So `.schema("id STRING, price DOUBLE")` reads two fields called id and price, an
 
 from __future__ import annotations
 
-import datetime
-import decimal
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.arrow.columns import Column
+from headrace.columns import time_formats
+from headrace.columns.specs import ColumnSpec, field_spec
 from headrace.errors import UsageError
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
-from headrace.spark.decode.time_formats import SLASHED_DATE, column_time_format
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
 from headrace.spark.sink.encoder import ArrowCells
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 # The default schemas by the option fieldsType.
 DEFAULT_SCHEMAS = {
@@ -67,32 +65,7 @@ RESERVED_COLUMNS = {
     "_exact": ("exact", ("array<struct<name:binary,value:binary>>",)),
 }
 RESERVED_KINDS = {role for role, _ in RESERVED_COLUMNS.values()}
-INTEGER_WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
-REAL_WIDTHS = {"float": 4, "double": 8}
-TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000, "auto": 1000}
 NOT_DECODED = ("stream", "exact")  # kinds of columns that are not made by the decoder's columns
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-EXACT_CONTEXT = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact])
-
-
-@dataclass(frozen=True)
-class ColumnSpec:
-    """How one column is made.
-
-    kind         a kind of arrow.columns.Column, or "nested" (decoded as JSON texts), "stream" or "exact"
-    settings     further arguments of that Column
-    time_format  the format of times
-    """
-
-    kind: str
-    name: str
-    settings: dict[str, Any]
-    time_format: str = "epoch_ms"
-
-    def column(self) -> Column:
-        """Return a new column for a decoder."""
-        kind = "text" if self.kind == "nested" else self.kind
-        return Column(kind, self.name.encode(), **self.settings)
 
 
 class ColumnLayout:
@@ -111,8 +84,7 @@ class ColumnLayout:
                 self.specs.append(_reserved_spec(reserved, field.dataType, field.nullable))
             else:
                 time_format = column_time_format(field, timestamp_format)
-                spec = _field_spec(field.name, field.dataType, field.nullable, time_format)
-                self.specs.append(replace(spec, time_format=time_format))
+                self.specs.append(_field_spec(field.name, field.dataType, field.nullable, time_format))
         names = schema.names
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -246,87 +218,35 @@ def _reserved_spec(name: str, kind: DataType, nullable: bool) -> ColumnSpec:
     return ColumnSpec(role, "", settings)
 
 
-def _field_spec(name: str, kind: DataType, nullable: bool, timestamp_format: str) -> ColumnSpec:
-    settings: dict[str, Any] = {"nullable": nullable}
-    type_name = kind.simpleString()
-    if type_name in ("string", "binary"):
-        return ColumnSpec("text" if type_name == "string" else "binary", name, settings)
-    if type_name in INTEGER_WIDTHS:
-        bits = 8 * INTEGER_WIDTHS[type_name] - 1
-        settings |= {"width": INTEGER_WIDTHS[type_name], "low": -(1 << bits), "high": (1 << bits) - 1}
-        return ColumnSpec("integer", name, settings)
-    if type_name in REAL_WIDTHS:
-        return ColumnSpec("real", name, settings | {"width": REAL_WIDTHS[type_name]})
-    if type_name == "boolean":
-        return ColumnSpec("boolean", name, settings)
-    if type_name in ("timestamp", "timestamp_ntz") and timestamp_format in TIME_SCALES:
-        scale = TIME_SCALES[timestamp_format]
-        limit = ((1 << 63) - 1) // scale
-        settings |= {"scale": scale, "low": -limit, "high": limit}
-        if timestamp_format == "auto":
-            settings["convert"] = _iso_timestamp
-        return ColumnSpec("integer", name, settings)
-    if type_name in ("timestamp", "timestamp_ntz"):
-        return ColumnSpec("converted", name, settings | {"width": 8, "convert": _iso_timestamp})
-    if type_name == "date":
-        read_date = _slashed_date if timestamp_format == SLASHED_DATE else _iso_date
-        return ColumnSpec("converted", name, settings | {"width": 4, "convert": read_date})
-    if type_name.startswith("decimal("):
-        return ColumnSpec("converted", name, settings | {"width": 16, "convert": _decimal(kind)})
-    if type_name.startswith(("array<", "map<", "struct<")):
+def _field_spec(name: str, kind: DataType, nullable: bool, time_format: str) -> ColumnSpec:
+    if kind.typeName() in ("array", "map", "struct"):
         from headrace.spark.decode import nested
 
         nested.check_nested_type(name, kind)
-        return ColumnSpec(
-            "nested", name, settings | {"convert": nested.NestedConverter(kind, timestamp_format, nullable)}
+        settings = {"nullable": nullable, "convert": nested.NestedConverter(kind, time_format, nullable)}
+        return ColumnSpec("nested", name, settings, time_format)
+    arrow_type = _arrow_type(kind)
+    spec = None if arrow_type is None else field_spec(name, arrow_type, nullable, time_format)
+    if spec is None:
+        raise UsageError(
+            f"The column {name} is {kind.simpleString().upper()}, which cannot be read from a field. Read it "
+            "as a STRING and convert it in Spark."
         )
-    raise UsageError(
-        f"The column {name} is {type_name.upper()}, which cannot be read from a field. Read it as a STRING "
-        "and convert it in Spark."
-    )
+    return spec
 
 
-def _iso_timestamp(text: bytes) -> bytes:
-    """Convert ISO 8601 to microseconds since 1970, as UTC if it has no zone."""
-    if text.isdigit() and len(text) > 8:  # Python takes the ninth character, whatever it is, for the T
-        raise ValueError("a number")
-    time = datetime.datetime.fromisoformat(text.decode("ascii"))
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=datetime.UTC)
-    return ((time - EPOCH) // datetime.timedelta(microseconds=1)).to_bytes(8, "little", signed=True)
+def _arrow_type(kind: DataType) -> pa.DataType | None:
+    """Return the Arrow type of a simple type of Spark; None if it has none."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except PySparkException:
+        return None
 
 
-def _iso_date(text: bytes) -> bytes:
-    """Convert YYYY-MM-DD to days since 1970."""
-    day = datetime.date.fromisoformat(text.decode("ascii"))
-    return (day - EPOCH.date()).days.to_bytes(4, "little", signed=True)
-
-
-def _slashed_date(text: bytes) -> bytes:
-    """Convert YYYY/MM/DD to days since 1970."""
-    if len(text) != 10 or text[4:8:3] != b"//":
-        raise ValueError("no date with slashes")
-    return _iso_date(text.replace(b"/", b"-"))
-
-
-@dataclass(frozen=True)
-class _DecimalConverter:
-    precision: int
-    scale: int
-
-    def __call__(self, text: bytes) -> bytes:
-        """Convert a number exactly. It is malformed if it would have to be rounded."""
-        if text.strip(b"0123456789+-.eE"):
-            raise ValueError("no number")
-        number = decimal.Decimal(text.decode("ascii"))
-        if number and not -50 < number.adjusted() < 50:
-            raise ValueError("out of range")
-        scaled = number.scaleb(self.scale, EXACT_CONTEXT)
-        whole = int(scaled)
-        if whole != scaled or abs(whole) >= 10**self.precision:
-            raise ValueError("does not fit")
-        return whole.to_bytes(16, "little", signed=True)
-
-
-def _decimal(kind: Any) -> Callable[[bytes], bytes]:
-    return _DecimalConverter(kind.precision, kind.scale)
+def column_time_format(field: StructField, default: str) -> str:
+    """Return the format in the comment of a column, or else the default."""
+    comment = (field.metadata or {}).get("comment", "")
+    return time_formats.column_time_format(comment, field.dataType.typeName() == "date", default)

@@ -15,10 +15,6 @@ from __future__ import annotations
 import datetime
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructField
 
 TIME_FORMATS = ("epoch_ms", "epoch_s", "iso8601", "auto")
 SLASHED_DATE = "yyyy/mm/dd"
@@ -75,9 +71,8 @@ def is_iso(text: bytes) -> bool:
     return True
 
 
-def column_time_format(field: StructField, default: str) -> str:
-    """Return the format in a column's comment, or else the default."""
-    comment = (field.metadata or {}).get("comment", "")
-    if field.dataType.typeName() == "date":
+def column_time_format(comment: str, is_date: bool, default: str) -> str:
+    """Return the format in a column's comment, or else the default. is_date: for a column of dates."""
+    if is_date:
         return SLASHED_DATE if comment == SLASHED_DATE else default
     return comment if comment in TIME_FORMATS or STYLE_FORM.fullmatch(comment) else default

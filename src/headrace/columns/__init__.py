@@ -1,0 +1,1 @@
+"""Typed columns of entries over Arrow schemas: their layout, conversions, and batches."""
