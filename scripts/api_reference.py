@@ -35,6 +35,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
         [
             ("headrace.api.stream", ["Stream"]),
             ("headrace.api.entry", ["Entry"]),
+            ("headrace.api.arrow_batches", ["ArrowBatches"]),
             ("headrace.api.followers", ["Follower", "AsyncFollower"]),
             ("headrace.api.stream_gaps", ["StreamGap"]),
             ("headrace.api.stream_id", ["StreamID"]),

@@ -37,7 +37,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "client": set(),
     "api": {
+        "arrow",
         "client",
+        "columns",
         "engine",
         "replication",
         "persistence",
@@ -102,7 +104,10 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
         "only a remote database, and the redis-py clients of a local one, need redis-py",
     ),
     "headrace.api.group": ({"headrace.api.async_handlers"}, "most programs do not use asyncio"),
-    "headrace.api.stream": ({"headrace.api.consuming.async_stream"}, "most programs do not use asyncio"),
+    "headrace.api.stream": (
+        {"headrace.api.arrow_batches", "headrace.api.consuming.async_stream"},
+        "most programs use neither Arrow tables, which need pyarrow, nor asyncio",
+    ),
     "headrace.cli": ({"headrace"}, "a command imports what it needs; `headrace --help` needs none of it"),
     "headrace.persistence.cold.codec": ({"zstandard"}, "only servers and programs with cold streams need it"),
     "headrace.persistence.data_directory": ({"ctypes"}, "only large files need it"),

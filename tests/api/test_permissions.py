@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import redis
 
@@ -82,6 +83,12 @@ def read(db: headrace.Database) -> None:
             stop.set()
 
 
+def read_tables(db: headrace.Database) -> None:
+    orders = db.stream("orders")
+    required = pa.schema([pa.field("n", pa.decimal128(9, 2), nullable=False)])
+    assert orders.to_arrow().num_rows == pa.table(orders.arrow_batches(required)).num_rows == 3
+
+
 def shrink(db: headrace.Database) -> None:
     orders = db.stream("orders")
     orders.trim(maxlen=2)
@@ -130,6 +137,7 @@ CALLS: dict[str, Calls] = {
     "`wait_replicas`": add_and_wait,
     "`wait_replicas` with `idempotency`": add_once_and_wait,
     "iteration, `range()`, `read()`, `follow()`, `first()`, `last()`, `len()`, `info()`, `groups()`": read,
+    "`to_arrow()`, `arrow_batches()`": read_tables,
     "`trim()`, `delete()`, `destroy()`": shrink,
     "`set_retention()`, `rules()`": set_rules,
     "`db.streams()`": scan,

@@ -12,6 +12,7 @@ OPERATIONS = {
     "add_many": lambda db: db.stream("s").add_many([{"f": "v"}, {"f": "w"}]),
     "length": lambda db: len(db.stream("s")),
     "range": lambda db: list(db.stream("s").range()),
+    "to_arrow": lambda db: db.stream("s").to_arrow(),
     "info": lambda db: db.stream("s").info(),
     "groups": lambda db: db.stream("s").groups(),
     "delete": lambda db: db.stream("s").delete("1-0"),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from headrace.api.backend import Backend, Stop
 from headrace.api.codecs.arguments import (
@@ -47,6 +47,11 @@ from headrace.errors import (
     NotSupported,
     UsageError,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.api.arrow_batches import ArrowBatches
 
 T = TypeVar("T")
 
@@ -503,6 +508,74 @@ class Stream(Generic[T]):
             return StreamInfo.from_reply(self.backend.request(b"XINFO", b"STREAM", self.key), self.codec)
         except NoSuchKey:
             raise self._missing() from None
+
+    # Reading existing entries as columns.
+
+    def to_arrow(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        start: IdLike | None = None,
+        end: IdLike | None = None,
+        count: int | None = None,
+    ) -> pa.Table:
+        """Return the entries from `start` to `end`, both included, as a pyarrow.Table, oldest first.
+
+        >>> orders.to_arrow(pa.schema([("_id", pa.string()), ("cents", pa.int64())]))
+
+        Each column is read from the field of its name. A field that is missing, or does not fit the type, is
+        null; the latter are counted in the metadata of the schema, at `headrace.misfits`, and in a warning of
+        the logger `headrace.stream`.
+
+        Args:
+            schema: the columns. Types of fields are string, binary, bool, int8 to int64, float32, float64,
+                date32, decimal128 and timestamp[us]. Names of the entry's own columns begin with an
+                underscore: `_id`, `_timestamp`, `_sequence`, `_stream`, `_fields`, `_corrupt_record`. None:
+                `_id` as string, and `_fields` as map<string, string>.
+            start: the first ID; None for the oldest.
+            end: the last ID; None for the newest at this time.
+            count: the most entries; None for all.
+
+        Raises:
+            UsageError: if pyarrow is not installed, or a column has another type.
+            CodecError: if a value is missing or does not fit, and its column is not nullable.
+        """
+        return self.arrow_batches(schema, start=start, end=end, count=count).read_all()
+
+    def arrow_batches(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        start: IdLike | None = None,
+        end: IdLike | None = None,
+        count: int | None = None,
+    ) -> ArrowBatches:
+        """Return the entries of to_arrow() as record batches, which need little memory at a time.
+
+        PyArrow, Polars, pandas and DuckDB read it without copying:
+
+        >>> polars.DataFrame(orders.arrow_batches(schema))
+        >>> for batch in orders.arrow_batches(schema):
+        ...     writer.write_batch(batch)
+
+        Args:
+            schema: as in to_arrow().
+            start: as in to_arrow().
+            end: as in to_arrow().
+            count: as in to_arrow().
+
+        Raises:
+            UsageError: if pyarrow is not installed, or a column has another type.
+        """
+        try:
+            from headrace.api.arrow_batches import ArrowBatches
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            raise UsageError("Arrow tables need pyarrow: pip install 'headrace[arrow]'") from error
+
+        most = None if count is None else int(count_argument(count))
+        return ArrowBatches(self.entry_reader, self.key, schema, range_start(start), range_end(end), most)
 
     # Waiting for new entries.
 

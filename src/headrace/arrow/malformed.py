@@ -13,7 +13,13 @@ MODES = {"PERMISSIVE": 0, "DROPMALFORMED": 1, "FAILFAST": 2}
 # For an entry with more bytes than this, the column of corrupt records has only the ID.
 CORRUPT_BYTES_MAX = 16 << 20
 
-# What to do about a part of an ID that is too large for any column. The archive job replaces this sentence.
+# What to do about a value that may not be null, in Spark. The library replaces this sentence.
+MAKE_NULLABLE = (
+    "Make the column a STRING, or nullable in mode PERMISSIVE, or set the option mode to DROPMALFORMED."
+)
+
+# What to do about a part of an ID that is too large for any column. The archive job and the library replace
+# this sentence.
 READ_WITHOUT = "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
 
 
@@ -25,8 +31,7 @@ def missing_value(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
     """Return the error for an entry without a fitting value for the field of that name; b"" for no field."""
     what = f"field {name.decode(errors='replace')!r}" if name else "a field"
     return MalformedEntry(
-        f"stream {stream!r}, entry {entry_id}: {what} is missing or does not fit its column. "
-        "Make the column a STRING, or nullable in mode PERMISSIVE, or set the option mode to DROPMALFORMED."
+        f"stream {stream!r}, entry {entry_id}: {what} is missing or does not fit its column. {MAKE_NULLABLE}"
     )
 
 

@@ -92,6 +92,14 @@ def is_entry(reply: object) -> bool:
     return row(is_id, maybe(list_of(is_bytes)))(reply) and len(reply[1] or ()) % 2 == 0  # type: ignore[index]
 
 
+def is_columns(reply: object) -> bool:
+    """The reply of XARROW: last ID, four numbers, perhaps a list of numbers, the message."""
+    if not row(maybe(is_id), is_count, is_count, is_count, is_count)(reply):
+        return False
+    *misfits, message = reply[5:] or [None]  # type: ignore[index]
+    return is_bytes(message) and (not misfits or (len(misfits) == 1 and list_of(is_count)(misfits[0])))
+
+
 def is_pending(reply: object) -> bool:
     """The summary of XPENDING, or a row for each entry."""
     return row(is_integer, maybe(is_id), maybe(is_id))(reply) or list_of(
@@ -127,6 +135,7 @@ SHAPES: dict[str, Shape] = {
     "WAIT": is_integer,
     "XACK": is_integer,
     "XADD": maybe(is_id),
+    "XARROW": is_columns,
     "XAUTOCLAIM": row(is_id, list_beginning_with(maybe(lambda reply: is_id(reply) or is_entry(reply)))),
     "XCLAIM": list_beginning_with(maybe(lambda reply: is_id(reply) or is_entry(reply))),
     "XCOUNT": is_integer,

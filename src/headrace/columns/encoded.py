@@ -1,0 +1,182 @@
+"""Make record batches from encoded columns: of XARROW, or of a page of entries that is encoded here.
+
+layout          XARROW's type                   after that
+item string     UTF8                            as it is, without a copy
+at timestamp    EPOCH_MS                        as it is; if a value is no number, requested again as BINARY
+day date32      BINARY                          each distinct text is converted by Python
+_stream string  not requested                   the name, repeated
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.arrow import column_types, growable_buffer
+from headrace.arrow.encoder import RangeEncoder
+from headrace.columns.converters import Converter, ScaledInteger
+from headrace.columns.layout import ArrowLayout
+from headrace.columns.specs import ColumnSpec
+from headrace.errors import ProtocolError
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.stream import Stream
+
+U64_MAX = (1 << 64) - 1
+NODE_BYTES_MAX = 4096
+NODE_ENTRIES_MAX = 100
+MODE = "PERMISSIVE"
+
+
+@dataclass(frozen=True)
+class EncodedColumns:
+    """The rows of some entries as an Arrow IPC message.
+
+    misfits: how many values of each column did not fit its type; empty if all did.
+    """
+
+    rows: int
+    misfits: Sequence[int]
+    message: bytes
+
+
+class BatchAssembler:
+    """Makes the batches of one layout and stream.
+
+    Args:
+        layout: the columns.
+        stream: the name of the stream.
+        is_untrusted: check messages completely, because they are from a server.
+    """
+
+    def __init__(self, layout: ArrowLayout, stream: bytes, is_untrusted: bool) -> None:
+        self._layout = layout
+        self._stream = growable_buffer.escaped(stream).decode()
+        self._is_untrusted = is_untrusted
+        self._specs = layout.decoded_specs
+        self._as_text = {n for n, spec in enumerate(self._specs) if spec.kind == "converted"}
+
+    def arguments(self) -> list[bytes]:
+        """Return the arguments name, type, name, type ... of XARROW."""
+        words = []
+        for n, spec in enumerate(self._specs):
+            words.append(b"*" if spec.kind in column_types.ENTRY_KINDS else spec.name.encode())
+            words.append(b"BINARY" if n in self._as_text else _server_type(spec))
+        return words
+
+    def assemble_converted(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]] | None:
+        """Return the batch of a reply of XARROW to arguments(), and the misfits of its columns.
+
+        None: a column of numbers has other texts, too. Then arguments() has changed: request it again.
+        """
+        mixed = {
+            n
+            for n, count in enumerate(encoded.misfits)
+            if count and self._specs[n].kind == "integer" and "convert" in self._specs[n].settings
+        }
+        if not mixed <= self._as_text:
+            self._as_text |= mixed
+            return None
+        batch = self._decode(encoded, self._as_text)
+        arrays, misfits = list(batch.columns), list(encoded.misfits or [0] * len(self._specs))
+        for n in self._as_text:
+            kind = self._layout.decoded_fields[n].type
+            arrays[n] = convert_texts(arrays[n], kind, text_converter(self._specs[n]))
+            misfits[n] = arrays[n].null_count - batch.column(n).null_count
+        return self._with_stream(arrays, encoded.rows), misfits
+
+    def assemble(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]]:
+        """Return the batch of columns that have their final types, and the misfits of its columns."""
+        batch = self._decode(encoded, frozenset())
+        return self._with_stream(batch.columns, encoded.rows), list(encoded.misfits)
+
+    def _decode(self, encoded: EncodedColumns, as_text: set[int] | frozenset[int]) -> pa.RecordBatch:
+        fields = self._layout.decoded_fields
+        schema = pa.schema(
+            [pa.field(each.name, pa.binary()) if n in as_text else each for n, each in enumerate(fields)]
+        )
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(encoded.message), schema)
+            if self._is_untrusted:
+                batch.validate(full=True)
+        except (pa.ArrowException, OSError, EOFError) as wrong:
+            raise ProtocolError(f"not a record batch in a reply of XARROW: {wrong}") from None
+        if batch.num_rows != encoded.rows or len(encoded.misfits) not in (0, len(fields)):
+            raise ProtocolError(f"a reply of XARROW with {batch.num_rows} instead of {encoded.rows} rows")
+        return batch
+
+    def _with_stream(self, decoded: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
+        rest = iter(decoded)
+        arrays = [
+            pa.repeat(pa.scalar(self._stream, pa.string()), rows) if spec.kind == "stream" else next(rest)
+            for spec in self._layout.specs
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._layout.schema)
+
+
+def _server_type(spec: ColumnSpec) -> bytes:
+    """Return XARROW's type for a column."""
+    settings = {name: value for name, value in spec.settings.items() if name != "convert"}
+    found = column_types.type_argument(spec.kind, settings)
+    assert found is not None, f"XARROW has no type for {spec.kind} {settings}"
+    return found
+
+
+def text_converter(spec: ColumnSpec) -> Converter:
+    """Return the converter for any text of a column."""
+    settings: dict[str, Any] = spec.settings
+    if spec.kind == "integer":
+        return ScaledInteger(settings["low"], settings["high"], settings["scale"], settings["convert"])
+    convert: Converter = settings["convert"]
+    return convert
+
+
+def convert_texts(texts: pa.Array, kind: pa.DataType, convert: Converter) -> pa.Array:
+    """Convert binary values, each distinct one once. Those that do not convert become null."""
+    encoded = texts.dictionary_encode()
+    values = [_converted(convert, text) for text in encoded.dictionary.to_pylist()]
+    blank = bytes(kind.bit_width // 8)
+    data = b"".join(blank if value is None else value for value in values)
+    valid = pa.array([value is not None for value in values], pa.bool_())
+    distinct = pa.Array.from_buffers(kind, len(values), [valid.buffers()[1], pa.py_buffer(data)])
+    return distinct.take(encoded.indices)
+
+
+def _converted(convert: Converter, text: bytes) -> bytes | None:
+    try:
+        return convert(text)
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def encode_entries(
+    entries: Sequence[tuple[int, int, list[bytes]]], layout: ArrowLayout, stream: str
+) -> Iterator[EncodedColumns]:
+    """Encode entries of a reply of XRANGE as XARROW would, with all types of the layout.
+
+    Args:
+        entries: of each entry the two numbers of its ID and its fields (name, value, name, value ...); the
+            IDs increase.
+        layout: the columns.
+        stream: the name of the stream, for errors.
+
+    Raises:
+        MalformedEntry: if a value does not fit a column that is not nullable.
+    """
+    held = Stream()
+    for ms, seq, words in entries:
+        held.append(ms, seq, words, 0, NODE_BYTES_MAX, NODE_ENTRIES_MAX)
+    walk = StreamIterator(held, 0, 0, U64_MAX, U64_MAX, False)
+    more = True
+    while more:
+        encoder = RangeEncoder(layout.columns(), stream, MODE)
+        try:
+            more = encoder.encode(walk, len(entries))
+            if encoder.rows:
+                yield EncodedColumns(
+                    encoder.rows, encoder.misfits(), encoder.message().to_bytes(encoder.rows)
+                )
+        finally:
+            encoder.close()

@@ -1,0 +1,115 @@
+r"""Map the columns of an Arrow schema to parts of entries, without Spark.
+
+A column is read from the field of its name, as specs.py says. Names that begin with an underscore, and are
+not those of fields, are parts of the entry:
+
+    _stream string    _id string    _timestamp timestamp[us]    _sequence int64    _corrupt_record string
+    _fields map<string, string>, map<string, binary> or map<binary, binary>
+
+These are the names and types of the Spark source (spark/decode/schema).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.arrow import column_types
+from headrace.arrow.columns import Column
+from headrace.columns import time_formats
+from headrace.columns.specs import ColumnSpec, field_spec
+from headrace.errors import UsageError
+
+DEFAULT_SCHEMA = pa.schema([("_id", pa.string()), ("_fields", pa.map_(pa.string(), pa.string()))])
+TIME_FORMAT = "auto"  # of a column of times without a comment
+ENTRY_ROLES = {
+    "_stream": ("stream", "string"),
+    "_id": ("id", "string"),
+    "_timestamp": ("timestamp", "timestamp[us]"),
+    "_sequence": ("sequence", "int64"),
+    "_fields": ("fields", "map<string, string>, map<string, binary> or map<binary, binary>"),
+    "_corrupt_record": ("corrupt", "string"),
+}
+MAP_SETTINGS = {
+    (pa.string(), pa.string()): {"utf8": True},
+    (pa.string(), pa.binary()): {"utf8": True, "utf8_values": False},
+    (pa.binary(), pa.binary()): {"utf8": False},
+}
+FIELD_TYPES = "string, binary, bool, int8 to int64, float32, float64, date32, decimal128 or timestamp[us]"
+
+
+class ArrowLayout:
+    """The columns of one read.
+
+    Attributes:
+        schema: the schema of the batches.
+        specs: how each column is made.
+        decoded_specs: those of the columns that a decoder makes: all but the name of the stream.
+        decoded_fields: the fields of the schema for these.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Raises UsageError if a column has a type that cannot be read."""
+        if not isinstance(schema, pa.Schema):
+            raise UsageError(f"schema={schema!r:.60}: must be a pyarrow.Schema, or None")
+        if not schema.names:
+            raise UsageError("the schema has no columns")
+        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        if twice:
+            raise UsageError(f"the schema has the column {', '.join(twice)} twice: remove one")
+        self.schema = schema
+        self.specs = [_spec(field) for field in schema]
+        columns = zip(self.specs, schema, strict=True)
+        decoded = [(spec, field) for spec, field in columns if spec.kind != "stream"]
+        self.decoded_specs = [spec for spec, _ in decoded]
+        self.decoded_fields = [field for _, field in decoded]
+
+    def columns(self) -> list[Column]:
+        """Return new columns for a decoder."""
+        return [spec.column() for spec in self.decoded_specs]
+
+    @property
+    def server_can_encode(self) -> bool:
+        """Whether XARROW can encode the columns, perhaps some of them as texts that are converted later.
+
+        It cannot if a text that does not convert must be an error, or put the entry into another column.
+        """
+        converted = [spec for spec in self.specs if "convert" in spec.settings]
+        strict = any(spec.kind == "corrupt" for spec in self.specs) or not all(
+            spec.settings["nullable"] for spec in converted
+        )
+        return len(self.specs) <= column_types.COLUMNS_MAX and not (converted and strict)
+
+
+def _spec(field: pa.Field) -> ColumnSpec:
+    if field.name in ENTRY_ROLES:
+        return _entry_spec(field)
+    if field.name == "_exact":
+        raise UsageError("the column _exact is only for Spark; read _fields as map<binary, binary>")
+    comment = (field.metadata or {}).get(b"comment", b"").decode(errors="replace")
+    is_date = bool(pa.types.is_date(field.type))
+    time_format = time_formats.column_time_format(comment, is_date, TIME_FORMAT)
+    spec = field_spec(field.name, field.type, field.nullable, time_format)
+    if spec is None:
+        raise UsageError(f"the column {field.name} is {field.type}: a field can be read as {FIELD_TYPES}")
+    return spec
+
+
+def _entry_spec(field: pa.Field) -> ColumnSpec:
+    role, expected = ENTRY_ROLES[field.name]
+    settings: dict[str, Any] = {"nullable": field.nullable}
+    kind = field.type
+    if role == "fields":
+        map_settings = MAP_SETTINGS.get((kind.key_type, kind.item_type)) if pa.types.is_map(kind) else None
+        is_valid = map_settings is not None
+        settings |= map_settings or {}
+    elif role == "timestamp":
+        is_valid = pa.types.is_timestamp(kind) and kind.unit == "us"
+    else:
+        is_valid = kind == (pa.int64() if role == "sequence" else pa.string())
+    if not is_valid:
+        raise UsageError(f"the column {field.name} must be {expected}, not {kind}")
+    if role == "corrupt" and not field.nullable:
+        raise UsageError("the column _corrupt_record must be nullable: it is null for most entries")
+    return ColumnSpec(role, "", settings)
