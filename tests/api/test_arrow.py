@@ -7,6 +7,7 @@ import logging
 import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -18,6 +19,8 @@ import pytest
 import headrace
 from headrace.api import arrow_batches
 from headrace.errors import CodecError, UsageError, WrongType
+from headrace_server import headrace_server
+from waiting import wait_until
 
 MAP = pa.map_(pa.string(), pa.string())
 ORDERS = pa.schema([("_id", pa.string()), ("customer", pa.string()), ("cents", pa.int64())])
@@ -300,3 +303,19 @@ def test_a_user_without_xarrow_reads_by_xrange(headrace_url: str) -> None:
         with headrace.connect(headrace_url.replace("redis://", "redis://reader:secret@")) as reader:
             assert reader.stream("orders").to_arrow(ORDERS).equals(expected)
         db.execute("ACL", "DELUSER", "reader")
+
+
+def test_cold_entries_are_read(tmp_path: Path) -> None:
+    numbers = pa.schema([("number", pa.int64())])
+    expected = list(range(20_000))
+    options = ("--appendonly", "yes", "--stream-hot-memory", "100kb")
+    with (
+        headrace_server(tmp_path, *options) as port,
+        headrace.connect(f"redis://127.0.0.1:{port}") as db,
+    ):
+        stream = db.stream("s")
+        stream.add_many({"number": n} for n in expected)
+        wait_until(lambda: b"cold_entries:0\r" not in db.execute("INFO", "memory"))
+        assert stream.to_arrow(numbers).column("number").to_pylist() == expected
+    with headrace.open(tmp_path) as db:
+        assert db.stream("s").to_arrow(numbers).column("number").to_pylist() == expected

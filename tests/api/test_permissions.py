@@ -11,7 +11,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.errors import AccessDenied, NotReplicated
+from headrace.errors import AccessDenied, NotReplicated, UsageError
 
 DOCS = Path(__file__).parents[2] / "docs/library.md"
 CONNECTING = {"hello", "auth", "client", "select", "ping", "command"}  # sent by each connection
@@ -89,6 +89,16 @@ def read_tables(db: headrace.Database) -> None:
     assert orders.to_arrow().num_rows == pa.table(orders.arrow_batches(required)).num_rows == 3
 
 
+def query(db: headrace.Database) -> None:
+    required = pa.schema([pa.field("n", pa.decimal128(9, 2), nullable=False)])
+    assert db.sql("SELECT n FROM orders").num_rows == 3
+    assert db.sql("SELECT n FROM orders", {"orders": required}).num_rows == 3
+    with pytest.raises(UsageError, match="there is no stream"):
+        db.sql('SELECT n FROM "{orders}:dead"')
+    with pytest.raises(AccessDenied):
+        db.sql("SELECT n FROM order")
+
+
 def shrink(db: headrace.Database) -> None:
     orders = db.stream("orders")
     orders.trim(maxlen=2)
@@ -138,6 +148,7 @@ CALLS: dict[str, Calls] = {
     "`wait_replicas` with `idempotency`": add_once_and_wait,
     "iteration, `range()`, `read()`, `follow()`, `first()`, `last()`, `len()`, `info()`, `groups()`": read,
     "`to_arrow()`, `arrow_batches()`": read_tables,
+    "`db.sql()`": query,
     "`trim()`, `delete()`, `destroy()`": shrink,
     "`set_retention()`, `rules()`": set_rules,
     "`db.streams()`": scan,

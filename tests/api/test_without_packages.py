@@ -32,15 +32,16 @@ def run(missing: tuple[str, ...], program: str) -> str:
     return done.stdout.strip()
 
 
-def test_arrow_tables_need_no_pyspark() -> None:
+def test_tables_and_sql_need_no_pyspark() -> None:
     program = """
 import pyarrow as pa
 schema = pa.schema([("cents", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us"))])
 orders.add({"day": "2026-03-01", "at": "2026-03-01"})
+print(db.sql("SELECT sum(cents)::INT AS cents FROM orders").to_pylist())
 print(orders.to_arrow(schema).num_rows, pa.table(orders.arrow_batches()).num_rows)
 print([name for name in sys.modules if name.startswith(("pyspark", "headrace.spark", "headrace.pipeline"))])
 """
-    assert run(("pyspark", "py4j"), program) == "2 2\n[]"
+    assert run(("pyspark", "py4j"), program) == "[{'cents': 5}]\n2 2\n[]"
 
 
 @pytest.mark.parametrize("call", ["to_arrow()", "arrow_batches()"])
@@ -52,3 +53,15 @@ except headrace.HeadraceError as error:
     print(error)
 """
     assert run(("pyarrow",), program) == "Arrow tables need pyarrow: pip install 'headrace[arrow]'"
+
+
+@pytest.mark.parametrize("package", ["duckdb", "pyarrow"])
+def test_without_duckdb_an_error_says_what_to_install(package: str) -> None:
+    program = """
+try:
+    db.sql("SELECT * FROM orders")
+except headrace.HeadraceError as error:
+    print(error)
+"""
+    shown = "SQL on streams needs duckdb and pyarrow: pip install 'headrace[sql]'"
+    assert run((package,), program) == shown

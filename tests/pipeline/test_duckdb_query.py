@@ -29,8 +29,9 @@ from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.query import METADATA, register_views, run_query
 from headrace.pipeline.spark_rows import record_batches
-from headrace.pipeline.sql_tokens import quoted_for_duckdb
-from headrace.pipeline.stream_dataset import MS_MAX, TIME_TYPE, StreamDataset, time_bounds
+from headrace.pipeline.stream_dataset import StreamDataset
+from headrace.queries.scans import MS_MAX, TIME_TYPE, time_bounds
+from headrace.queries.sql_tokens import quoted_for_duckdb
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 MINUTE = 60_000

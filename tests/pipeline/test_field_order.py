@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.columns.field_order import merge_orders
 from headrace.pipeline.column_inference import infer_columns
-from headrace.pipeline.field_order import merge_orders
 
 
 def names(text: str) -> list[bytes]:

@@ -24,7 +24,7 @@ from headrace.pipeline.query import (
     streams_in_query,
     used_columns,
 )
-from headrace.pipeline.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
+from headrace.queries.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
 from headrace.spark.archive.files import read_archive
 
 DAY_MS = 86_400_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,6 +29,7 @@ from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.log import POLICIES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import redis
     import redis.asyncio
 
@@ -131,6 +132,41 @@ class Database:
                 if cursor == b"0":
                     break
         return [Stream(self.backend, name) for name in sorted(map(encode_name, found))]
+
+    def sql(
+        self, query: str, schemas: Mapping[str, pa.Schema] | None = None, *, time_zone: str = "UTC"
+    ) -> pa.Table:
+        """Run a query in SQL over streams, with DuckDB in this process; return its rows as a pyarrow.Table.
+
+        >>> db.sql("SELECT customer, sum(cents) FROM orders WHERE _timestamp > '2026-03-01' GROUP BY ALL")
+
+        Each stream is a table of its name. A name that is not an identifier stands in double quotes:
+        `"orders:eu"`. The columns are the fields of the entries, and `_id`, `_timestamp`, `_sequence` and
+        `_stream`. Their types are inferred from a sample of both ends of the stream. A value that does not
+        fit the type is null, and counted in a warning of the logger `headrace.stream`.
+
+        The query sees the entries that exist when it begins. Of these only the named columns are read, and
+        only the times that conditions on `_timestamp` admit. headrace.sql() reads a stream with its archive.
+
+        Args:
+            query: one statement in the SQL of DuckDB.
+            schemas: by stream, columns that are not inferred, as `schema` of Stream.to_arrow().
+            time_zone: the time zone of times without one.
+
+        Raises:
+            UsageError: if there is no such stream, DuckDB rejects the query, or DuckDB or pyarrow is not
+                installed.
+            HeadraceError: if the query fails.
+        """
+        try:
+            from headrace.api.sql import run_query
+        except ModuleNotFoundError as error:
+            if error.name not in ("duckdb", "pyarrow"):
+                raise
+            needed = "SQL on streams needs duckdb and pyarrow: pip install 'headrace[sql]'"
+            raise UsageError(needed) from error
+
+        return run_query(self, query, schemas or {}, time_zone)
 
     def execute(self, *words: FieldValue) -> Any:
         """Execute any command and return its reply: `db.execute("XLEN", "orders")`.

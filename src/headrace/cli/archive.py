@@ -26,6 +26,7 @@ from headrace.cli.option_types import (
 from headrace.cli.progress import progress_bar
 from headrace.cli.spark_session import scratch_spark, summarize_misfits
 from headrace.cli.streams import select_streams, total_length, url_option
+from headrace.columns.value_types import field_types
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import (
@@ -48,7 +49,6 @@ from headrace.pipeline.column_declarations import (
 )
 from headrace.pipeline.column_inference import (
     SAMPLE_ENTRIES,
-    field_types,
     infer_columns,
     lacks_time_format,
     sample_entries,

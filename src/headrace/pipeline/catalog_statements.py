@@ -13,8 +13,8 @@ from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, optional_servers, table_columns
-from headrace.pipeline.query_errors import no_stream_message
 from headrace.plurals import plural
+from headrace.queries.hints import no_stream_message
 from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation
 

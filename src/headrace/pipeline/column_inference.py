@@ -1,22 +1,12 @@
 """Infer columns for undeclared fields of archives and queries from a sample of entries.
 
-    every value of the field         type of the column
-    true, false                      BOOLEAN
-    an integer, not 007 or +1        BIGINT, or STRING if one does not fit
-    a number, nan, inf               DOUBLE
-    2013-01-31                       DATE
-    2013/01/31                       DATE; the column's comment states this format
-    2013-01-31T12:00:00Z             TIMESTAMP; the column's comment states the format of its times
-    anything else                    STRING
-    empty, NA, N/A, n/a, null, NULL  the type of the other values, in which they are null; alone STRING
-
-A field whose name cannot be a column name is left out. The archive's column _exact keeps the entries that
-the columns cannot represent: those with such a field, or with a later value that does not fit its column.
+The type of a field is that of all its values (columns/value_types). A field whose name cannot be a column
+name is left out. The archive's column _exact keeps the entries that the columns cannot represent: those with
+such a field, or with a later value that does not fit its column.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -25,21 +15,12 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
-from headrace.columns.time_formats import SLASHED_DATE, infer_style, is_iso
+from headrace.columns.time_formats import infer_style, is_iso
+from headrace.columns.value_types import field_types
 from headrace.errors import UsageError
-from headrace.pipeline.field_order import merge_orders
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 
 SAMPLE_ENTRIES = 1000  # of each stream
-INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
-DECIMAL = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
-NOT_FINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-MISSING_WORDS = {b"", b"NA", b"N/A", b"n/a", b"null", b"NULL"}
-MISSING = "MISSING"  # the type of a field that only had such words so far
-DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
-WITH_SLASHES = re.compile(rb"[0-9]{4}/(0[1-9]|1[0-2])/(0[1-9]|[12][0-9]|3[01])")
-DATE_WITH_SLASHES = f"DATE COMMENT '{SLASHED_DATE}'"
-BIGINT_LIMIT = 1 << 63
 
 # Columns of the archive, and names that the Spark source reserves, in lower case: Spark ignores case.
 ARCHIVE_COLUMNS = {"stream", "date", "id", "timestamp", "sequence", *RESERVED_COLUMNS}
@@ -94,20 +75,6 @@ def sample_entries(
                 raise UsageError(f"stream {stream!r} cannot be sampled: {fields}")
             found += fields
     return found
-
-
-def field_types(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
-    """Return the type of each field, in the order that the entries have them.
-
-    An entry whose fields are in another order than the columns is kept whole a second time, in _exact.
-    """
-    types: dict[bytes, str] = {}
-    orders: dict[tuple[bytes, ...], None] = {}
-    for entry in entries:
-        orders[tuple(entry)] = None
-        for name, value in entry.items():
-            types[name] = common_type(types.get(name), value_type(value))
-    return {name: "STRING" if types[name] == MISSING else types[name] for name in merge_orders(orders)}
 
 
 def infer_columns(entries: Collection[Mapping[bytes, bytes]]) -> str:
@@ -173,32 +140,6 @@ def with_time_formats(columns: StructType, entries: Collection[Mapping[bytes, by
             field = StructField(field.name, field.dataType, field.nullable, {"comment": time_format})
         found.append(field)
     return StructType(found)
-
-
-def value_type(value: bytes) -> str:
-    """Return the narrowest type that holds a value."""
-    if value in (b"true", b"false"):
-        return "BOOLEAN"
-    if INTEGER.fullmatch(value):
-        return "BIGINT" if -BIGINT_LIMIT <= int(value) < BIGINT_LIMIT else "STRING"
-    if value in MISSING_WORDS:
-        return MISSING
-    if DECIMAL.fullmatch(value) or NOT_FINITE.fullmatch(value):
-        return "DOUBLE"
-    if DATE.fullmatch(value):
-        return "DATE"
-    if WITH_SLASHES.fullmatch(value):
-        return DATE_WITH_SLASHES
-    return "TIMESTAMP" if is_iso(value) else "STRING"
-
-
-def common_type(one: str | None, other: str) -> str:
-    """Return the type that holds the values of both types."""
-    if one is None or one in (other, MISSING):
-        return other
-    if other == MISSING:
-        return one
-    return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"
 
 
 def quote_identifier(name: str) -> str:

@@ -8,31 +8,23 @@ Names may be quoted as in Spark, too: `orders:eu` or "orders:eu".
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import UsageError
 from headrace.pipeline.column_declarations import parse_columns
 from headrace.pipeline.query import StreamView, differ_in_case, every_column, find_views
-from headrace.pipeline.query_errors import column_hint, no_stream_message
-from headrace.pipeline.sql_tokens import DUCKDB, quoted_for_duckdb
 from headrace.pipeline.stream_dataset import StreamDataset
+from headrace.queries.duckdb_session import run_in_duckdb
+from headrace.queries.sql_tokens import DUCKDB
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.options import DEFAULT_URL
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-BATCH_ROWS = 10_000
-UNKNOWN_TABLE = re.compile(r"Table with name (.+?) does not exist")
-UNKNOWN_COLUMN = re.compile(r'Referenced column "(.+?)" (?:not found|was not found)')
 LACKS_DUCKDB = "queries need the package duckdb: pip install duckdb, or use --engine spark"
 OTHER_ENGINE = "--engine spark distinguishes upper and lower case"
 
@@ -109,7 +101,7 @@ def run_sql(
         HeadraceError: if the server is not reachable, or entries cannot be read.
     """
     try:
-        import duckdb
+        import duckdb  # noqa: F401
     except ModuleNotFoundError as error:
         raise UsageError(LACKS_DUCKDB) from error
 
@@ -124,18 +116,8 @@ def run_sql(
         view.stream: StreamDataset(url, view.stream, visible_columns(view), view.columns.names, location)
         for view in views
     }
-    connection = duckdb.connect()
-    try:
-        connection.execute("SET TimeZone = ?", [zone])
-        connection.execute("SET python_enable_replacements = false")  # variables of Python are no tables
-        for stream, each in data.items():
-            connection.register(stream, each)
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-        with errors_explained(views, data):
-            yield QueryResult(tuple(views), execute(connection, sql))
-    finally:
-        connection.close()
+    with run_in_duckdb(sql, data, views, zone) as rows:
+        yield QueryResult(tuple(views), rows)
 
 
 def visible_columns(view: StreamView) -> StructType:
@@ -145,57 +127,3 @@ def visible_columns(view: StreamView) -> StructType:
     return StructType(
         [each for each in every if count[each.name.lower()] == 1 or each.name in view.columns.names]
     )
-
-
-def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
-    """Start a query. UsageError if it is not one statement that returns rows."""
-    statements = connection.extract_statements(quoted_for_duckdb(sql))
-    if len(statements) != 1:
-        raise UsageError(f"one statement is expected, not {len(statements)}")
-    relation = connection.sql(statements[0])
-    if relation is None:
-        raise UsageError("the statement returns no rows")
-    return relation.to_arrow_reader(BATCH_ROWS)
-
-
-@contextmanager
-def errors_explained(views: list[StreamView], data: Mapping[str, StreamDataset]) -> Iterator[None]:
-    """Raise the errors of DuckDB in one line; instead of an error in a scan what made the scan fail."""
-    import duckdb
-
-    try:
-        yield
-    except BrokenPipeError:  # of the output
-        raise
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        for each in data.values():
-            if isinstance(each.error, HeadraceError):
-                raise each.error from error
-            if each.error is not None:
-                raise HeadraceError(f"the query failed: {each.error}") from each.error
-        raise query_error(error, views) from error
-
-
-def query_error(error: Exception, views: list[StreamView]) -> HeadraceError:
-    """Return an error of DuckDB as one line, with a hint if a name is unknown."""
-    text = str(error)
-    if table := UNKNOWN_TABLE.search(text):
-        return UsageError(no_stream_message(table[1].strip('"'), [view.stream for view in views]))
-    first = " ".join(text.partition("\n")[0].split())
-    if column := UNKNOWN_COLUMN.search(text):
-        return UsageError(f"DuckDB: there is no column {column[1]!r}{column_hint(column[1], views)}")
-    if type(error).__name__ == "ParserException":
-        first += keyword_hint(views)
-    is_input = type(error).__name__ in ("ParserException", "BinderException", "CatalogException")
-    return (UsageError if is_input else HeadraceError)(f"DuckDB: {first}")
-
-
-def keyword_hint(views: list[StreamView]) -> str:
-    """Return a hint about the columns whose names are keywords of DuckDB; empty if there are none."""
-    import duckdb
-
-    sql = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category IN ('reserved', 'type_function')"
-    with duckdb.connect() as connection:
-        keywords = {word for (word,) in connection.execute(sql).fetchall()}
-    found = sorted({name for view in views for name in view.fields if name.lower() in keywords})
-    return f"; put names that are keywords between double quotes: {', '.join(found)}" if found else ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,25 +34,24 @@ from pyspark.sql.types import (
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
 from headrace.columns.time_formats import SLASHED_DATE
+from headrace.columns.value_types import DATE_WITH_SLASHES, field_types
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_declarations import InferredWith
-from headrace.pipeline.column_inference import DATE_WITH_SLASHES, field_types
 from headrace.pipeline.field_sample import sample_fields
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_errors import query_error_message
 from headrace.pipeline.query_progress import follow_batches
 from headrace.pipeline.spark_rows import record_batches
-from headrace.pipeline.sql_tokens import (
-    BACKQUOTED,
-    DOUBLE_QUOTED,
+from headrace.pipeline.stream_dataset import place_options
+from headrace.queries.sql_tokens import (
     SPARK,
+    TABLE,
     Dialect,
     identifiers,
     reads_whole_rows,
     unquoted,
     without_literals,
 )
-from headrace.pipeline.stream_dataset import place_options
 from headrace.spark.archive.files import EXACT_COLUMN, Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import ENTRY_COLUMNS
@@ -75,7 +73,6 @@ METADATA = StructType(list(ENTRY_COLUMNS))
 FIELDS_MAP = StructField("fields", MapType(StringType(), StringType()))
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
 RESERVED_NAMES = {name.lower() for name in RESERVED_COLUMNS}
-TABLE = re.compile(rf"\b(?:FROM|JOIN)\s+({BACKQUOTED}|{DOUBLE_QUOTED}|\w+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from headrace.errors import HeadraceError
+from headrace.queries.hints import HasColumns, column_hint, no_stream_message
 from headrace.spark.errors import explain
-from headrace.suggestions import did_you_mean, nearest
 
 UNKNOWN_COLUMN = "UNRESOLVED_COLUMN"
 UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
@@ -30,16 +29,6 @@ CAUSE = re.compile(r"^Caused by: [\w.$]+: (.*?)(?=\n\s+at |\n\s+\.\.\. |\Z)", re
 SUGGESTED = re.compile(r" Did you mean one of the following\? \[[^\]]*\]\.")
 QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 HEADRACE_ERROR = re.compile(r"^headrace\.[\w.]+: ", re.MULTILINE)
-
-
-class HasColumns(Protocol):
-    """A table of a query: its stream, and the names of all its columns."""
-
-    @property
-    def stream(self) -> str: ...
-
-    @property
-    def fields(self) -> tuple[str, ...]: ...
 
 
 def query_error_message(
@@ -67,24 +56,11 @@ def query_error_message(
     return f"{message}, at {line}" if line else message
 
 
-def no_stream_message(name: str, known: Iterable[str]) -> str:
-    """Return the error for a stream that does not exist, with a similar name if there is one."""
-    return f"there is no stream {name!r}{did_you_mean(name, known)}"
-
-
 def quoted_name(text: str) -> str:
     """Return the last part of a message's first quoted name, such as `b` of `a`.`b`; or nothing."""
     match = re.search(r"(?:`(?:[^`]|``)+`\.?)+", text)
     parts = QUOTED.findall(match[0]) if match else []
     return parts[-1].replace("``", "`") if parts else ""
-
-
-def column_hint(name: str, tables: Iterable[HasColumns]) -> str:
-    """Return the end of an error message: a similar column, and the columns of each table."""
-    tables = list(tables)
-    found = nearest(name, (field for table in tables for field in table.fields))
-    hint = f"; did you mean `{found}`?" if found else ""
-    return hint + "".join(f"; {table.stream} has {', '.join(table.fields)}" for table in tables)
 
 
 def marked_line(text: str) -> str:

@@ -17,8 +17,8 @@ DOUBLE_QUOTED = r'"(?:[^"]|"")+"'
 SPARK_LITERAL = r"'(?:[^'\\]|\\.|'')*'"
 DUCKDB_LITERAL = r"\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
 
-
 CALL = re.compile(r"\s*\(")
+TABLE = re.compile(rf"\b(?:FROM|JOIN)\s+({BACKQUOTED}|{DOUBLE_QUOTED}|\w+)", re.IGNORECASE)
 
 
 def token_pattern(literal: str) -> re.Pattern[str]:

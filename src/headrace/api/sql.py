@@ -1,0 +1,209 @@
+"""Run SQL on the streams of a database with DuckDB, without Spark.
+
+Each stream that a query names is a table. DuckDB asks for the columns and the times that it needs, and gets
+them in batches. All scans of a query end at the same entry of a stream.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb  # noqa: F401 - so that one error says what to install
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from headrace.api.arrow_batches import ArrowBatches
+from headrace.api.backend import Backend
+from headrace.api.codecs.arguments import encode_name
+from headrace.columns.layout import ENTRY_ROLES, ArrowLayout
+from headrace.columns.time_formats import SLASHED_DATE
+from headrace.columns.value_types import DATE_WITH_SLASHES, field_types
+from headrace.errors import CommandError, UsageError
+from headrace.queries.duckdb_session import run_in_duckdb
+from headrace.queries.hints import no_stream_message
+from headrace.queries.scans import MS_MAX, StreamScan, time_bounds
+from headrace.queries.sql_tokens import (
+    DUCKDB,
+    TABLE,
+    identifiers,
+    reads_whole_rows,
+    unquoted,
+    without_literals,
+)
+
+if TYPE_CHECKING:
+    from headrace.api.database import Database
+
+SAMPLE_ENTRIES = 200  # from each end of a stream
+ENTRY_COLUMNS = pa.schema(
+    [
+        ("_stream", pa.string()),
+        ("_id", pa.string()),
+        ("_timestamp", pa.timestamp("us", "UTC")),
+        ("_sequence", pa.int64()),
+    ]
+)
+RESERVED_NAMES = {*ENTRY_ROLES, "_exact"}
+TYPES = {
+    "BOOLEAN": pa.bool_(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "DATE": pa.date32(),
+    DATE_WITH_SLASHES: pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "STRING": pa.string(),
+}
+COMMENTS = {DATE_WITH_SLASHES: {"comment": SLASHED_DATE}, "TIMESTAMP": {"comment": "iso8601"}}
+
+
+@dataclass(frozen=True)
+class QueryTable:
+    """A stream as a table.
+
+    Attributes:
+        stream: the name of both.
+        fields: the names of the columns of fields.
+        schema: all columns.
+        last_id: the last entry; None for an empty stream.
+    """
+
+    stream: str
+    fields: tuple[str, ...]
+    schema: pa.Schema
+    last_id: bytes | None
+
+
+def run_query(database: Database, query: str, schemas: Mapping[str, pa.Schema], time_zone: str) -> pa.Table:
+    """Run a query, see Database.sql()."""
+    backend = reading_backend(database)
+    tables = [find_table(backend, name, schemas.get(name)) for name in streams_in_query(database, query)]
+    unused = sorted(set(schemas) - {table.stream for table in tables})
+    if unused:
+        raise UsageError(f"schemas: the query names no stream {unused[0]!r}")
+    data = {table.stream: StreamTable(backend, table, query) for table in tables}
+    with run_in_duckdb(query, data, tables, time_zone, lambda: known_streams(database)) as rows:
+        return rows.read_all()
+
+
+def reading_backend(database: Database) -> Backend:
+    """Return the backend for requests that only read entries, which may be on a replica."""
+    reader: Backend = getattr(database.backend, "entry_reader", database.backend)
+    return reader
+
+
+def streams_in_query(database: Database, query: str) -> list[str]:
+    """Return the existing streams that a query names, in its order. UsageError if there is none."""
+    words = identifiers(query, DUCKDB)  # some are not names, and the user may have no right to ask for them
+    replies = reading_backend(database).request_all([(b"TYPE", encode_name(word)) for word in words])
+    types = dict(zip(words, replies, strict=True))
+    names = [word for word, kind in types.items() if kind == b"stream"]
+    if names:
+        return names
+    table = TABLE.search(without_literals(query, DUCKDB))
+    if table is None:
+        raise UsageError('the query names no stream, as in: SELECT count(*) FROM "orders:eu"')
+    name = unquoted(table[1])
+    if isinstance(types.get(name), CommandError):
+        raise types[name]
+    raise UsageError(no_stream_message(name, known_streams(database)))
+
+
+def known_streams(database: Database) -> list[str]:
+    """Return the names of all streams; none if the user may not list them."""
+    try:
+        return [stream.name for stream in database.streams()]
+    except CommandError:
+        return []
+
+
+def find_table(backend: Backend, name: str, schema: pa.Schema | None) -> QueryTable:
+    """Return the table of a stream: with the columns of a schema, or columns inferred from a sample."""
+    key = encode_name(name)
+    sampled = b"%d" % SAMPLE_ENTRIES
+    first, last = backend.request_all(
+        [
+            (b"XRANGE", key, b"-", b"+", b"COUNT", sampled),
+            (b"XREVRANGE", key, b"+", b"-", b"COUNT", sampled),
+        ]
+    )
+    for reply in (first, last):
+        if isinstance(reply, CommandError):
+            raise reply
+    if schema is None:
+        entries = dict([*first, *reversed(last)])  # none twice
+        columns = inferred_fields(
+            dict(zip(words[::2], words[1::2], strict=True)) for words in entries.values()
+        )
+    else:
+        columns = [field for field in ArrowLayout(schema).schema if field.name not in ENTRY_COLUMNS.names]
+    fields = tuple(field.name for field in columns)
+    return QueryTable(name, fields, pa.schema([*ENTRY_COLUMNS, *columns]), last[0][0] if last else None)
+
+
+def inferred_fields(entries: Iterator[Mapping[bytes, bytes]]) -> list[pa.Field]:
+    """Return columns for the fields of a sample; none for a name that is not UTF-8, or is reserved."""
+    found = []
+    for raw, kind in field_types(entries).items():
+        try:
+            name = raw.decode()
+        except UnicodeDecodeError:
+            continue
+        if name and name.lower() not in RESERVED_NAMES:
+            found.append(pa.field(name, TYPES[kind], metadata=COMMENTS.get(kind)))
+    return found
+
+
+class StreamTable(ds.Dataset):  # type: ignore[misc]
+    """A stream as a data set; DuckDB uses only `schema` and `scanner`.
+
+    Raises UsageError if the query names columns that DuckDB cannot distinguish.
+    """
+
+    def __init__(self, backend: Backend, table: QueryTable, query: str) -> None:
+        self._backend = backend
+        self._table = table
+        whole = reads_whole_rows(query, DUCKDB)
+        words = {word.lower() for word in identifiers(query, DUCKDB, functions=False)}
+        names = table.schema.names
+        # DuckDB may need a named column also for a condition that it does not pass on.
+        self._named = {name for name in names if whole or name.lower() in words}
+        same = Counter(name.lower() for name in names)
+        confused = sorted(name for name in self._named if same[name.lower()] > 1)
+        if confused:
+            raise UsageError(
+                f"{', '.join(confused)}: other columns differ only in case, which DuckDB ignores; read such "
+                "fields with to_arrow()"
+            )
+        self._schema = pa.schema([field for field in table.schema if same[field.name.lower()] == 1])
+        self.error: Exception | None = None  # what made a scan fail
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._schema
+
+    def scanner(
+        self, columns: list[str] | None = None, filter: ds.Expression | None = None, **settings: Any
+    ) -> StreamScan:
+        """Return a scan of some columns of the rows that a filter selects."""
+        first, last = time_bounds(filter, self._schema)
+        needed = self._named.union(self._schema.names if columns is None else columns)
+        fields = [field for field in self._schema if field.name in needed]
+        batches = self._batches(first, last, pa.schema(fields or [self._schema.field("_sequence")]))
+        return StreamScan(batches, self._schema, columns, filter)
+
+    def _batches(self, first_ms: int, last_ms: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        end = self._table.last_id
+        if end is None or first_ms > last_ms:
+            return
+        if last_ms < MS_MAX and int(end.partition(b"-")[0]) > last_ms:
+            end = b"%d" % last_ms  # to the last entry of this millisecond
+        start = b"-" if first_ms == 0 else b"%d" % first_ms
+        try:
+            yield from ArrowBatches(self._backend, encode_name(self._table.stream), schema, start, end, None)
+        except Exception as error:
+            self.error = error
+            raise

@@ -1,0 +1,31 @@
+"""Errors about names of streams and columns, with similar names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from headrace.suggestions import did_you_mean, nearest
+
+
+class HasColumns(Protocol):
+    """A table of a query: its stream, and the names of all its columns."""
+
+    @property
+    def stream(self) -> str: ...
+
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+
+
+def no_stream_message(name: str, known: Iterable[str]) -> str:
+    """Return the error for a stream that does not exist, with a similar name if there is one."""
+    return f"there is no stream {name!r}{did_you_mean(name, known)}"
+
+
+def column_hint(name: str, tables: Iterable[HasColumns]) -> str:
+    """Return the end of an error message: a similar column, and the columns of each table."""
+    tables = list(tables)
+    found = nearest(name, (field for table in tables for field in table.fields))
+    hint = f"; did you mean `{found}`?" if found else ""
+    return hint + "".join(f"; {table.stream} has {', '.join(table.fields)}" for table in tables)

@@ -1,0 +1,80 @@
+"""One scan of a stream by DuckDB, and the times that its filter admits.
+
+A filter of Arrow cannot be taken apart. But Arrow can say whether it contradicts another expression. So the
+first and the last time that a filter admits are found by bisection: does it contradict `_timestamp < x`?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+TIME_COLUMN = "_timestamp"
+TIME_TYPE = pa.timestamp("us", "UTC")
+MS_MAX = (1 << 63) // 1000 - 1  # the last millisecond that a timestamp in microseconds can represent
+
+
+class StreamScan:
+    """One scan. Without the threads of Arrow's Scanner, which read on when a query with a LIMIT has ended."""
+
+    def __init__(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        schema: pa.Schema,
+        columns: list[str] | None,
+        condition: ds.Expression | None,
+    ) -> None:
+        self._batches = batches
+        self._names = schema.names if columns is None else columns
+        self._schema = pa.schema([schema.field(name) for name in self._names])
+        self._condition = condition
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the scan."""
+        return self._schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows; they are read while they are consumed."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._selected())
+
+    def _selected(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if self._condition is None:
+                yield batch.select(self._names)
+                continue
+            rows = pa.Table.from_batches([batch]).filter(self._condition).select(self._names)
+            yield from rows.to_batches()
+
+
+def time_bounds(condition: ds.Expression | None, schema: pa.Schema) -> tuple[int, int]:
+    """Return the first and the last millisecond that a filter may admit; 0 and MS_MAX without a bound."""
+    if condition is None or TIME_COLUMN not in schema.names:
+        return 0, MS_MAX
+    time = ds.field(TIME_COLUMN)
+
+    def admits(known: ds.Expression) -> bool:
+        form = ds.IpcFileFormat()
+        part = form.make_fragment(pa.py_buffer(b""), partition_expression=known)
+        return any(True for _ in ds.FileSystemDataset([part], schema, form).get_fragments(condition))
+
+    # Up to `first` no time is admitted, and after `last` none.
+    first = bisect(lambda ms: not admits(time < time_scalar(ms)))
+    last = bisect(lambda ms: admits(time > time_scalar(ms)))
+    return first, min(last + 1, MS_MAX)
+
+
+def bisect(holds: Callable[[int], bool]) -> int:
+    """Return the last number from 0 to MS_MAX for which a condition holds that holds for all before; or 0."""
+    low, high = 0, MS_MAX
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def time_scalar(ms: int) -> pa.Scalar:
+    """Return a time in milliseconds as a value of the time column."""
+    return pa.scalar(ms * 1000, pa.int64()).cast(TIME_TYPE)
