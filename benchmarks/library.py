@@ -1,11 +1,15 @@
 """Compare the engine inside a program with redis-py and a redis-server on the same machine.
 
     python -m benchmarks.library [--rounds 5] [--entries 100000] [--out docs]
+    python -m benchmarks.library --tables 10000000 [--rounds 5]
 
 Each row is the same work done by headrace.open() in this process, and by redis-py (with hiredis if it is
 installed) on a redis-server, over TCP. Entries have two fields of a few bytes. Where possible redis-py uses
 pipelines without transactions, of the length that is fastest for it. The two alternate; the figures are
 medians per entry.
+
+With --tables only that is measured: a stream of so many entries of four fields, from a database in this
+process into Arrow tables, Polars and DuckDB. The CPU time is that of all threads.
 """
 
 from __future__ import annotations
@@ -202,6 +206,55 @@ def table(rows: dict[str, dict[str, float]]) -> Table:
     return shown
 
 
+def order(n: int) -> dict[Any, Any]:
+    """Return the fields of an entry for the tables."""
+    return {"customer": f"c{n % 1000}", "cents": n * 7 % 100_000, "price": f"{n % 997}.5", "site": "berlin"}
+
+
+def table_reads(db: headrace.Database, entries: int) -> dict[str, Callable[[], int]]:
+    """Return what is measured, by name; each returns how many entries it has read."""
+    import polars
+    import pyarrow as pa
+
+    columns = {"customer": pa.string(), "cents": pa.int64(), "price": pa.float64(), "site": pa.string()}
+    typed, stream = pa.schema(columns), db.stream("orders")
+    with_ids = pa.schema([("_id", pa.string()), *columns.items()])
+    texts = pa.schema([(name, pa.string()) for name in columns])
+    total = "SELECT count(*) AS n, sum(cents), max(price), min(customer), min(site) FROM orders"
+    return {
+        "to_arrow, four typed columns": lambda: stream.to_arrow(typed).num_rows,
+        "to_arrow, four typed columns and _id": lambda: stream.to_arrow(with_ids).num_rows,
+        "to_arrow, four columns of text": lambda: stream.to_arrow(texts).num_rows,
+        "to_arrow without a schema: _id and a map": lambda: stream.to_arrow().num_rows,
+        "arrow_batches, each dropped": lambda: sum(each.num_rows for each in stream.arrow_batches(typed)),
+        "polars.DataFrame(arrow_batches)": lambda: polars.DataFrame(stream.arrow_batches(typed)).height,
+        "db.sql: aggregates of the four columns": lambda: db.sql(total).column("n")[0].as_py(),
+        "iteration, for comparison": lambda: 10 * sum(1 for _ in stream.range(count=entries // 10)),
+    }
+
+
+def measure_tables(entries: int, rounds: int) -> Table:
+    """Measure reads of a stream as tables; return the table for the terminal."""
+    shown = Table(title=f"{entries:,} entries of four fields from a database in the process")
+    for head in ("read", "s", "s of CPU", "ns of CPU an entry"):
+        shown.add_column(head, justify="left" if head == "read" else "right")
+    with headrace.open() as db:
+        stream = db.stream("orders")
+        for begin in track(range(0, entries, BATCHES[-1]), "adding"):
+            stream.add_many(order(n) for n in range(begin, min(begin + BATCHES[-1], entries)))
+        for name, read in table_reads(db, entries).items():
+            taken = []
+            for _ in range(rounds):
+                started, cpu = time.perf_counter(), time.process_time()
+                rows = read()
+                taken.append((time.perf_counter() - started, time.process_time() - cpu))
+                assert rows == entries, f"{name}: {rows} entries"
+            scale = 10 if name.startswith("iteration") else 1  # only a tenth is read
+            wall, cpu = (scale * statistics.median(each) for each in zip(*taken, strict=True))
+            shown.add_row(name, f"{wall:.2f}", f"{cpu:.2f}", f"{cpu / entries * 1e9:,.0f}")
+    return shown
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.library", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -209,7 +262,13 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--only", default="", help="a part of the row names")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="the directory for the figures")
+    parser.add_argument("--tables", type=int, metavar="N", help="measure only reads of N entries as tables")
     options = parser.parse_args()
+    if options.tables:
+        Console(width=None if sys.stdout.isatty() else 120).print(
+            measure_tables(options.tables, options.rounds)
+        )
+        return
     os.sched_setaffinity(0, load_cores())  # the server has the other core
     wanted = [row for row in ROWS if options.only in row.name]
     rows = {row.name: measure(row, options.rounds, options.entries) for row in track(wanted, "library")}
