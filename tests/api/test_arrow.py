@@ -155,6 +155,30 @@ def test_the_whole_entry_is_in_the_corrupt_record(database: headrace.Database, k
     ]
 
 
+LINES = pa.list_(pa.struct([("item", pa.string()), ("cents", pa.int32())]))
+
+
+def test_lists_maps_and_structs_are_read_from_json(database: headrace.Database) -> None:
+    texts = ['[{"item":"pear","cents":40},{"item":"cup"}]', "[]", "null", "no", '[{"item":"a","cents":"b"}]']
+    table = column(database, LINES, *texts)
+    assert table.column("f").to_pylist() == [
+        [{"item": "pear", "cents": 40}, {"item": "cup", "cents": None}],
+        [],
+        None,
+        None,
+        None,
+    ]
+    assert table.schema.metadata == {b"headrace.misfits": b'{"f": 2}'}
+    counts = column(database, pa.map_(pa.string(), pa.int64()), '{"a":1,"b":null}')
+    assert counts.column("f").to_pylist() == [[("a", 1), ("b", None)]]
+    required = pa.schema([pa.field("f", LINES, nullable=False)])
+    for bad in ("null", "no"):
+        stream = add_all(database, [{"f": "[]"}, {"f": bad}], f"of {bad}")
+        with pytest.raises(CodecError, match="entry 2-0: field 'f' is missing or does not fit"):
+            stream.to_arrow(required)
+        assert stream.to_arrow(required, count=1).to_pylist() == [{"f": []}]
+
+
 def test_a_range_and_a_count_limit_the_rows(database: headrace.Database) -> None:
     stream = add_all(database, [{"n": n} for n in range(10)])
 
@@ -238,7 +262,8 @@ def test_a_reader_may_stop_early(database: headrace.Database) -> None:
         (pa.schema([("n", pa.int64()), ("n", pa.int8())]), "the column n twice"),
         (pa.schema([("n", pa.uint8())]), "the column n is uint8: a field can be read as string"),
         (pa.schema([("n", pa.timestamp("ms"))]), r"the column n is timestamp\[ms\]"),
-        (pa.schema([("n", pa.list_(pa.int8()))]), "the column n is list"),
+        (pa.schema([("n", pa.list_(pa.uint8()))]), "the column n is list"),
+        (pa.schema([("n", pa.map_(pa.binary(), pa.int8()))]), "the column n is map"),
         (pa.schema([("_id", pa.int64())]), "the column _id must be string, not int64"),
         (pa.schema([("_timestamp", pa.int64())]), r"_timestamp must be timestamp\[us\], not int64"),
         (pa.schema([("_fields", pa.string())]), "_fields must be map<string, string>, .*, not string"),
@@ -267,7 +292,7 @@ VALUES = [
     "9" * 25,
 ]
 FIELD_KINDS = [pa.string(), pa.binary(), pa.bool_(), pa.int8(), pa.int64(), pa.float64(), pa.date32()]
-FIELD_KINDS += [pa.decimal128(10, 2), pa.timestamp("us"), pa.timestamp("us", "UTC")]
+FIELD_KINDS += [pa.list_(pa.int8()), pa.decimal128(10, 2), pa.timestamp("us"), pa.timestamp("us", "UTC")]
 
 
 def test_both_ways_of_reading_give_the_same_rows(

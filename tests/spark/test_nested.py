@@ -30,10 +30,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from headrace.columns.nested import NestedConverter
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.request import bulk
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.nested import NestedConverter
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 from headrace.spark.sink.arrow_cells import encodable, field_cells
@@ -198,17 +198,17 @@ def test_the_source_reads_nested_columns_that_the_sink_wrote() -> None:
 
 def test_numbers_are_times_in_the_format_of_the_option() -> None:
     at = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
-    assert NestedConverter(ArrayType(TimestampType()), "epoch_ms")("[1700000000000]") == [at]
-    assert NestedConverter(ArrayType(TimestampType()), "epoch_s")("[1700000000]") == [at]
-    assert NestedConverter(ArrayType(TimestampNTZType()), "iso8601")('["2023-11-14T23:13:20+01:00"]') == [
-        at.replace(tzinfo=None)
-    ]
+    times, naive = pa.list_(pa.timestamp("us", "UTC")), pa.list_(pa.timestamp("us"))
+    assert NestedConverter(times, "epoch_ms")("[1700000000000]") == [at]
+    assert NestedConverter(times, "epoch_s")("[1700000000]") == [at]
+    assert NestedConverter(naive, "iso8601")('["2023-11-14T23:13:20+01:00"]') == [at.replace(tzinfo=None)]
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
         (ArrayType(VariantType()), "VARIANT"),
+        (VariantType(), "VARIANT, which cannot be read from a field"),
         (MapType(DoubleType(), LongType()), "keys: use STRING"),
         (StructType([StructField("a", MapType(BooleanType(), LongType()))]), "keys: use STRING"),
     ],

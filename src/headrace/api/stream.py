@@ -529,9 +529,10 @@ class Stream(Generic[T]):
 
         Args:
             schema: the columns. Types of fields are string, binary, bool, int8 to int64, float32, float64,
-                date32, decimal128 and timestamp[us]. Names of the entry's own columns begin with an
-                underscore: `_id`, `_timestamp`, `_sequence`, `_stream`, `_fields`, `_corrupt_record`. None:
-                `_id` as string, and `_fields` as map<string, string>.
+                date32, decimal128, timestamp[us], and lists, maps and structs of these, which are read from
+                JSON. Names of the entry's own columns begin with an underscore: `_id`, `_timestamp`,
+                `_sequence`, `_stream`, `_fields`, `_corrupt_record`. None: `_id` as string, and `_fields` as
+                map<string, string>.
             start: the first ID; None for the oldest.
             end: the last ID; None for the newest at this time.
             count: the most entries; None for all.

@@ -193,6 +193,8 @@ class Column:
     def parse(self, p: cython.p_const_uchar) -> cython.bint:
         """Parse the located value; return False if it does not fit the type."""
         if self.is_integer and self.kind != CONVERTED:
+            if self.kind == TEXT and self.convert is not None:
+                return self._converts(str(self.number).encode())
             return self._parse_stored_integer()
         if self.kind == TEXT:
             if self.convert is not None and not self._converts(mem.to_bytes(p, self.at, self.n)):

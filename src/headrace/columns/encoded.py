@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.arrow import column_types, growable_buffer
 from headrace.arrow.encoder import RangeEncoder
 from headrace.columns.converters import Converter, ScaledInteger
 from headrace.columns.layout import ArrowLayout
+from headrace.columns.nested import is_nested
 from headrace.columns.specs import ColumnSpec
 from headrace.errors import ProtocolError
 from headrace.streams.iterator import StreamIterator
@@ -56,7 +58,8 @@ class BatchAssembler:
         self._stream = growable_buffer.escaped(stream).decode()
         self._is_untrusted = is_untrusted
         self._specs = layout.decoded_specs
-        self._as_text = {n for n, spec in enumerate(self._specs) if spec.kind == "converted"}
+        self._nested = {n for n, spec in enumerate(self._specs) if spec.kind == "nested"}
+        self._as_text = {n for n, spec in enumerate(self._specs) if spec.kind in ("converted", "nested")}
 
     def arguments(self) -> list[bytes]:
         """Return the arguments name, type, name, type ... of XARROW."""
@@ -79,20 +82,19 @@ class BatchAssembler:
         if not mixed <= self._as_text:
             self._as_text |= mixed
             return None
-        batch = self._decode(encoded, self._as_text)
-        arrays, misfits = list(batch.columns), list(encoded.misfits or [0] * len(self._specs))
-        for n in self._as_text:
-            kind = self._layout.decoded_fields[n].type
-            arrays[n] = convert_texts(arrays[n], kind, text_converter(self._specs[n]))
-            misfits[n] = arrays[n].null_count - batch.column(n).null_count
+        arrays, converted = self._decode(encoded, self._as_text)
+        misfits = list(encoded.misfits or [0] * len(self._specs))
+        for n, count in converted.items():
+            misfits[n] = count
         return self._with_stream(arrays, encoded.rows), misfits
 
     def assemble(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]]:
-        """Return the batch of columns that have their final types, and the misfits of its columns."""
-        batch = self._decode(encoded, frozenset())
-        return self._with_stream(batch.columns, encoded.rows), list(encoded.misfits)
+        """Return the batch of columns of encode_entries(), and the misfits of its columns."""
+        arrays, _ = self._decode(encoded, self._nested)  # the encoder has only checked nested values
+        return self._with_stream(arrays, encoded.rows), list(encoded.misfits)
 
-    def _decode(self, encoded: EncodedColumns, as_text: set[int] | frozenset[int]) -> pa.RecordBatch:
+    def _decode(self, encoded: EncodedColumns, as_text: set[int]) -> tuple[list[pa.Array], dict[int, int]]:
+        """Return the columns; those of as_text are converted here, and their misfits are returned, too."""
         fields = self._layout.decoded_fields
         schema = pa.schema(
             [pa.field(each.name, pa.binary()) if n in as_text else each for n, each in enumerate(fields)]
@@ -105,7 +107,10 @@ class BatchAssembler:
             raise ProtocolError(f"not a record batch in a reply of XARROW: {wrong}") from None
         if batch.num_rows != encoded.rows or len(encoded.misfits) not in (0, len(fields)):
             raise ProtocolError(f"a reply of XARROW with {batch.num_rows} instead of {encoded.rows} rows")
-        return batch
+        arrays, misfits = list(batch.columns), {}
+        for n in as_text:
+            arrays[n], misfits[n] = convert_texts(arrays[n], fields[n].type, text_converter(self._specs[n]))
+        return arrays, misfits
 
     def _with_stream(self, decoded: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
         rest = iter(decoded)
@@ -133,22 +138,33 @@ def text_converter(spec: ColumnSpec) -> Converter:
     return convert
 
 
-def convert_texts(texts: pa.Array, kind: pa.DataType, convert: Converter) -> pa.Array:
-    """Convert binary values, each distinct one once. Those that do not convert become null."""
+def convert_texts(texts: pa.Array, kind: pa.DataType, convert: Converter) -> tuple[pa.Array, int]:
+    """Convert binary values, each distinct one once.
+
+    Returns:
+        The values, where those that do not convert are null, and the number of these.
+    """
     encoded = texts.dictionary_encode()
-    values = [_converted(convert, text) for text in encoded.dictionary.to_pylist()]
+    values: list[Any] = []
+    wrong: list[bool] = []
+    for text in encoded.dictionary.to_pylist():
+        try:
+            values.append(convert(text))
+            wrong.append(False)
+        except (ValueError, ArithmeticError):
+            values.append(None)
+            wrong.append(True)
+    distinct = pa.array(values, kind) if is_nested(kind) else _fixed_width_array(values, kind)
+    misfits = pc.sum(pa.array(wrong, pa.bool_()).take(encoded.indices)).as_py() or 0
+    return distinct.take(encoded.indices), misfits
+
+
+def _fixed_width_array(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
+    """Return an array of values in Arrow's form."""
     blank = bytes(kind.bit_width // 8)
     data = b"".join(blank if value is None else value for value in values)
     valid = pa.array([value is not None for value in values], pa.bool_())
-    distinct = pa.Array.from_buffers(kind, len(values), [valid.buffers()[1], pa.py_buffer(data)])
-    return distinct.take(encoded.indices)
-
-
-def _converted(convert: Converter, text: bytes) -> bytes | None:
-    try:
-        return convert(text)
-    except (ValueError, ArithmeticError):
-        return None
+    return pa.Array.from_buffers(kind, len(values), [valid.buffers()[1], pa.py_buffer(data)])
 
 
 def encode_entries(

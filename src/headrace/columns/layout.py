@@ -36,7 +36,10 @@ MAP_SETTINGS = {
     (pa.string(), pa.binary()): {"utf8": True, "utf8_values": False},
     (pa.binary(), pa.binary()): {"utf8": False},
 }
-FIELD_TYPES = "string, binary, bool, int8 to int64, float32, float64, date32, decimal128 or timestamp[us]"
+FIELD_TYPES = (
+    "string, binary, bool, int8 to int64, float32, float64, date32, decimal128, timestamp[us], or (of JSON) "
+    "a list, map or struct of these"
+)
 
 
 class ArrowLayout:

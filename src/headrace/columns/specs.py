@@ -4,6 +4,7 @@ r"""How a column of an Arrow type is read from a field: the kind of decoder, its
     int8 ... int64, float32, float64         decimal numbers that fit
     timestamp[us], with or without a zone    numbers or ISO 8601, as its time format says
     date32, decimal128                       converted by Python, value by value
+    list, map, struct                        JSON, converted by Python
 
 A missing field is null, and so is a value that does not fit the type.
 """
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from headrace.arrow.columns import Column
 from headrace.columns import converters
+from headrace.columns.nested import NestedConverter, is_nested, unreadable_part
 from headrace.columns.time_formats import SLASHED_DATE
 
 TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000, "auto": 1000}
@@ -46,8 +48,11 @@ class ColumnSpec:
 
 
 def field_spec(name: str, kind: pa.DataType, nullable: bool, time_format: str) -> ColumnSpec | None:
-    """Return how a column of a simple type is read from the field `name`; None for another type."""
+    """Return how a column of a type is read from the field `name`; None for a type that cannot be read."""
     settings: dict[str, Any] = {"nullable": nullable}
+    if is_nested(kind) and unreadable_part(kind) is None:
+        settings["convert"] = NestedConverter(kind, time_format, nullable)
+        return ColumnSpec("nested", name, settings, time_format)
     if kind in SIMPLE_KINDS:
         return ColumnSpec(SIMPLE_KINDS[kind], name, settings, time_format)
     if kind in INTEGER_WIDTHS:

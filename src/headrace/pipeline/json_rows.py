@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.columns.json_text import float_text, json_text
 from headrace.errors import UsageError
 from headrace.pipeline.csv_records import BadRow, excerpt
 from headrace.pipeline.json_scanner import JsonScanner
 from headrace.pipeline.text_lines import LineReader
-from headrace.spark.decode.nested_json import float_text, json_text
 
 EXACT_FLOAT_CHARACTERS = 15  # a decimal number of at most so many characters is exact as a double
 ARRAY_ROWS = 10_000  # rows of one batch from an array

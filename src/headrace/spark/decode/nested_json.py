@@ -1,18 +1,15 @@
-"""Format nested values as JSON text, the same for all inputs of a stream: JSON lines, Parquet, Spark.
+"""Format nested Arrow values as JSON text (columns/json_text): of Parquet and of Spark.
 
-The text has no spaces. Keys keep their order, nulls are kept, and non-ASCII text is not escaped. Inner values
-are formatted like fields: doubles like repr(), decimals with all their digits, times in ISO 8601.
+Inner values are formatted like fields, times in ISO 8601.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from headrace.columns.json_text import json_text, quoted
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,24 +23,6 @@ OPAQUE_TYPES = ("arrow.opaque", "arrow.parquet.variant", "parquet.variant")
 LeafFormatter = Callable[["pa.Array"], "pa.Array"]
 
 
-def float_text(value: float) -> str:
-    """Return a double as the shortest decimal that reads back as the same double."""
-    return repr(value)
-
-
-def json_text(value: object) -> str:
-    """Return a value of Python's json module as JSON text."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_quoted(key)}:{json_text(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(json_text, value)) + "]"
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, float):
-        return _float(value)
-    return json.dumps(value, ensure_ascii=False)
-
-
 def nested_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str | None]:
     """Return the JSON text of each value of a nested Arrow column; None for null.
 
@@ -53,15 +32,6 @@ def nested_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str | Non
     """
     valid = column.is_valid().to_pylist()
     return [text if there else None for text, there in zip(_texts(column, format_leaf), valid, strict=True)]
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _float(value: float) -> str:
-    # JSON has no infinities and no NaN.
-    return float_text(value) if math.isfinite(value) else _quoted(float_text(value))
 
 
 def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
@@ -82,7 +52,7 @@ def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     if is_variant(kind):
         return _with_nulls(column, _variant_texts(column))
     if types.is_struct(kind):
-        names = [_quoted(field.name) for field in kind]
+        names = [quoted(field.name) for field in kind]
         children = [_texts(child, format_leaf) for child in column.flatten()]
         rows: Iterator[Any] = zip(*children, strict=True) if children else iter([()] * len(column))
         texts = ["{" + ",".join(f"{n}:{v}" for n, v in zip(names, row, strict=True)) + "}" for row in rows]
@@ -182,4 +152,4 @@ def _utf8(value: bytes) -> str:
 
 def _key(text: str) -> str:
     """Return a map's key as a string of JSON: a number or a nested value in quotes."""
-    return text if text.startswith('"') else _quoted(text)
+    return text if text.startswith('"') else quoted(text)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.arrow.columns import Column
 from headrace.columns import time_formats
+from headrace.columns.nested import is_nested
 from headrace.columns.specs import ColumnSpec, field_spec
 from headrace.errors import UsageError
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
@@ -65,6 +66,7 @@ RESERVED_COLUMNS = {
     "_exact": ("exact", ("array<struct<name:binary,value:binary>>",)),
 }
 RESERVED_KINDS = {role for role, _ in RESERVED_COLUMNS.values()}
+NESTED_TYPES = ("array", "map", "struct")
 NOT_DECODED = ("stream", "exact")  # kinds of columns that are not made by the decoder's columns
 
 
@@ -219,12 +221,10 @@ def _reserved_spec(name: str, kind: DataType, nullable: bool) -> ColumnSpec:
 
 
 def _field_spec(name: str, kind: DataType, nullable: bool, time_format: str) -> ColumnSpec:
-    if kind.typeName() in ("array", "map", "struct"):
+    if kind.typeName() in NESTED_TYPES:
         from headrace.spark.decode import nested
 
         nested.check_nested_type(name, kind)
-        settings = {"nullable": nullable, "convert": nested.NestedConverter(kind, time_format, nullable)}
-        return ColumnSpec("nested", name, settings, time_format)
     arrow_type = _arrow_type(kind)
     spec = None if arrow_type is None else field_spec(name, arrow_type, nullable, time_format)
     if spec is None:
@@ -236,14 +236,15 @@ def _field_spec(name: str, kind: DataType, nullable: bool, time_format: str) -> 
 
 
 def _arrow_type(kind: DataType) -> pa.DataType | None:
-    """Return the Arrow type of a simple type of Spark; None if it has none."""
+    """Return the Arrow type of a column; None if it has none, or is of a type like VARIANT."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
     try:
-        return to_arrow_type(kind, timezone="UTC")
+        found = to_arrow_type(kind, timezone="UTC")
     except PySparkException:
         return None
+    return None if is_nested(found) and kind.typeName() not in NESTED_TYPES else found
 
 
 def column_time_format(field: StructField, default: str) -> str:
