@@ -10,10 +10,12 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 import redis
 
 import headrace
+from headrace.api import arrow_batches
 from headrace.api.backend import Stop
 from headrace.api.follower_hub import hub_of
 from headrace.api.remote_backend import RemoteBackend, key_of
@@ -140,6 +142,25 @@ def test_an_add_with_an_idempotent_id_is_tried_again(headrace_url: str) -> None:
             wire.lose = how
             stream.add({"n": n}, idempotency=("me", f"request {n}"))
         assert [int(entry["n"]) for entry in stream] == [0, 1] and wire.lost == 2
+    wire.close()
+
+
+def test_a_table_whose_batches_are_lost_is_complete(
+    headrace_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_batches, "BATCH_ROWS", 100)  # the wire passes on replies of a few bytes
+    port = urlsplit(headrace_url).port
+    assert port is not None
+    with headrace.connect(headrace_url) as db:
+        db.execute("FLUSHALL")
+        db.stream("s").add_many({"n": n} for n in range(1000))
+    wire = CutWire(port)
+    found: list[int] = []
+    with headrace.connect(f"redis://127.0.0.1:{wire.port}") as db:
+        for batch in db.stream("s").arrow_batches(pa.schema([("n", pa.int64())])):
+            wire.lose = ("request", "answer")[len(found) // 100 % 2]
+            found += batch.column("n").to_pylist()
+    assert found == list(range(1000)) and wire.lost >= 2
     wire.close()
 
 

@@ -553,7 +553,8 @@ class Stream(Generic[T]):
     ) -> ArrowBatches:
         """Return the entries of to_arrow() as record batches, which need little memory at a time.
 
-        PyArrow, Polars, pandas and DuckDB read it without copying:
+        Entries that are removed while it reads are missing if their batch was not read yet. PyArrow, Polars,
+        pandas and DuckDB read it without copying:
 
         >>> polars.DataFrame(orders.arrow_batches(schema))
         >>> for batch in orders.arrow_batches(schema):
