@@ -18,7 +18,9 @@ import pytest
 
 import headrace
 from headrace.api import arrow_batches
-from headrace.errors import CodecError, UsageError, WrongType
+from headrace.columns.encoded import BatchAssembler, EncodedColumns
+from headrace.columns.layout import ArrowLayout
+from headrace.errors import CodecError, ProtocolError, UsageError, WrongType
 from headrace_server import headrace_server
 from waiting import wait_until
 
@@ -26,7 +28,7 @@ MAP = pa.map_(pa.string(), pa.string())
 ORDERS = pa.schema([("_id", pa.string()), ("customer", pa.string()), ("cents", pa.int64())])
 
 
-def add_all(database: headrace.Database, entries: list[dict[Any, Any]], name: str = "orders") -> Any:
+def add_all(database: headrace.Database, entries: list[dict[Any, Any]], name: str | bytes = "orders") -> Any:
     stream = database.stream(name)
     for n, fields in enumerate(entries, 1):
         stream.add(fields, id=f"{n}-0")
@@ -275,6 +277,26 @@ def test_a_reader_may_stop_early(database: headrace.Database) -> None:
 def test_a_schema_that_cannot_be_read_is_rejected(db: headrace.Database, schema: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         db.stream("orders").to_arrow(schema)
+
+
+def test_the_name_of_the_stream_may_be_the_only_column(database: headrace.Database) -> None:
+    stream = add_all(database, [{"n": 1}, {"n": 2}], b"a\xff")
+    assert stream.to_arrow(pa.schema([("_stream", pa.string())])).to_pylist() == 2 * [{"_stream": r"a\xff"}]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        EncodedColumns(1, [0, 0, 7], b""),
+        EncodedColumns(1, [], b""),
+        EncodedColumns(1, [], b"no message"),
+        EncodedColumns(1, [], b"\xff\xff\xff\xff\x08\x00\x00\x00" + bytes(16)),
+    ],
+)
+def test_a_malformed_reply_is_an_error(reply: EncodedColumns) -> None:
+    layout = ArrowLayout(pa.schema([("at", pa.timestamp("us")), ("n", pa.int8())]))
+    with pytest.raises(ProtocolError):
+        BatchAssembler(layout, b"s", is_untrusted=True).assemble_converted(reply)
 
 
 VALUES = [

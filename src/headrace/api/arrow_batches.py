@@ -153,7 +153,7 @@ class ArrowBatches:
                 if found is not None:
                     position.advance(last, rows)
                 following = None
-                if found is None or (more and position.has_more()):
+                if found is None or (more and rows and position.has_more()):
                     following = ahead.start(request, position.at, position.limit())
                 if found is not None and rows:
                     yield found

@@ -73,7 +73,12 @@ class BatchAssembler:
         """Return the batch of a reply of XARROW to arguments(), and the misfits of its columns.
 
         None: a column of numbers has other texts, too. Then arguments() has changed: request it again.
+
+        Raises:
+            ProtocolError: if it is not a reply to arguments().
         """
+        if len(encoded.misfits) not in (0, len(self._specs)):
+            raise ProtocolError(f"a reply of XARROW counts {len(encoded.misfits)} columns")
         mixed = {
             n
             for n, count in enumerate(encoded.misfits)
@@ -105,7 +110,7 @@ class BatchAssembler:
                 batch.validate(full=True)
         except (pa.ArrowException, OSError, EOFError) as wrong:
             raise ProtocolError(f"not a record batch in a reply of XARROW: {wrong}") from None
-        if batch.num_rows != encoded.rows or len(encoded.misfits) not in (0, len(fields)):
+        if batch.num_rows != encoded.rows:
             raise ProtocolError(f"a reply of XARROW with {batch.num_rows} instead of {encoded.rows} rows")
         arrays, misfits = list(batch.columns), {}
         for n in as_text:
