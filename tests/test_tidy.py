@@ -77,6 +77,7 @@ LEAVES = {
     "system",
     "errors",
     "limits",
+    "memory_size",
     "plurals",
     "suggestions",
     "visibility",

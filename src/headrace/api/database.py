@@ -26,7 +26,9 @@ from headrace.commands.server_interface import STREAM_SETTINGS
 from headrace.engine.engine import Engine
 from headrace.errors import DatabaseClosed, HeadraceError, UsageError
 from headrace.keyspace.settings import Settings
+from headrace.memory_size import parse_memory
 from headrace.persistence.aof.log import POLICIES
+from headrace.streams.cold_run import CACHE_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +49,8 @@ STATEFUL_COMMANDS = frozenset(
 STATEFUL_CLIENT_SUBCOMMANDS = frozenset(b"REPLY TRACKING CACHING SETNAME SETINFO NO-EVICT NO-TOUCH".split())
 
 SCAN_COUNT = 1000  # keys per step
+CACHE_BYTES_MIN = 1 << 20  # several runs
+BYTES_MAX = (1 << 63) - 1
 
 OPEN_ENGINES: weakref.WeakSet[LocalEngine] = weakref.WeakSet()  # closed in a forked child
 OPEN_ON_DISK: set[LocalEngine] = set()  # closed when the interpreter exits
@@ -62,6 +66,9 @@ class DatabaseInfo:
     log_bytes: int  # size of all log files
     unsynced_bytes: int  # not synced yet, including bytes not written yet
     disk_error: str  # why the disk rejects writes; "" if it does not
+    cold_entries: int = 0  # in files instead of in memory
+    cold_bytes: int = 0  # of memory that they would take
+    cold_error: str = ""  # why no others can be moved to files; "" if they can
 
 
 class Database:
@@ -248,9 +255,17 @@ class Database:
         storage = local_engine.storage
         if storage is None:
             return DatabaseInfo(None, None, keys, 0, 0, "")
-        log = storage.log
+        log, cold = storage.log, local_engine.engine.cold
         return DatabaseInfo(
-            self.path, storage.policy, keys, log.size, log.written - log.synced, log.reported_failure
+            self.path,
+            storage.policy,
+            keys,
+            log.size,
+            log.written - log.synced,
+            log.reported_failure,
+            0 if cold is None else cold.cache.totals.entries,
+            0 if cold is None else cold.cache.totals.weight,
+            "" if cold is None else cold.last_error,
         )
 
     def compact(self) -> None:
@@ -337,6 +352,8 @@ def open(
     clock: Clock | None = None,
     replica_of: str | None = None,
     skip_foreign_types: bool = False,
+    hot_memory: int | str = 0,
+    cold_cache_memory: int | str = CACHE_BYTES,
     **settings: int,
 ) -> Database:
     """Open a database in this process.
@@ -357,6 +374,9 @@ def open(
         skip_foreign_types: leave out keys of other types than streams and strings, in the directory of a
             Redis or at the server of `replica_of`. Otherwise such data is not opened, or not copied. They are
             gone from the directory after the next compact(), so keep a copy of it.
+        hot_memory: bytes of data in memory, as a number or as text such as `"512mb"`. Beyond it the oldest
+            entries of streams move to files of the directory, and are read from there. 0: no limit.
+        cold_cache_memory: bytes of entries read from these files that are kept in memory, at least 1 MiB.
         settings: `stream_node_max_bytes`, `stream_node_max_entries`, `stream_idmp_duration` (seconds) and
             `stream_idmp_maxsize` (requests per producer).
 
@@ -366,9 +386,22 @@ def open(
     """
     if fsync not in POLICIES:
         raise UsageError(f"fsync={fsync!r}: must be one of {', '.join(map(repr, POLICIES))}")
+    hot_bytes = memory_bytes("hot_memory", hot_memory, 0)
+    cache_bytes = memory_bytes("cold_cache_memory", cold_cache_memory, CACHE_BYTES_MIN)
     storage = None
     if path is not None:
-        storage = Storage(open_directory(path), fsync, skip_foreign_types=skip_foreign_types)
+        storage = Storage(
+            open_directory(path),
+            fsync,
+            skip_foreign_types=skip_foreign_types,
+            hot_memory=hot_bytes,
+            cold_cache_memory=cache_bytes,
+        )
+    elif hot_bytes:
+        raise UsageError(
+            f"hot_memory={hot_memory!r}: a database in memory has no files to which entries could move; "
+            'open a directory, as in open("data", hot_memory=…)'
+        )
     database = build_database(
         storage, clock if clock is not None else SystemClock(), stream_settings(settings)
     )
@@ -396,11 +429,24 @@ def build_database(storage: Storage | None, clock: Clock, settings: Settings) ->
     local_engine = LocalEngine(engine, clock)
     if storage is not None:
         storage.load(engine, clock.now_ms())
-        storage.local_engine = local_engine
-        local_engine.storage = host.storage = storage
+        storage.attach(local_engine)
+        host.storage = storage
         OPEN_ON_DISK.add(local_engine)
     OPEN_ENGINES.add(local_engine)
     return Database(local_engine, None if storage is None else getattr(storage.files, "root", None))
+
+
+def memory_bytes(name: str, size: int | str, least: int) -> int:
+    """Return a number of bytes, which may be text with a unit. Raises UsageError if it is invalid."""
+    try:
+        found = parse_memory(size) if isinstance(size, str) else size
+    except ValueError:
+        found = None
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= BYTES_MAX:
+        raise UsageError(
+            f"{name}={size!r}: must be a number of bytes of at least {least}, or text such as '512mb'"
+        )
+    return found
 
 
 def stream_settings(given: dict[str, int]) -> Settings:

@@ -137,7 +137,7 @@ class ColdStorage:
         self.last_error = ""
         self.failures = self.runs_stored = self.runs_given_up = self.runs_rewritten = 0
         self._sparse = None
-        self._due_ms = 0
+        self._due_ms = 1  # at the first step: files of loaded runs may be without them later
 
     @cython.ccall
     @cython.exceptval(-1, check=False)

@@ -278,7 +278,7 @@ class LocalEngine:
                 wakeup = session.transport = Wakeup()
                 quick = True  # the blocked thread ticks the engine itself
         finally:
-            if quick:
+            if quick and (wakeup is not None or self.engine.cold is None):  # else nodes may become cold
                 self._release_without_timer()
             else:
                 self.release()

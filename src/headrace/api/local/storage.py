@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from headrace.api.local.background import BackgroundSync, run_uninterrupted
 from headrace.api.local.clock import NEVER_MS
+from headrace.api.local.cold_writer import ColdWriter
 from headrace.api.local.directory import explain_disk_errors
 from headrace.api.local.log_rewriter import LogRewriter
 from headrace.commands.server_interface import ServerInterface
@@ -50,6 +51,7 @@ from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import Recovered, recover, skipped_notes
+from headrace.streams.cold_run import CACHE_BYTES
 
 if TYPE_CHECKING:
     from headrace.api.local.local_engine import LocalEngine
@@ -64,7 +66,7 @@ REWRITE_MIN_BYTES = 64 << 20  # a smaller log is rewritten only on request
 class Storage:
     """The log of one database. Any thread may commit."""
 
-    local_engine: LocalEngine  # set after load()
+    local_engine: LocalEngine  # set by attach()
 
     def __init__(
         self,
@@ -72,8 +74,12 @@ class Storage:
         policy: str,
         rewrite_min_bytes: int = REWRITE_MIN_BYTES,
         skip_foreign_types: bool = False,
+        hot_memory: int = 0,
+        cold_cache_memory: int = CACHE_BYTES,
     ) -> None:
         self.files = files
+        self.hot_memory = hot_memory  # bytes of data in memory; 0: no limit
+        self.cold_cache_memory = cold_cache_memory
         self.skip_foreign_types = skip_foreign_types
         self.names = LogFileNames()
         self.policy = policy
@@ -98,6 +104,7 @@ class Storage:
         self.found_comment = b""  # the last line of the log that was loaded, if it is a comment
         self.last_comment = b""  # the last line of the log when it is closed
         self.rewriter = LogRewriter(self)
+        self.cold_writer: ColdWriter | None = None  # None: all nodes are in memory
         self._sync: BackgroundSync | None = None
         self._sync_offset = 0
         self._sync_batch_count = 0
@@ -127,12 +134,22 @@ class Storage:
         engine.record_effects(True)
         return found
 
+    def attach(self, local_engine: LocalEngine) -> None:
+        """Work for this engine from now on: load() has ended."""
+        self.local_engine = local_engine
+        local_engine.storage = self
+        cold = local_engine.engine.cold
+        if cold is not None:
+            self.cold_writer = ColdWriter(local_engine, cold)
+            cold.writer = self.cold_writer.start
+
     def _recover(self, engine: Engine, now_ms: int) -> Recovered:
         manifest = None
         with contextlib.suppress(Damaged, OSError):  # which recover() reports
             manifest = Manifest.load(self.files, self.names)
-        if manifest is not None and manifest.cold:  # a server has moved entries to files
-            engine.open_cold_storage(ColdStore(self.cold_files), 0)
+        if self.hot_memory or (manifest is not None and manifest.cold):
+            cold = engine.open_cold_storage(ColdStore(self.cold_files), self.hot_memory)
+            cold.cache.limit = self.cold_cache_memory
         replay, skipped = log_replayer(engine, now_ms, self.skip_foreign_types)
         found = recover(
             self.files,
@@ -158,6 +175,8 @@ class Storage:
         last changes could not be written.
         """
         self.closing = True
+        if self.cold_writer is not None:
+            self.cold_writer.wait()
         with self.local_engine.snapshot_lock, self.lock:
             if self.closed:
                 return
@@ -399,7 +418,12 @@ class LibraryHost(ServerInterface):
         """Return the directives for CONFIG GET."""
         known = super().directives()
         if self.storage is not None:
-            known |= {b"appendonly": b"yes", b"appendfsync": self.storage.policy.encode()}
+            known |= {
+                b"appendonly": b"yes",
+                b"appendfsync": self.storage.policy.encode(),
+                b"cold-cache-memory": b"%d" % self.storage.cold_cache_memory,
+                b"stream-hot-memory": b"%d" % self.storage.hot_memory,
+            }
         return known
 
     def save(self, now_ms: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.keyspace import events
+from headrace.memory_size import parse_memory
 from headrace.server.config.buffer_limits import BufferLimit, OutputBufferLimits
 
 
@@ -36,9 +37,6 @@ Value = int | bool | str | list[str] | OutputBufferLimits | Rules | Numbers | Us
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
 PORT_MAX = 65535
-
-_UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 10**6, "mb": 1 << 20, "g": 10**9, "gb": 1 << 30}
-_MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE)
 
 
 class DirectiveType(Protocol):
@@ -120,14 +118,6 @@ class Memory:
     def show(self, value: Value) -> str:
         """Return the number of bytes."""
         return str(value)
-
-
-def parse_memory(word: str) -> int:
-    """Return the bytes for a text such as 64mb. Raises ValueError."""
-    found = _MEMORY.fullmatch(word)
-    if found is None or found[2].lower() not in _UNITS:
-        raise ValueError("argument must be a memory value")
-    return int(found[1]) * _UNITS[found[2].lower()]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""Move the oldest nodes of streams to cold files while other threads use the database.
+
+    timer thread  lock ─ copy some nodes ─ unlock
+    a new thread                             write, sync, read back ─ lock ─ the nodes leave memory ─ unlock
+
+The nodes are read, and change, in memory until they are stored. Reads of cold entries load their run in the
+thread that reads, with the engine's lock: half a millisecond, mostly without the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.errors import DatabaseClosed
+from headrace.keyspace.cold_storage import Batch, ColdStorage
+
+if TYPE_CHECKING:
+    from headrace.api.local.local_engine import LocalEngine
+
+
+class ColdWriter:
+    """Stores the batches of a database's cold storage, each in a new thread."""
+
+    def __init__(self, local_engine: LocalEngine, cold: ColdStorage) -> None:
+        self._local_engine = local_engine
+        self._cold = cold
+        self._thread: threading.Thread | None = None
+
+    def start(self, batch: Batch) -> None:
+        """Start to store a batch. Called with the engine's lock, when the last batch was placed."""
+        thread = threading.Thread(target=self._store, args=(batch,), name="headrace-cold", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the interpreter is shutting down, or there are too many threads
+            self._cold.fail(error)
+        else:
+            self._thread = thread
+
+    def wait(self) -> None:
+        """Wait until the files are complete: no batch is started any more. Called without the lock."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _store(self, batch: Batch) -> None:
+        cold = self._cold
+        try:
+            places = cold.write(batch)
+        except Exception as error:
+            result = partial(cold.fail, error)
+        else:
+            result = partial(cold.place_batch, batch, places)
+        with contextlib.suppress(DatabaseClosed):  # then the entries are in the log only
+            self._local_engine.run_locked(result)
+            self._local_engine.commit_and_wake(-1)
