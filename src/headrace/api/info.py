@@ -24,6 +24,9 @@ class StreamInfo(Generic[T]):
         groups: the number of consumer groups.
         entries_added: the number of entries ever added; None from servers before Redis 7.
         max_deleted_id: the largest deleted ID; None from servers before Redis 7.
+        cold_entries: the number of entries that are in files instead of in memory; only Headrace has them.
+        cold_bytes: the bytes of memory that their nodes would take.
+        cold_files: the number of these files.
         raw: the whole reply, by the server's names.
     """
 
@@ -34,6 +37,9 @@ class StreamInfo(Generic[T]):
     groups: int
     entries_added: int | None
     max_deleted_id: StreamID | None
+    cold_entries: int
+    cold_bytes: int
+    cold_files: int
     raw: dict[str, Any] = field(repr=False, compare=False)
 
     @staticmethod
@@ -49,6 +55,9 @@ class StreamInfo(Generic[T]):
             groups=raw["groups"],
             entries_added=raw.get("entries-added"),
             max_deleted_id=None if deleted is None else id_from_reply(deleted),
+            cold_entries=raw.get("cold-entries", 0),
+            cold_bytes=raw.get("cold-bytes", 0),
+            cold_files=raw.get("cold-files", 0),
             raw=raw,
         )
 

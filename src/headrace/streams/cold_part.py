@@ -6,6 +6,8 @@ stay the owner of both.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
 from headrace.streams import cold_run, memory_account
@@ -33,12 +35,14 @@ class ColdPart:
     memory: MemoryAccount  # of the stream
     totals: Public[ColdTotals]
     last: bytes  # the key of the last run; empty: there was none
+    runs_of_files: dict[Any, int]  # by file: how many runs of the stream are in it
 
     def __init__(self, tree: Rax, memory: MemoryAccount) -> None:
         self.tree = tree
         self.memory = memory
         self.totals = ColdTotals()
         self.last = b""
+        self.runs_of_files = {}
 
     @cython.ccall
     def add(self, node: Node) -> cython.void:
@@ -50,6 +54,8 @@ class ColdPart:
             run.cache.has_sparse = True
         self.totals.add(1, run.inner_count(), node.live, run.weight)
         self.memory.add(_bytes_of(run))
+        file = run.cache.source.file_of(run.place)
+        self.runs_of_files[file] = self.runs_of_files.get(file, 0) + 1
 
     @cython.ccall
     def remove(self, node: Node) -> cython.void:
@@ -58,6 +64,16 @@ class ColdPart:
         live: cython.longlong = node.live
         self.totals.add(-1, -run.inner_count(), -live, -run.weight)
         self.memory.add(-_bytes_of(run))
+        file = run.cache.source.file_of(run.place)
+        self.runs_of_files[file] -= 1
+        if self.runs_of_files[file] == 0:
+            del self.runs_of_files[file]
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def file_count(self) -> cython.Py_ssize_t:
+        """Return the number of files that have runs of the stream."""
+        return len(self.runs_of_files)
 
     @cython.ccall
     def outer_of(self, inner: Node) -> Node:

@@ -85,6 +85,10 @@ class RunSource:
     def read_ahead(self, run: ColdRun) -> None:
         """Start to load a run into the cache, if that is possible: a sequential reader will need it next."""
 
+    def file_of(self, place: Any) -> Any:
+        """Return the file of this place: an object by which it can be told from other files."""
+        raise NotImplementedError
+
 
 @cython.final
 @cython.no_gc

@@ -19,6 +19,7 @@ from headrace.commands.stream import entries
 from headrace.errors import CommandError, NoSuchKey, UnknownSubcommand, to_text
 from headrace.resp.writer import ReplyWriter
 from headrace.streams import delivery
+from headrace.streams.cold_part import ColdPart
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
@@ -28,6 +29,7 @@ from headrace.streams.rules import Rules
 from headrace.streams.stream import Stream
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+COLD_FIELDS = cython.declare(cython.Py_ssize_t, 3)
 FULL_COUNT = cython.declare(cython.longlong, 10)  # entries shown by FULL without COUNT
 
 
@@ -56,7 +58,7 @@ def run_stream(call: Call) -> None:
     n: cython.Py_ssize_t = len(argv)
     reply: ReplyWriter = call.reply
     if n == 3:
-        reply.map(16 if stream.rules is None else 17)
+        reply.map(16 + further_fields(stream))
         write_counters(reply, stream)
         reply.bulk(b"groups")
         reply.integer(stream.group_count)
@@ -64,10 +66,11 @@ def run_stream(call: Call) -> None:
         entries.write_edge(reply, stream, False)
         reply.bulk(b"last-entry")
         entries.write_edge(reply, stream, True)
+        write_cold(reply, stream)
         write_rules(reply, stream.rules)
         return
     count: cython.longlong = parse_full(argv)
-    reply.map(15 if stream.rules is None else 16)
+    reply.map(15 + further_fields(stream))
     write_counters(reply, stream)
     reply.bulk(b"entries")
     entries.write_entries(reply, StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False), count)
@@ -76,6 +79,7 @@ def run_stream(call: Call) -> None:
     group: Group
     for group in stream.groups():
         write_group(reply, stream, group, count)
+    write_cold(reply, stream)
     write_rules(reply, stream.rules)
 
 
@@ -123,6 +127,27 @@ def write_counters(reply: ReplyWriter, stream: Stream) -> cython.void:
     reply.integer(0 if memory is None else mem.as_signed(memory.added))
     reply.bulk(b"iids-duplicates")
     reply.integer(0 if memory is None else mem.as_signed(memory.duplicates))
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def further_fields(stream: Stream) -> cython.Py_ssize_t:
+    """Return how many pairs write_cold() and write_rules() write for a stream."""
+    return (COLD_FIELDS if stream.run_count() > 0 else 0) + (0 if stream.rules is None else 1)
+
+
+@cython.cfunc
+def write_cold(reply: ReplyWriter, stream: Stream) -> cython.void:
+    """Write what is in cold files instead of in memory; nothing if there is nothing."""
+    cold: ColdPart | None = stream.cold
+    if cold is None or cold.totals.runs == 0:
+        return
+    reply.bulk(b"cold-entries")
+    reply.integer(cold.totals.entries)
+    reply.bulk(b"cold-bytes")
+    reply.integer(cold.totals.weight)
+    reply.bulk(b"cold-files")
+    reply.integer(cold.file_count())
 
 
 @cython.cfunc

@@ -23,6 +23,10 @@ class ColdStore(RunStore):
         """Return keys and listpacks of a run. Raises DamagedColdRun."""
         return self.files.read(place)
 
+    def file_of(self, place: Any) -> Any:
+        """Return the ColdFile of this place."""
+        return place.file
+
     def remove_unreferenced(self) -> int:
         """Remove the files that nothing refers to; return how many."""
         return self.files.remove_unreferenced()

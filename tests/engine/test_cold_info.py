@@ -1,0 +1,85 @@
+"""XINFO STREAM of a stream with cold runs, and of one without."""
+
+import pytest
+
+from cold_support import RunsInMemory
+from engine_talk import decode
+from headrace.engine.engine import Engine
+
+FIELDS = ["cold-entries", "cold-bytes", "cold-files"]
+
+
+class Client:
+    """A client of an engine whose nodes have three entries, and become cold by cool()."""
+
+    def __init__(self, protocol=2):
+        self.engine = Engine()
+        self.engine.keyspace.settings.stream_node_max_entries = 3
+        self.cold = self.engine.open_cold_storage(RunsInMemory(), 0)
+        self.cold.run_bytes = 1
+        self.session = self.engine.session()
+        self.execute("HELLO", protocol)
+
+    def execute(self, *words):
+        self.engine.execute(self.session, [str(word).encode() for word in words], 1000)
+        return self.session.reply.take()
+
+    def add(self, entries):
+        for n in range(1, entries + 1):
+            self.execute("XADD", "s", f"{n}-0", "f", "v")
+
+    def cool(self):
+        self.cold.limit = 1
+        self.cold.cool_all()
+        self.cold.limit = 0
+
+    def info(self, *more):
+        reply, rest = decode(self.execute("XINFO", "STREAM", "s", *more))
+        assert not rest
+        return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+    def cold_fields(self, *more):
+        info = self.info(*more)
+        return [info.get(name) for name in FIELDS]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("more", [(), ("FULL",), ("FULL", "COUNT", "1")])
+def test_the_fields_are_there_while_there_are_runs(protocol, more):
+    client = Client(protocol)
+    client.add(30)
+    hot = client.info(*more)
+    assert not set(FIELDS) & set(hot)
+    memory = client.engine.keyspace.databases[0].stream(b"s").memory.total
+    client.cool()
+    info = client.info(*more)
+    assert info["cold-entries"] == 27
+    assert memory * 0.8 < info["cold-bytes"] < memory
+    assert info["cold-files"] == 3  # of three runs each
+    assert {name: value for name, value in info.items() if name not in FIELDS} == hot
+    client.execute("XTRIM", "s", "MINID", "25-0")
+    assert client.cold_fields(*more)[::2] == [3, 1]
+    client.execute("XTRIM", "s", "MINID", "28-0")
+    assert set(client.info(*more)) == set(hot)
+
+
+def test_the_rules_are_last():
+    client = Client()
+    client.add(30)
+    client.execute("XCFGSET", "s", "MAX-LEN", "1000")
+    client.cool()
+    assert list(client.info())[-4:] == [*FIELDS, "rules"]
+    assert list(client.info("FULL"))[-4:] == [*FIELDS, "rules"]
+
+
+def test_deletions_and_copies_are_counted():
+    client = Client()
+    client.add(30)
+    client.cool()
+    client.execute("XDEL", "s", "1-0", "2-0", "3-0", "5-0")
+    assert client.cold_fields()[::2] == [23, 3]
+    client.execute("COPY", "s", "t")
+    before = client.cold_fields()
+    client.execute("DEL", "s")
+    client.execute("RENAME", "t", "s")
+    assert client.cold_fields() == before
