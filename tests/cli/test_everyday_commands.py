@@ -95,6 +95,7 @@ def test_ls_lists_streams_and_no_other_keys(run: Command, orders: redis.Redis) -
     assert empty == {
         "stream": "empty", "entries": 0, "first_id": None, "last_id": None, "first_time": None,
         "last_time": None, "memory_bytes": orders.memory_usage("empty"), "groups": 1,
+        "cold_entries": 0, "cold_bytes": 0, "cold_files": 0,
     }  # fmt: skip
     assert (listed["first_id"], listed["last_id"], listed["groups"]) == ("1-0", "20-0", 1)
     assert listed["last_time"] == "1970-01-01 00:00:00.020"

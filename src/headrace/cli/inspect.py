@@ -18,7 +18,8 @@ from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.console.group_picture import group_picture, rules_text
 from headrace.console.listpack_picture import NodePicture
-from headrace.console.stream_snapshot import StreamSnapshot, from_file, from_payload
+from headrace.console.run_picture import cold_text, run_picture
+from headrace.console.stream_snapshot import ColdStats, StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError, os_error_text
 from headrace.plurals import plural
@@ -78,7 +79,7 @@ def command(
     """Draw a stream as stored in memory: the radix tree, a node's listpack byte by byte, the pending lists.
 
     Works with any Redis or Valkey server, because DUMP returns the stored bytes. The server copies the whole
-    stream for that.
+    stream for that, also entries in files. The --file may be the base of a log: cold runs are drawn as such.
     """
     snapshot = from_file(key, file, database) if file else from_server(key, url, large)
     picture = draw(snapshot, node, entries, pending, only or PARTS)
@@ -114,10 +115,17 @@ def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
                 f"{where}: {key!r} takes {styles.format_size(used)} of memory, which the server would copy; "
                 "use --large"
             )
+        about = client.xinfo_stream(name)
+        cold = ColdStats(*(int(about.get(f"cold-{what}", 0)) for what in ColdStats._fields))
+        if cold.bytes > BYTES_MAX and not large:
+            raise UsageError(
+                f"{where}: {key!r} takes {styles.format_size(cold.bytes)} in files, which the server would "
+                "copy; use --large"
+            )
         payload = client.dump(name)
         if payload is None:
             raise UsageError(f"{where}: stream {key!r} was deleted meanwhile")
-        return from_payload(key, where, payload)
+        return from_payload(key, where, payload, cold if cold.entries else None)
 
 
 def draw(
@@ -132,11 +140,10 @@ def draw(
         parts.append(framed(tree_picture(snapshot, chosen), title))
     if "node" in only and chosen is not None:
         pack = snapshot.packs[chosen]
-        title = (
-            f"node {chosen} of {len(snapshot.packs)}, {pack.id}: "
-            f"a listpack of {styles.format_size(len(pack.data))}, {plural(pack.live, 'entry')}"
-        )
-        parts.append(framed(NodePicture(pack.parts, entries), title))
+        what = "a cold run" if pack.run is not None else f"a listpack of {styles.format_size(len(pack.data))}"
+        title = f"node {chosen} of {len(snapshot.packs)}, {pack.id}: {what}, {plural(pack.live, 'entry')}"
+        picture = NodePicture(pack.parts, entries) if pack.run is None else run_picture(pack.run)
+        parts.append(framed(picture, title))
     if "groups" in only:
         count = plural(snapshot.stream.group_count, "group")
         parts.append(framed(group_picture(snapshot, pending), count))
@@ -152,16 +159,19 @@ def framed(picture: RenderableType, title: str) -> Panel:
 def summary(snapshot: StreamSnapshot) -> Text:
     """Return the stream's name, size, last ID and counters."""
     stream = snapshot.stream
-    data = sum(len(pack.data) for pack in snapshot.packs)
+    hot = [pack for pack in snapshot.packs if pack.run is None]
+    data, length = sum(len(pack.data) for pack in hot), sum(pack.live for pack in hot)
     text = Text.assemble(
         (printable(snapshot.name), "bold"),
         (f" at {printable(snapshot.where)}\n", styles.GREY),
         (plural(stream.length, "entry"), "bold"),
         (f" in {plural(len(snapshot.packs), 'node')} of {styles.format_size(data)}", styles.GREY),
     )
-    if stream.length:
-        text.append(f", {data / stream.length:.1f} bytes an entry", styles.GREY)
+    if length:
+        text.append(f", {data / length:.1f} bytes an entry", styles.GREY)
     text.append(f"; last ID {stream.last_id()}, {stream.entries_added:,} added in all", styles.GREY)
+    if snapshot.cold is not None:
+        text.append("\n").append_text(cold_text(snapshot.cold))
     if stream.rules is not None:
         text.append("\n").append_text(rules_text(stream.rules))
     return text

@@ -20,9 +20,10 @@ from headrace.pipeline.archive_release import iter_watermarks
 from headrace.pipeline.watermark import Watermark
 
 STREAMS_PER_REQUEST = 100
-DROPPED = ("memory", "groups", "first", "last")
+DROPPED = ("in files", "memory", "groups", "first", "last")
 ARCHIVE_TITLES = ("stream", "archived up to", "archive", "archive ID")
-TITLES = ("stream", "entries", "first", "last", "memory", "groups")
+TITLES = ("stream", "entries", "first", "last", "memory", "in files", "groups")
+IN_FILES = TITLES.index("in files")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class StreamSummary:
         last: ID of the last entry; None if the stream is empty.
         memory: Bytes of memory; None if the server does not report it.
         groups: Number of consumer groups.
+        cold_entries: Number of entries in files instead of in memory.
+        cold_bytes: Bytes of memory that they would take.
+        cold_files: Number of these files.
     """
 
     key: bytes
@@ -44,6 +48,9 @@ class StreamSummary:
     last: str | None
     memory: int | None
     groups: int
+    cold_entries: int = 0
+    cold_bytes: int = 0
+    cold_files: int = 0
 
 
 @click.command(
@@ -63,7 +70,10 @@ Examples:
 @click.option("--archives", is_flag=True, help="List up to which ID each archive has the streams.")
 @url_option
 def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archives: bool, url: str) -> None:
-    """List all streams, or these: entries, times of the first and the last one (UTC), memory, groups."""
+    """List all streams, or these: entries, times of the first and the last one (UTC), memory, groups.
+
+    Of streams larger than memory also the entries in files, and the bytes of memory that they would take.
+    """
     if streams and pattern:
         raise UsageError("name streams, or give --pattern")
     matches = compile_pattern(pattern or ".*").fullmatch
@@ -85,12 +95,18 @@ def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archiv
             None if each.first is None else id_time(each.first),
             None if each.last is None else id_time(each.last),
             None if each.memory is None else styles.format_size(each.memory),
+            styles.format_cold(each.cold_entries, each.cold_bytes) if each.cold_entries else None,
             each.groups,
         ]
         for each in summaries
     ]
     if rows:
-        print_table(TITLES, rows, right=("entries", "memory", "groups"), dropped=DROPPED)
+        titles, dropped = list(TITLES), list(DROPPED)
+        if not any(each.cold_entries for each in summaries):
+            del titles[IN_FILES], dropped[0]
+            for row in rows:
+                del row[IN_FILES]
+        print_table(titles, rows, right=("entries", "memory", "in files", "groups"), dropped=dropped)
     else:
         click.echo("there are no streams" if pattern is None else no_match(pattern), err=True)
 
@@ -139,6 +155,9 @@ def read_summaries(servers: Servers, names: list[str]) -> Iterator[StreamSummary
                 last[0].decode() if last else None,
                 memory if isinstance(memory, int) else None,
                 int(about["groups"]),
+                int(about.get("cold-entries", 0)),
+                int(about.get("cold-bytes", 0)),
+                int(about.get("cold-files", 0)),
             )
 
 
@@ -153,4 +172,7 @@ def as_object(stream: StreamSummary) -> dict[str, Any]:
         "last_time": None if stream.last is None else id_time(stream.last),
         "memory_bytes": stream.memory,
         "groups": stream.groups,
+        "cold_entries": stream.cold_entries,
+        "cold_bytes": stream.cold_bytes,
+        "cold_files": stream.cold_files,
     }

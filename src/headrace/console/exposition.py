@@ -78,6 +78,11 @@ CONSUMER_HELP = {
     "stream_group_consumer_messages_pending": "Entries that the consumer has not acknowledged.",
     "stream_group_consumer_idle_seconds": "Seconds since the consumer was last active.",
 }
+COLD_HELP = {
+    "stream_cold_entries": "Entries of the stream in files instead of in memory.",
+    "stream_cold_bytes": "Bytes of memory that these entries would take.",
+    "stream_cold_files": "Files that have entries of the stream.",
+}
 OLDEST = "headrace_stream_group_oldest_pending_seconds"
 
 Labels = dict[str, str]
@@ -264,6 +269,10 @@ def _stream(out: Exposition, stream: StreamStats) -> None:
     )
     for (name, about), value in zip(STREAM_HELP.items(), values, strict=True):
         out.add(f"redis_{name}", GAUGE, about, value, labels)
+    if stream.cold_entries:
+        values = (stream.cold_entries, stream.cold_bytes, stream.cold_files)
+        for (name, about), value in zip(COLD_HELP.items(), values, strict=True):
+            out.add(f"headrace_{name}", GAUGE, about, value, labels)
     for group in stream.groups:
         _group(out, group, labels | {"group": label(group.name)})
 

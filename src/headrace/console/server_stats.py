@@ -59,7 +59,10 @@ class GroupStats:
 
 @dataclass
 class StreamStats:
-    """Statistics of one stream; memory_bytes is None unless requested."""
+    """Statistics of one stream; memory_bytes is None unless requested.
+
+    The cold entries are in files instead of in memory; cold_bytes are those that they would take there.
+    """
 
     database: int
     key: bytes
@@ -74,6 +77,9 @@ class StreamStats:
     memory_bytes: int | None = None
     group_count: int = 0
     groups: list[GroupStats] = field(default_factory=list)  # at most GROUPS_MAX
+    cold_entries: int = 0
+    cold_bytes: int = 0
+    cold_files: int = 0
 
 
 @dataclass
@@ -227,6 +233,9 @@ def stream_stats(database: int, key: bytes, about: dict[str, object]) -> StreamS
         _bytes(about, "max-deleted-entry-id") or None,
         first[0] if isinstance(first, list) and first else None,
         last[0] if isinstance(last, list) and last else None,
+        cold_entries=_int(about, "cold-entries"),
+        cold_bytes=_int(about, "cold-bytes"),
+        cold_files=_int(about, "cold-files"),
     )
 
 

@@ -1,4 +1,8 @@
-"""Read the nodes and groups of a stream from a DUMP payload or from a snapshot file."""
+"""Read the nodes and groups of a stream from a DUMP payload or from a snapshot file.
+
+The base of a log may refer to cold files, which are in the directory `cold` beside it: they are not read, but
+for what is needed of a single run.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,24 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.console.node_parser import NodeParts, parse_node
 from headrace.errors import HeadraceError, UsageError, os_error_text
+from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
+from headrace.persistence.aof.file_names import COLD
+from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
+from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.dump import restore
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.plurals import plural
-from headrace.streams.cold_run import unfolded
+from headrace.streams.cold_run import ColdRun, run_of
 from headrace.streams.group import Group
-from headrace.streams.node import node_at
+from headrace.streams.node import Node, node_at
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
@@ -29,12 +39,16 @@ DATABASES = 1024  # more than a server is usually configured with
 
 @dataclass(frozen=True)
 class PackedNode:
-    """A node of the tree: its key, its listpack, and the live and deleted entries that it counts."""
+    """A node of the tree: its key, its listpack, and the live and deleted entries that it counts.
+
+    run: the cold run whose node it is: `data` is empty then; None for other nodes.
+    """
 
     key: bytes
     data: bytes
     live: int
     deleted: int
+    run: ColdRun | None = None
 
     @property
     def id(self) -> str:
@@ -43,8 +57,13 @@ class PackedNode:
 
     @property
     def parts(self) -> NodeParts:
-        """Return the parsed node."""
+        """Return the parsed node, which is not that of a run."""
         return parse_node_cached(self.key, self.data)
+
+    def live_before(self, ms: int, seq: int) -> int:
+        """Return the number of its entries before this ID. Raises DamagedColdRun."""
+        nodes = [self] if self.run is None else map(packed_node, self.run.inner_nodes())
+        return sum((e.ms, e.seq) < (ms, seq) for node in nodes for e in node.parts.entries if not e.dead)
 
 
 @lru_cache(maxsize=256)
@@ -53,15 +72,27 @@ def parse_node_cached(key: bytes, data: bytes) -> NodeParts:
     return parse_node(key, data)
 
 
+class ColdStats(NamedTuple):
+    """What of a stream is in files: entries, the bytes of memory that they would take, files."""
+
+    entries: int
+    bytes: int
+    files: int
+
+
 @dataclass
 class StreamSnapshot:
-    """A stream as of now_ms; `where` is the server or file it was read from, for messages."""
+    """A stream as of now_ms; `where` is the server or file it was read from, for messages.
+
+    The entries that `cold` counts are the oldest ones. Of a server they are in `packs` nevertheless.
+    """
 
     name: str
     where: str
     stream: Stream
     now_ms: int
     packs: list[PackedNode] = field(default_factory=list)
+    cold: ColdStats | None = None  # what is in files
 
     def __post_init__(self) -> None:
         self.packs = list(packed_nodes(self.stream))
@@ -96,8 +127,11 @@ class StreamSnapshot:
             return 0
         if not exactly:
             return self.entries_before[number]
-        entries = self.packs[number].parts.entries
-        return self.entries_before[number] + sum((e.ms, e.seq) < (ms, seq) for e in entries if not e.dead)
+        return self.entries_before[number] + self.packs[number].live_before(ms, seq)
+
+    def is_cold(self, number: int) -> bool:
+        """Return whether the node of this index is in a file."""
+        return self.cold is not None and self.entries_before[number + 1] <= self.cold.entries
 
     def _pack_at(self, key: bytes) -> int:
         return bisect_right(self.packs, key, key=lambda pack: pack.key) - 1
@@ -136,9 +170,23 @@ def packed_nodes(stream: Stream) -> Iterator[PackedNode]:
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("^")
     while more:
-        for node in unfolded(node_at(cursor)):
-            yield PackedNode(node.key(), node.pack.to_bytes(), node.live, node.deleted)
+        yield packed_node(node_at(cursor))
         more = cursor.next()
+
+
+def packed_node(node: Node) -> PackedNode:
+    """Return a node of the tree."""
+    if node.run is not None:
+        return PackedNode(node.key(), b"", node.live, node.deleted, run_of(node))
+    return PackedNode(node.key(), node.pack.to_bytes(), node.live, node.deleted)
+
+
+def cold_stats(stream: Stream) -> ColdStats | None:
+    """Return what is in cold files; None if there is nothing."""
+    cold = stream.cold
+    if cold is None or not cold.totals.runs:
+        return None
+    return ColdStats(cold.totals.entries, cold.totals.weight, cold.file_count())
 
 
 def key_of(ms: int, seq: int) -> bytes:
@@ -146,13 +194,13 @@ def key_of(ms: int, seq: int) -> bytes:
     return ms.to_bytes(8, "big") + seq.to_bytes(8, "big")
 
 
-def from_payload(name: str, where: str, payload: bytes) -> StreamSnapshot:
+def from_payload(name: str, where: str, payload: bytes, cold: ColdStats | None = None) -> StreamSnapshot:
     """Return the stream in a DUMP payload. HeadraceError if it is damaged or another type."""
     now_ms = time.time_ns() // 1_000_000
     value = restore(payload, Keyspace(Settings()), now_ms)
     if not isinstance(value, Stream):
         raise UsageError(f"{where}: {name!r} is not a stream")
-    return StreamSnapshot(name, where, value, now_ms)
+    return StreamSnapshot(name, where, value, now_ms, cold=cold)
 
 
 def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
@@ -165,6 +213,8 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
     settings.databases = DATABASES
     keyspace = Keyspace(settings)
     keyspace.keep_expired = True
+    cold_files = ColdFiles(DiskDirectory(str(path.parent)), COLD)
+    keyspace.cold = ColdStorage(keyspace, ColdStore(cold_files))
     try:
         with path.open("rb") as source:
             read_rdb(source, keyspace, now_ms=0, keep_expired=True)
@@ -177,4 +227,5 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
     value = keyspace.databases[database].values.get(name.encode(errors="surrogateescape"))
     if not isinstance(value, Stream):
         raise UsageError(f"{path}: there is no stream {name!r} in database {database}")
-    return StreamSnapshot(name, str(path), value, int(path.stat().st_mtime * 1000))
+    now_ms = int(path.stat().st_mtime * 1000)
+    return StreamSnapshot(name, str(path), value, now_ms, cold=cold_stats(value))

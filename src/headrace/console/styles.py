@@ -50,6 +50,11 @@ def format_size(n: float) -> str:
     raise AssertionError
 
 
+def format_cold(entries: int, size: float) -> str:
+    """Return a number of entries in files, and the memory that they would take, as "27,000 (1.2 MiB)"."""
+    return f"{entries:,} ({format_size(size)})"
+
+
 def format_age(ms: float) -> str:
     """Return a duration in its largest unit, such as "4.2 s" or "1.5 h"."""
     seconds = max(ms, 0) / 1000

@@ -10,7 +10,7 @@ Rates are computed from two readings. An unknown value is a dash, never 0.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len
@@ -32,8 +32,18 @@ DASH = "-"
 LATE_MS = 60_000  # older pending entries are shown in red
 ORDERS = ("rate", "length", "lag", "memory", "name")
 NAME_MAX = 36
-TITLES = ("stream / group", "entries", "per s", "", "memory", "lag", "pending", "oldest")
-DROPPED = (3, 4, 7, 2, 6, 5, 1)  # the columns in the order in which a narrow console leaves them out
+TITLES = ("stream / group", "entries", "per s", "", "memory", "in files", "lag", "pending", "oldest")
+IN_FILES = TITLES.index("in files")  # shown only if there is something
+DROPPED = (
+    3,
+    IN_FILES,
+    4,
+    8,
+    2,
+    7,
+    6,
+    1,
+)  # in the order in which a narrow console leaves them out
 
 RULE_EFFECTS = (
     ("rules_removed_entries", "removed"),
@@ -150,7 +160,13 @@ class TopTable:
             max(cell_len(title), *(row[number].cell_len for row in self.rows))
             for number, title in enumerate(TITLES)
         ]
-        return columns_that_fit(widths, DROPPED, width)
+        dropped: Sequence[int] = DROPPED
+        empty = not any(row[IN_FILES] for row in self.rows)
+        if empty:
+            widths[IN_FILES] = -GAP
+            dropped = tuple(column for column in DROPPED if column != IN_FILES)
+        fitting = columns_that_fit(widths, dropped, width)
+        return [column for column in fitting if column != IN_FILES or not empty]
 
 
 def sort_key(history: History, stream: StreamStats, order: str) -> tuple[float, int, bytes]:
@@ -173,9 +189,29 @@ def head_lines(history: History, stats: ServerStats, address: str) -> list[Text]
         server_lines(history, stats, address),
         *snapshot_lines(stats.info),
         *replication_lines(stats.info),
+        *cold_lines(stats),
         *rule_lines(stats.info),
         *loss_lines(stats),
     ]
+
+
+def cold_lines(stats: ServerStats) -> list[Text]:
+    """Return the line about entries in files, if there are any, or if none can be moved there."""
+    entries, error = stats.number("cold_entries"), stats.info.get("cold_last_error", "")
+    if not entries and not error:
+        return []
+    text = Text("in files", "bold")
+    text.append(f"   {plural(int(entries or 0), 'entry')}")
+    text.append(f" of {styles.format_size(stats.number('cold_bytes') or 0)} of memory", styles.GREY)
+    files, stored = int(stats.number("cold_files") or 0), stats.number("cold_stored_bytes") or 0
+    text.append(f"   {plural(files, 'file')} of {styles.format_size(stored)}", styles.GREY)
+    hits, misses = stats.number("cold_cache_hits") or 0, stats.number("cold_cache_misses") or 0
+    if hits + misses:
+        text.append(f"   {hits / (hits + misses):.0%}")
+        text.append(" of reads from the cache", styles.GREY)
+    if error:
+        text.append(f"   no others can be moved: {printable(error)}", styles.LATE)
+    return [text]
 
 
 def rule_lines(info: Mapping[str, str]) -> list[Text]:
@@ -290,6 +326,7 @@ def stream_row(history: History, stream: StreamStats) -> list[Text]:
         Text(rate_text(history.added_rate(stream)), styles.MS),
         Text(blocks(history.rates[db_key]), styles.MS),
         Text(DASH if memory is None else styles.format_size(memory)),
+        Text(styles.format_cold(stream.cold_entries, stream.cold_bytes) if stream.cold_entries else ""),
         *(Text() for _ in ("lag", "pending", "oldest")),
     ]
 
@@ -306,6 +343,7 @@ def group_row(history: History, stream: StreamStats, group: GroupStats) -> list[
         Text(rate_text(history.read_rate(stream, group)), styles.DONE),
         Text(),
         Text(plural(group.consumers, "consumer"), styles.GREY),
+        Text(),
         Text(lag, styles.LATE if share > 0.5 else styles.PENDING if group.lag else styles.GREY),
         Text(f"{group.pending:,}", styles.PENDING if group.pending else styles.GREY),
         Text(DASH if oldest is None else styles.format_age(oldest), styles.LATE if late else styles.GREY),

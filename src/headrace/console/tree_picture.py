@@ -2,6 +2,8 @@
 
 00 00 01 9b 2f ─┬─ 4e 10 … 00 ▸ 1700000000000-0   ████████  100 entries   1,845 B
                 └─ 51 7c … 00 ▸ 1700000004711-0   ███▌       44 entries     812 B
+
+A cold run is a single node:  ▸ 1690000000000-0   2.cold    9,800 entries   98 nodes in 31.2 KiB
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from headrace.plurals import plural
 ALL_MAX = 32  # of a tree with more nodes only the path to the chosen one is drawn
 TOP, BOTTOM, AROUND = 6, 2, 2  # of many children, those drawn: first, last, and around the chosen one
 BAR = 12
+COLD = styles.SEQ
 HALF = 8  # bytes of milliseconds in a key, before those of the sequence
 
 
@@ -49,27 +52,49 @@ def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "left", "left", "right", "right"):
         table.add_column(justify=justify, no_wrap=True)
-    fullest = max(pack.live + pack.deleted for pack in snapshot.packs)
+    fullest = max((pack.live + pack.deleted for pack in snapshot.packs if pack.run is None), default=1)
     at = 0 if chosen is None else chosen
     for line in tree_lines(tree, at, tree.count <= ALL_MAX, Text(), Text()):
         node = line.node
         if line.left_out:
             table.add_row(line.stem + Text(f"… {plural(line.left_out, 'node')} more", styles.GREY))
         elif not node.children:
-            table.add_row(*leaf_cells(line.stem, snapshot.packs[node.first], fullest, node.first == chosen))
+            table.add_row(*leaf_cells(line.stem, snapshot, node.first, fullest, node.first == chosen))
         elif line.opened:
             ways = plural(len(node.children), "way")
             table.add_row(line.stem, Text(f"after {node.depth + len(node.edge)} bytes, {ways}", styles.FAINT))
         else:
-            inside = snapshot.packs[node.first : node.first + node.count]
-            entries = plural(sum(pack.live for pack in inside), "entry")
-            size = styles.format_size(sum(len(pack.data) for pack in inside))
-            nodes = Text(f"▹ {plural(node.count, 'node')}")
-            table.add_row(line.stem, nodes, Text(), Text(entries), Text(size, styles.GREY))
-    return Group(legend(), Text(), table)
+            table.add_row(line.stem, *closed_cells(snapshot, node))
+    return Group(legend(snapshot.cold is not None), Text(), table)
 
 
-def legend() -> Text:
+def closed_cells(snapshot: StreamSnapshot, node: RadixNode) -> Iterator[Text]:
+    """Return the cells, after the stem, of a node of the tree whose children are not drawn."""
+    numbers = range(node.first, node.first + node.count)
+    inside = [snapshot.packs[number] for number in numbers]
+    yield Text(f"▹ {plural(node.count, 'node')}")
+    cold = sum(map(snapshot.is_cold, numbers))
+    yield Text(f"{cold:,} in files" if cold < node.count else "in files", COLD) if cold else Text()
+    yield Text(plural(sum(pack.live for pack in inside), "entry"))
+    yield Text(styles.format_size(sum(map(stored_bytes, inside))), styles.GREY)
+
+
+def stored_bytes(pack: PackedNode) -> int:
+    """Return the bytes of a node's listpack, or of a run in its file."""
+    return len(pack.data) if pack.run is None else pack.run.place.size
+
+
+def legend(cold: bool) -> Text:
+    """Return the meaning of the colours of a key; cold: and of a node in a file."""
+    text = key_legend()
+    if cold:
+        text.append("\nThe oldest nodes are ", styles.GREY)
+        text.append("in files", COLD)
+        text.append(" instead of in memory.", styles.GREY)
+    return text
+
+
+def key_legend() -> Text:
     """Return the meaning of the colours of a key."""
     return Text.assemble(
         ("A key has 16 bytes: ", styles.GREY),
@@ -128,15 +153,24 @@ def hex_text(edge: bytes, depth: int) -> Text:
     return text
 
 
-def leaf_cells(stem: Text, pack: PackedNode, fullest: int, chosen: bool) -> Iterator[Text]:
+def leaf_cells(
+    stem: Text, snapshot: StreamSnapshot, number: int, fullest: int, chosen: bool
+) -> Iterator[Text]:
     """Return the cells of a node's line."""
+    pack = snapshot.packs[number]
     yield stem
     yield Text(f"▸ {pack.id}", "bold reverse" if chosen else "bold")
+    deleted = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
+    if pack.run is not None:
+        yield Text(pack.run.place.file.name, COLD)
+        yield Text(plural(pack.live, "entry")) + deleted
+        nodes = plural(pack.run.inner_count(), "node")
+        yield Text(f"{nodes} in {styles.format_size(stored_bytes(pack))}", styles.GREY)
+        return
     live = styles.bar(pack.live / fullest, BAR, styles.DONE)
     live.rstrip()
     dead = styles.bar(pack.deleted / fullest, BAR, styles.ROLES["dead"])
     dead.rstrip()
-    yield live + dead
-    deleted = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
+    yield live + dead + (Text(" in a file", COLD) if snapshot.is_cold(number) else Text())
     yield Text(plural(pack.live, "entry")) + deleted
     yield Text(styles.format_size(len(pack.data)), styles.GREY)

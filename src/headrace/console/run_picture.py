@@ -1,0 +1,41 @@
+"""Draw a cold run of a stream as a table: where it is stored, and what was removed from it since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.console import styles
+from headrace.console.stream_snapshot import ColdStats
+from headrace.plurals import plural
+from headrace.streams.cold_run import ColdRun
+
+
+def run_picture(run: ColdRun) -> Table:
+    """Return the table of a run, whose file is not read."""
+    table = Table.grid(padding=(0, 3))
+    for name, value in run_rows(run):
+        table.add_row(Text(name, styles.GREY), value)
+    return table
+
+
+def run_rows(run: ColdRun) -> Iterator[tuple[str, str]]:
+    """Return names and values."""
+    place = run.place
+    yield "file", f"{place.file.name}, {styles.format_size(place.size)} at byte {place.offset:,}"
+    yield "checksum", f"{place.checksum:016x}"
+    yield "entries", f"{run.first_ms}-{run.first_seq} to {run.last_ms}-{run.last_seq} when it was stored"
+    yield "nodes", f"{run.inner_count():,} of {run.stored:,}"
+    yield "in memory", f"they would take {styles.format_size(run.weight)}"
+    yield "deleted since", plural(run.deleted_count(), "entry")
+
+
+def cold_text(cold: ColdStats) -> Text:
+    """Return the line about what of a stream is in files."""
+    text = Text("in files", styles.GREY)
+    text.append(f"   {plural(cold.entries, 'entry')}", "bold")
+    text.append(f", which would take {styles.format_size(cold.bytes)} of memory, ", styles.GREY)
+    text.append(f"in {plural(cold.files, 'file')}", styles.GREY)
+    return text
