@@ -4,11 +4,13 @@ import logging
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import headrace
+from headrace import Retention
 from headrace.errors import CommandError, UsageError
 from headrace.persistence.cold.cold_store import ColdStore
 from waiting import wait_until
@@ -152,6 +154,24 @@ def test_a_damaged_file_is_an_error_of_the_commands_that_read_it(tmp_path) -> No
         with pytest.raises(CommandError, match=r"COLDERR .*\.cold"):
             db.execute("XRANGE", "s", "-", "+")
         assert db.execute("XLEN", "s") == ENTRIES
+
+
+def test_a_rule_bounds_a_stream_without_a_limit_for_all(tmp_path) -> None:
+    with headrace.open(tmp_path, fsync="no") as db:
+        db.stream("s").set_retention(Retention(hot_bytes=50_000))
+        fill(db)
+        wait_until(lambda: db.info().cold_entries > ENTRIES / 2)
+        assert numbers(db) == list(range(ENTRIES))
+        assert db.stream("s").rules() == {"HOT-BYTES": "50000"}
+    with headrace.open(tmp_path) as db:
+        wait_until(lambda: db.info().cold_entries > ENTRIES / 2)
+        db.stream("s").set_retention(Retention(hot_age=timedelta(days=1)))
+        assert db.stream("s").rules() == {"HOT-AGE": "86400000"}
+        assert numbers(db) == list(range(ENTRIES))
+    with headrace.open() as db:
+        db.execute("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+        with pytest.raises(CommandError, match="need a data directory"):
+            db.stream("s").set_retention(Retention(hot_age=60))
 
 
 def test_close_waits_for_what_is_being_written(tmp_path) -> None:

@@ -72,6 +72,30 @@ def test_a_stream_larger_than_the_limit_is_read_and_survives_restarts(start, con
         server.stop()
 
 
+def test_a_rule_bounds_a_stream_without_a_limit_for_all(start, connect):
+    server = start("--appendonly", "yes")
+    client = connect(server)
+    fill(client)
+    assert cold(client) == {}
+    client.execute_command("XCFGSET", "s", "HOT-BYTES", 100_000)
+    wait_until(lambda: cold(client)["cold_entries"] > ENTRIES / 2)
+    assert client.info("memory")["stream_hot_memory"] == 0
+    client.xgroup_create("s", "g", "0")
+    assert len(client.xreadgroup("g", "ann", {"s": ">"}, count=9000)[0][1]) == 9000
+    client.bgrewriteaof()
+    wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
+    server.stop()
+    client = connect(start("--appendonly", "yes"))
+    assert cold(client)["cold_entries"] > ENTRIES / 2
+    before = cold(client)["cold_entries"]
+    pipe = client.pipeline(transaction=False)
+    for number in range(ENTRIES + 1, 2 * ENTRIES):
+        pipe.xadd("s", {"number": number}, id=f"{number}-0")
+    pipe.execute()
+    wait_until(lambda: cold(client)["cold_entries"] > before + ENTRIES / 2)
+    assert client.xlen("s") == 2 * ENTRIES - 1
+
+
 def test_files_without_runs_are_removed(start, connect, tmp_path: Path):
     client = connect(start(*OPTIONS))
     fill(client)

@@ -75,6 +75,8 @@ class Retention:
         drop_acked: remove an entry as soon as all groups have acknowledged it.
         strict: reject commands that would remove what keep_unacked or keep_unarchived keeps.
         discard: at max_len or max_bytes remove the `"old"` entries, or reject `"new"` ones.
+        hot_bytes: keep at most so many bytes of nodes in memory; older ones move to files.
+        hot_age: keep entries in memory that are younger: seconds or a timedelta. Others move to files.
     """
 
     max_len: int | None = None
@@ -86,6 +88,8 @@ class Retention:
     drop_acked: bool = False
     discard: Literal["old", "new"] = "old"
     strict: bool = False
+    hot_bytes: int | None = None
+    hot_age: Duration | None = None
 
     def words(self) -> list[bytes]:
         """Return the arguments of XCFGSET that set these rules and remove all others.
@@ -107,6 +111,8 @@ class Retention:
             b"KEEP-UNARCHIVED": int(self.keep_unarchived),
             b"DROP-ACKED": int(self.drop_acked),
             b"STRICT": int(self.strict),
+            b"HOT-BYTES": rule_number("hot_bytes", self.hot_bytes),
+            b"HOT-AGE": 0 if self.hot_age is None else duration_ms(self.hot_age, "hot_age"),
         }
         found = [word for name, value in rules.items() for word in (name, b"%d" % value)]
         return [*found, b"DISCARD", b"NEW" if self.discard == "new" else b"-"]

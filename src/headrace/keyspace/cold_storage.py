@@ -7,6 +7,7 @@ With a writer, another thread calls store.write(), and step() returns while it d
 until they are stored. If storing fails they stay for good: the next attempt follows after RETRY_MS.
 
 Runs of which most entries are deleted are written again in the same way: run_rewriting.py.
+So are the oldest nodes of streams whose rules keep less in memory: hot_rules.py.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import cython
 
 from headrace.errors import HeadraceError, os_error_text
 from headrace.keyspace import run_rewriting
+from headrace.keyspace.hot_rules import HotRules
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.run_rewriting import RewrittenRuns
 from headrace.streams import cooling
@@ -118,6 +120,7 @@ class ColdStorage:
     runs_given_up: Public[cython.longlong]  # because a node changed while it was stored
     runs_rewritten: Public[cython.longlong]
     _sparse: Iterator[RewrittenRuns | None] | None  # while runs to be written again are searched for
+    _hot_rules: HotRules
     _due_ms: cython.longlong  # when files and runs are searched next
 
     def __init__(
@@ -138,6 +141,7 @@ class ColdStorage:
         self.failures = self.runs_stored = self.runs_given_up = self.runs_rewritten = 0
         self._sparse = None
         self._due_ms = 1  # at the first step: files of loaded runs may be without them later
+        self._hot_rules = HotRules(keyspace)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -163,9 +167,17 @@ class ColdStorage:
     @cython.ccall
     def next_step_ms(self, now_ms: cython.longlong) -> cython.longlong:
         """Return when step() has work, in Unix milliseconds; -1 for never."""
-        if self.has_work() or (self._sparse is not None and not self.is_writing):
-            return max(now_ms, self.failed_ms + RETRY_MS if self.failed_ms else 0)
-        return self._next_upkeep_ms(now_ms) or -1
+        due: cython.longlong = self._next_upkeep_ms(now_ms) or -1
+        work: cython.longlong
+        if self.is_writing:
+            return due
+        work = self._hot_rules.next_check_ms(now_ms)
+        if self.has_work() or self._sparse is not None:
+            work = now_ms
+        if work < 0:
+            return due
+        work = max(work, self.failed_ms + RETRY_MS if self.failed_ms else 0)
+        return work if due < 0 else min(due, work)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -185,7 +197,10 @@ class ColdStorage:
             self._begin_upkeep(now_ms)
         if self.is_writing or now_ms < (self.failed_ms + RETRY_MS if self.failed_ms else 0):
             return
-        batch = self.take_batch(size) if self.has_work() else self.take_sparse(size)
+        if self.has_work():
+            batch = self.take_batch(size)
+        else:
+            batch = self.take_by_rules(size, now_ms) or self.take_sparse(size)
         if not batch:
             return
         self._due_ms = now_ms + UPKEEP_MS
@@ -212,11 +227,16 @@ class ColdStorage:
             self.store_now([StoredNodes(stream, nodes)])
 
     def cool_all(self) -> None:
-        """Store the oldest nodes until the data fit, or nothing is left."""
+        """Store the oldest nodes until the data fit, or nothing is left; some that rules do not keep, too."""
         while self.has_work() and not self.failed_ms:
             batch = self.take_batch(self.run_bytes)
             if batch:
                 self.store_now(batch)
+        while not self.failed_ms:
+            batch = self.take_by_rules(self.run_bytes, self.keyspace.now)
+            if not batch:
+                break
+            self.store_now(batch)
 
     def for_loading(self, keyspace: Keyspace) -> ColdStorage:
         """Return the cold storage for another keyspace, whose data replace the present ones later."""
@@ -240,16 +260,27 @@ class ColdStorage:
 
     def take_batch(self, size: int) -> Batch:
         """Return nodes to be stored, of about `size` bytes: the oldest ones of one of the biggest streams."""
-        batch: list[StoredNodes] = []
         stream = self._biggest()
         if stream is None:
-            return batch
-        nodes = cooling.oldest_in_memory(stream, size)
+            return []
+        batch = self._batch_of(stream, cooling.oldest_in_memory(stream, size))
+        if not batch:  # all entries of these nodes are deleted
+            del self.keyspace.evictable[stream]  # until it closes a node again
+        return batch
+
+    def take_by_rules(self, size: int, now_ms: int) -> Batch:
+        """Return nodes to be stored, of about `size` bytes, that the rules of their stream do not keep."""
+        if not 0 <= self._hot_rules.next_check_ms(now_ms) <= now_ms:
+            return []
+        found = self._hot_rules.take(size, self.run_bytes, now_ms)
+        return self._batch_of(*found) if found is not None else []
+
+    def _batch_of(self, stream: Stream, nodes: list[Node]) -> Batch:
+        """Return the oldest nodes of a stream as runs, without those after the last live entry."""
+        batch: list[StoredNodes] = []
         while count := cooling.count_of(nodes, self.run_bytes):
             batch.append(StoredNodes(stream, nodes[:count]))
             nodes = nodes[count:]
-        if not batch:  # all entries of these nodes are deleted
-            del self.keyspace.evictable[stream]  # until it closes a node again
         return batch
 
     def write(self, batch: Batch) -> list[Any]:

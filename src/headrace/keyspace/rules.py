@@ -4,17 +4,21 @@ streams   stream -> RuledStream
 homes     number of a database -> Home, which goes with the keys when SWAPDB exchanges two databases
 ready     those that a command has just changed: the engine applies their rules after the command
 backlog   those with work left: engine.tick() continues it, a bounded step at a time
+hot       those with HOT-BYTES or HOT-AGE, for cold_storage.py; hot_version changes when one is added
 timers    by time: when to look whether the rules of a stream have work without a command, at its due time or
           earlier
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
+from collections.abc import Callable
 
 import cython
 
 from headrace import companion_keys, mem
+from headrace.errors import CommandError
 from headrace.streams import retention
 from headrace.streams.group import Group
 from headrace.streams.key_order import KeyOrder
@@ -144,6 +148,9 @@ class RuleRegistry:
     ready: dict[RuledStream, None]
     backlog: OrderedDict[RuledStream, None]  # a dict would pass all removed items again and again
     timers: TimerQueue
+    hot: OrderedDict[Stream, None]
+    hot_version: cython.longlong
+    on_hot: Public[Callable[[], object] | None]  # opens the cold storage: CommandError; None: there is none
     unused: list[KeyOrder]  # their memory is freed in steps
     homes: dict[int, Home]
 
@@ -152,6 +159,9 @@ class RuleRegistry:
         self.ready = {}
         self.backlog = OrderedDict()
         self.timers = TimerQueue()
+        self.hot = OrderedDict()
+        self.hot_version = 0
+        self.on_hot = None
         self.unused = []
         self.homes = {}
 
@@ -170,11 +180,13 @@ class RuleRegistry:
         ruled.home.streams[stream] = None
         self._update_dead_letters(ruled)
         self._apply_all(ruled)
+        self._update_hot(stream)
 
     @cython.ccall
     def on_removed(self, stream: Stream) -> cython.void:
         """Forget a stream that was removed from its key."""
         ruled: RuledStream | None = self.streams.pop(stream, None)
+        self.hot.pop(stream, None)
         if ruled is not None:
             ruled.home.streams.pop(stream, None)
             self._forget_all_dead_letters(ruled)
@@ -208,6 +220,7 @@ class RuleRegistry:
             ruled.quiet_length = 0
             ruled.watches_acks = True
             self._apply_all(ruled)
+            self._update_hot(stream)
 
     def on_group_removed(self, stream: Stream, name: bytes) -> None:
         """Forget the rules of a group that was deleted."""
@@ -274,6 +287,20 @@ class RuleRegistry:
         self.backlog[ruled] = None
 
     @cython.cfunc
+    def _update_hot(self, stream: Stream) -> cython.void:
+        """Note whether a stream has rules about its nodes in memory, and open the cold storage if it has."""
+        if stream.rules is None or not stream.rules.limits_memory():
+            self.hot.pop(stream, None)
+            return
+        self.hot[stream] = None
+        self.hot_version += 1
+        if self.on_hot is not None:
+            try:
+                self.on_hot()
+            except CommandError as error:  # a client that sets a rule gets it: commands/stream/configure.py
+                logging.getLogger("headrace").error("HOT-BYTES and HOT-AGE have no effect: %s", error)
+
+    @cython.cfunc
     def _home(self, database: cython.Py_ssize_t) -> Home:
         home: Home | None = self.homes.get(database)
         if home is None:
@@ -338,6 +365,7 @@ class RuleRegistry:
         """Forget all streams."""
         self.homes.clear()
         self.streams.clear()
+        self.hot.clear()
         self.ready.clear()
         self.backlog.clear()
         self.timers = TimerQueue()

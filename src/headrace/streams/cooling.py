@@ -11,21 +11,34 @@ from typing import Any
 
 import cython
 
-from headrace.streams import cold_run, compaction
+from headrace.streams import cold_run, compaction, memory_account, retention
 from headrace.streams import node as node_module
 from headrace.streams.cold_part import ColdPart
 from headrace.streams.cold_run import ColdRun
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
+from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
+RUN_BYTES = cython.declare(cython.Py_ssize_t, memory_account.NODE_BYTES + memory_account.RUN_BYTES)
+NO_LIMIT = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+
 
 @cython.ccall
-def oldest_in_memory(stream: Stream, size: cython.longlong) -> list[Node]:
+def oldest_in_memory(
+    stream: Stream,
+    size: cython.longlong,
+    before_ms: cython.ulonglong = NO_LIMIT,
+    overhead: cython.longlong = 0,
+) -> list[Node]:
     """Return the oldest nodes in memory, of about `size` bytes in all, fewer if the stream has fewer.
 
     One of them has a live entry, unless no node has. The tail is never among them: it grows.
+
+    Args:
+        size: of listpacks, with `overhead` bytes for each.
+        before_ms: only nodes all of whose entries have earlier IDs, in Unix milliseconds.
     """
     live: cython.longlong = 0
     found: list[Node] = []
@@ -35,13 +48,44 @@ def oldest_in_memory(stream: Stream, size: cython.longlong) -> list[Node]:
     node: Node
     while more and (size > 0 or live == 0):
         node = node_module.node_at(cursor)
-        if node is stream.tail:
+        if node is stream.tail or (before_ms != NO_LIMIT and newest_ms(node) >= before_ms):
             break
         found.append(node)
         live += node.live
-        size -= node.pack.used + 1
+        size -= node.pack.used + 1 + overhead
         more = cursor.next()
     return found
+
+
+@cython.ccall
+@cython.exceptval(check=False)
+def newest_ms(node: Node) -> cython.ulonglong:
+    """Return the milliseconds of the last entry of a node in memory, live or deleted."""
+    walk: EntryWalk = EntryWalk(node)
+    walk.enter_end(node)
+    return walk.ms if walk.previous() else node.ms
+
+
+@cython.ccall
+@cython.exceptval(check=False)
+def hot_bytes(stream: Stream) -> cython.longlong:
+    """Return the bytes of the nodes in memory, without what is kept of cold runs."""
+    cold: ColdPart | None = stream.cold
+    total: cython.longlong = retention.node_bytes(stream)
+    if cold is not None:
+        total -= cold.totals.weight + cold.totals.runs * RUN_BYTES
+    return total
+
+
+@cython.ccall
+@cython.exceptval(check=False)
+def packed_bytes(nodes: list[Node]) -> cython.longlong:
+    """Return the bytes of the listpacks of nodes."""
+    total: cython.longlong = 0
+    node: Node
+    for node in nodes:
+        total += node.pack.used + 1
+    return total
 
 
 @cython.ccall

@@ -172,6 +172,8 @@ def _parse_value(kind: type[Rules], attribute: str, rule: Declaration, word: byt
         raise InvalidRule(f"{rule.name} must be {rule.accepts}; 0 or - removes the rule") from None
 
 
+# They change neither data nor replies, so each server and replica applies them by itself.
+HOT_RULES = ("HOT-BYTES", "HOT-AGE")
 LIMITS = ("MAX-LEN", "MAX-BYTES", "MAX-AGE")
 
 
@@ -209,6 +211,16 @@ class StreamRules(Rules):
         "Reject commands that would remove entries which KEEP-UNACKED or KEEP-UNARCHIVED keeps.",
         requires=("KEEP-UNACKED", "KEEP-UNARCHIVED"),
     )
+    hot_bytes: int = _count(
+        "HOT-BYTES", "Keep at most so many bytes of nodes in memory; the oldest others move to files."
+    )
+    hot_age_ms: int = _milliseconds(
+        "HOT-AGE", "Keep entries in memory that are younger, by the time in their IDs; others move to files."
+    )
+
+    def limits_memory(self) -> bool:
+        """Return whether one of the HOT_RULES is set."""
+        return self.hot_bytes > 0 or self.hot_age_ms > 0
 
 
 @dataclass(frozen=True, slots=True)

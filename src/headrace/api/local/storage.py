@@ -40,6 +40,7 @@ from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
 from headrace.engine.foreign_commands import log_replayer
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk
+from headrace.keyspace.cold_storage import ColdStorage
 from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import SYNC_EVERY_MS, error_reply_for
@@ -99,6 +100,7 @@ class Storage:
         self.synced = 0  # batches before this one are synced
         self.rewrite_requested = False  # BGREWRITEAOF
         self.timer_scheduled = False  # the timer thread knows that there is work
+        self.is_attached = False
         self.closed = False
         self.closing = False
         self.found_comment = b""  # the last line of the log that was loaded, if it is a comment
@@ -137,19 +139,32 @@ class Storage:
     def attach(self, local_engine: LocalEngine) -> None:
         """Work for this engine from now on: load() has ended."""
         self.local_engine = local_engine
+        self.is_attached = True
         local_engine.storage = self
         cold = local_engine.engine.cold
         if cold is not None:
-            self.cold_writer = ColdWriter(local_engine, cold)
-            cold.writer = self.cold_writer.start
+            self._start_cooling(cold)
+            local_engine.wake_timer()  # rules of the loaded streams may have work
+
+    def _start_cooling(self, cold: ColdStorage) -> None:
+        self.cold_writer = ColdWriter(self.local_engine, cold)
+        cold.writer = self.cold_writer.start
+
+    def _open_cold_storage(self, engine: Engine) -> None:
+        """Open the cold storage if it is not, also later than load() for a rule."""
+        if engine.cold is None:
+            cold = engine.open_cold_storage(ColdStore(self.cold_files), self.hot_memory)
+            cold.cache.limit = self.cold_cache_memory
+            if self.is_attached:
+                self._start_cooling(cold)
 
     def _recover(self, engine: Engine, now_ms: int) -> Recovered:
         manifest = None
         with contextlib.suppress(Damaged, OSError):  # which recover() reports
             manifest = Manifest.load(self.files, self.names)
         if self.hot_memory or (manifest is not None and manifest.cold):
-            cold = engine.open_cold_storage(ColdStore(self.cold_files), self.hot_memory)
-            cold.cache.limit = self.cold_cache_memory
+            self._open_cold_storage(engine)
+        engine.rule_registry.on_hot = partial(self._open_cold_storage, engine)
         replay, skipped = log_replayer(engine, now_ms, self.skip_foreign_types)
         found = recover(
             self.files,

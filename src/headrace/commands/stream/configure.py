@@ -17,7 +17,7 @@ from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
 from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
 from headrace.streams.idempotency import IdempotencyStore
-from headrace.streams.rules import NO_STREAM_RULES, StreamRules
+from headrace.streams.rules import HOT_RULES, NO_STREAM_RULES, InvalidRule, StreamRules
 from headrace.streams.stream import Stream
 
 DURATION_MAX = cython.declare(cython.longlong, 86400)  # seconds: a day
@@ -113,6 +113,8 @@ def run(call: Call) -> None:
     before: StreamRules = stream.rules or NO_STREAM_RULES
     rules: StreamRules = before.changed(request.rules)
     strict_rules.check_rules(call, call.argv[1], rules)
+    if rules.limits_memory() and not before.limits_memory() and not call.replayed():
+        open_cold_storage(call)
     start: cython.Py_ssize_t = call.effects.position()
     if found is None:
         store_empty_stream(call, stream)
@@ -125,6 +127,16 @@ def run(call: Call) -> None:
         call.keyspace.rules.on_rules_changed(call.database.index, call.argv[1], stream, None)
     call.effects.make_atomic(start)
     call.reply.ok()
+
+
+def open_cold_storage(call: Call) -> None:
+    """Open the cold storage for HOT-BYTES or HOT-AGE. Raises CommandError if that is not possible."""
+    opener = call.keyspace.rules.on_hot
+    if opener is None:
+        raise InvalidRule(
+            f"{' and '.join(HOT_RULES)} need a data directory, and these data are in memory only"
+        )
+    opener()
 
 
 def store_empty_stream(call: Call, stream: Stream) -> None:

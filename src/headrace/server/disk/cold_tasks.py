@@ -20,7 +20,7 @@ from typing import Any
 from headrace.commands.server_interface import Section
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
-from headrace.errors import HeadraceError
+from headrace.errors import CommandError, HeadraceError
 from headrace.keyspace.cold_storage import Batch, ColdStorage
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_files import remove_unlogged_orphans
@@ -51,6 +51,7 @@ class ColdTasks:
         self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.files = ColdFiles(disk, self.names.cold_directory)
         self._threads: list[ThreadPoolExecutor] = []
+        engine.rule_registry.on_hot = self.open_for_rules
         self._results: deque[Callable[[], None]] = deque()
 
     def apply_config(self) -> None:
@@ -64,6 +65,18 @@ class ColdTasks:
             cold.cache.limit = self.config.number("cold-cache-memory")
         if self._is_loaded:
             self._start()
+
+    def open_for_rules(self) -> None:
+        """Open the cold storage if it is not: a stream has HOT-BYTES or HOT-AGE. Raises CommandError."""
+        if self.engine.cold is not None:
+            return
+        if self._is_loaded:
+            try:
+                self.disk.lock()
+            except (OSError, HeadraceError) as error:
+                raise CommandError(f"ERR nodes cannot be moved to files: {error}") from None
+        self.engine.open_cold_storage(ColdStore(self.files), 0)
+        self.apply_config()
 
     def prepare(self) -> None:
         """Open the cold storage if the log refers to cold runs; called before it is loaded."""

@@ -1,0 +1,106 @@
+"""HOT-BYTES and HOT-AGE: which streams have more nodes in memory than their rules keep there.
+
+    RuleRegistry.hot     stream ─ stream ─ stream ─ …     looked at in rounds, some in a step
+                            │
+                            ▼ more than HOT-BYTES, or older than HOT-AGE
+    ColdStorage          nodes become cold, then the same stream again
+
+A round begins after changes, at most every CHECK_MS, and when entries become too old. Old nodes wait until
+they are a whole run, or until the oldest is too old by AGE_SLACK: otherwise each would be a run of its own.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.rules import RuleRegistry
+from headrace.streams import cooling, memory_account
+from headrace.streams.node import Node
+from headrace.streams.stream import Stream
+
+CHECK_MS = 100
+STREAMS_PER_STEP = 50
+AGE_SLACK_MIN_MS = 1000
+AGE_SLACK_PART = 10  # of HOT-AGE
+
+
+@cython.final
+@cython.cclass
+class HotRules:
+    """The search for such streams in one keyspace."""
+
+    keyspace: Keyspace
+    _checked_ms: cython.longlong  # when streams were looked at last
+    _left: cython.Py_ssize_t  # how many are left in this round
+    _changes: cython.longlong  # of the keyspace when this round began
+    _version: cython.longlong  # of RuleRegistry.hot then
+    _age_due_ms: cython.longlong  # when HOT-AGE has work without a change; -1: never
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        self.keyspace = keyspace
+        self._checked_ms = self._left = 0
+        self._changes = self._version = self._age_due_ms = -1
+
+    @cython.ccall
+    @cython.exceptval(-2, check=False)
+    def next_check_ms(self, now_ms: cython.longlong) -> cython.longlong:
+        """Return when take() may find something, in Unix milliseconds; -1 for never."""
+        rules: RuleRegistry = self.keyspace.rules
+        if len(rules.hot) == 0:
+            return -1
+        if self._left > 0 or self._changes != self.keyspace.changes or self._version != rules.hot_version:
+            return self._checked_ms + CHECK_MS if now_ms >= self._checked_ms else now_ms
+        return self._age_due_ms
+
+    def take(self, size: int, run_bytes: int, now_ms: int) -> tuple[Stream, list[Node]] | None:
+        """Return a stream and its oldest nodes, which are to leave memory; None if this step finds none.
+
+        Args:
+            size: of the nodes, in bytes; about the maximum.
+            run_bytes: of listpacks in a run.
+        """
+        rules: RuleRegistry = self.keyspace.rules
+        self._checked_ms = now_ms
+        if self._left <= 0:
+            self._left = len(rules.hot)
+            self._changes, self._version = self.keyspace.changes, rules.hot_version
+            self._age_due_ms = -1
+        for _ in range(min(self._left, len(rules.hot), STREAMS_PER_STEP)):
+            stream: Stream = next(iter(rules.hot))
+            nodes = self._too_many(stream, size, run_bytes) or self._too_old(stream, size, run_bytes, now_ms)
+            if nodes:
+                self._checked_ms = 0  # go on as soon as they are stored
+                return stream, nodes
+            rules.hot.move_to_end(stream)
+            self._left -= 1
+        self._left = min(self._left, len(rules.hot))
+        return None
+
+    def _too_many(self, stream: Stream, size: int, run_bytes: int) -> list[Node]:
+        """Return the oldest nodes if there are more than HOT-BYTES, in whole runs."""
+        rules = stream.rules
+        if rules is None or not rules.hot_bytes:
+            return []
+        excess = cooling.hot_bytes(stream) - rules.hot_bytes
+        if excess <= 0:
+            return []
+        size = min(size, -(-excess // run_bytes) * run_bytes)
+        nodes = cooling.oldest_in_memory(stream, size, overhead=memory_account.NODE_BYTES)
+        return nodes if cooling.have_live_entries(nodes) else []
+
+    def _too_old(self, stream: Stream, size: int, run_bytes: int, now_ms: int) -> list[Node]:
+        """Return the oldest nodes if all their entries are older than HOT-AGE, or set when to look again."""
+        rules = stream.rules
+        if rules is None or not rules.hot_age_ms:
+            return []
+        age_ms = rules.hot_age_ms
+        nodes = cooling.oldest_in_memory(stream, size, max(now_ms - age_ms, 0))
+        first = nodes or cooling.oldest_in_memory(stream, 1)
+        if not first:
+            return []
+        due = cooling.newest_ms(first[0]) + age_ms + max(AGE_SLACK_MIN_MS, age_ms // AGE_SLACK_PART)
+        if due <= now_ms or cooling.packed_bytes(nodes) >= run_bytes:
+            return nodes if cooling.have_live_entries(nodes) else []
+        self._age_due_ms = due if self._age_due_ms < 0 else min(self._age_due_ms, due)
+        return []
