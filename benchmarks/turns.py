@@ -161,6 +161,17 @@ def _ruled_groups(run: TimedEngine) -> None:
         run("XGROUP", "CFGSET", "s", f"g{number}", "LEASE", "60000", "MAX-DELIVERIES", "5")
 
 
+def _ruled_groups_with_reader(run: TimedEngine) -> None:
+    """A client waits for the second of thousands of groups; an entry is pending in the first one."""
+    _ruled_groups(run)
+    run("XREADGROUP", "GROUP", "g0", "ann", "STREAMS", "s", ">")
+    run("XREADGROUP", "GROUP", "g1", "ann", "STREAMS", "s", ">")
+    words = "XREADGROUP GROUP g1 ann BLOCK 0 STREAMS s >"
+    run(*words.split(), other_client=True)
+    run.now_ms += 1_000
+    run("PING")
+
+
 def _expiring_strings(run: TimedEngine) -> None:
     for number in range(run.size(1_000_000)):
         run.load([[b"SET", b"key:%d" % number, b"v", b"PX", b"10000000"]])
@@ -255,6 +266,11 @@ ROWS = [
         "XGROUP CFGSET, thousands of groups with rules",
         _ruled_groups,
         _requests("XGROUP CFGSET s g1 MAX-DELIVERIES 4", "XGROUP DESTROY s g2"),
+    ),
+    Row(
+        "XACK beside a waiting reader, thousands of groups with rules",
+        _ruled_groups_with_reader,
+        _requests("XACK s g0 1-0"),
     ),
     Row("SWAPDB 1,500 times in EXEC, 3,000 streams with rules", _ruled_streams, _swaps),
     Row(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections import Counter
 
 import pytest
@@ -102,3 +104,52 @@ def test_a_group_reader_gets_an_error_when_its_group_is_removed(tried):
     tried.say(b"XGROUP", b"DESTROY", KEYS[1], b"g")
     assert tried.reader.waiting is None
     assert tried.reader.reply.take().startswith(b"-NOGROUP")
+
+
+def with_rules(tried: Tried, groups: int, *rules: bytes) -> None:
+    """Create groups with rules, which have 1-0 to 3-0 pending, and a reader that waits in the first one."""
+    for number in (b"1-0", b"2-0", b"3-0"):
+        tried.say(b"XADD", b"s", number, b"f", number)
+    for name in [b"g%d" % number for number in range(groups)]:
+        tried.say(b"XGROUP", b"CREATE", b"s", name, b"0")
+        tried.say(b"XREADGROUP", b"GROUP", name, b"ann", b"STREAMS", b"s", b">")
+        tried.say(b"XGROUP", b"CFGSET", b"s", name, *rules)
+    words = [b"XREADGROUP", b"GROUP", b"g0", b"bob", b"BLOCK", b"0", b"STREAMS", b"s", b">"]
+    tried.say(*words, session=tried.reader)
+    assert tried.reader.waiting is not None
+
+
+def calls_of(tried: Tried, *words: bytes) -> int:
+    """Return how many functions of Python a request calls; compiled ones are not counted."""
+    calls = []
+    sys.setprofile(lambda frame, event, arg: calls.append(frame) if event == "call" else None)
+    try:
+        tried.say(*words)
+    finally:
+        sys.setprofile(None)
+    return len(calls)
+
+
+@pytest.mark.plain  # a compiled loop visits the groups
+def test_an_ack_beside_a_reader_calls_no_function_of_python_for_each_group():
+    counts = []
+    for groups in (10, 200):
+        tried = Tried()
+        with_rules(tried, groups, b"LEASE", b"60000", b"MAX-DELIVERIES", b"5")
+        tried.engine.tick(NOW)
+        counts.append(calls_of(tried, b"XACK", b"s", b"g0", b"1-0"))
+    assert counts[0] == counts[1] > 0
+
+
+def test_the_orders_of_many_groups_are_created_in_several_turns(tried):
+    def orders() -> int:
+        groups = tried.engine.keyspace.databases[0].stream(b"s").unsorted_groups()
+        return sum(group.pending.order is not None and group.pending.order.is_read for group in groups)
+
+    with_rules(tried, 120, b"LEASE", b"60000", b"ORDERED-BY", b"f")
+    counts = [orders()]
+    while counts[-1] < 120:
+        tried.engine.tick(NOW)
+        counts.append(orders())
+    steps = [after - before for before, after in itertools.pairwise(counts)]
+    assert 0 < max(steps) <= 50

@@ -19,7 +19,7 @@ import logging
 from itertools import islice
 
 from headrace.commands.call import Call
-from headrace.commands.group import ordered_read
+from headrace.commands.group.group_due import GroupsCheck
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.dispatch import Dispatcher
@@ -195,16 +195,12 @@ class RuleRunner:
             due = earlier(due, limits_due)
             is_complete &= not trimmed
         ruled.acked.clear()
-        has_waiters = self.keyspace.databases[ruled.database].has_waiters(ruled.key)
-        for group in stream.unsorted_groups():
-            if group.rules is None:
-                continue
-            if gave_up:
-                is_complete = False  # readers may go on in the next turn: they may find more to give up
-            elif has_waiters or group.pending.order is not None:  # there may be thousands of others
-                group_due, is_read = self._apply_group_rules(ruled, group, now)
-                due = earlier(due, group_due)
-                is_complete &= is_read
+        if gave_up:
+            is_complete = False  # readers may go on in the next turn: they may find more to give up
+        else:
+            groups_due, is_checked = self._check_groups(ruled, now)
+            due = earlier(due, groups_due)
+            is_complete &= is_checked
         if 0 <= ruled.consumers_due_ms <= now:
             is_complete &= self._remove_consumers(ruled, now)
         if ruled.inactive:
@@ -296,32 +292,14 @@ class RuleRunner:
 
     # Groups.
 
-    def _apply_group_rules(self, ruled: RuledStream, group: Group, now: int) -> tuple[int, bool]:
-        """Wake readers for entries that are due or that MAX-PENDING now permits.
-
-        Return the next due time, and whether the values for ORDERED-BY are read.
-        """
+    def _check_groups(self, ruled: RuledStream, now: int) -> tuple[int, bool]:
+        """Wake readers if a group may have entries for them; return the next due time, and if all is read."""
         database = self.keyspace.databases[ruled.database]
-        rules, order = group.rules, group.pending.order
-        assert rules is not None
-        has_waiters = database.has_waiters(ruled.key)
-        if order is None and has_waiters and group.is_ordered():
-            order = group.key_order()
-            order.is_behind = True
-        if order is not None and not order.is_read:
-            ordered_read.read_values(order, group.pending, ruled.stream)
-            return NEVER, order.is_read and not has_waiters
-        if not has_waiters:
-            return NEVER, True
-        due = NEVER
-        if group.redeliveries is not None:
-            due = group.redeliveries.next_due()
-        elif order is not None:
-            due = order.next_due(now)
-        has_news = order is not None and (order.is_behind or order.has_news)
-        if rules.max_pending or 0 <= due <= now or has_news:
+        check = GroupsCheck(ruled.stream, now, database.has_waiters(ruled.key))
+        check.run()
+        if check.is_ready:
             database.signal_ready(ruled.key)
-        return due if due > now else NEVER, True
+        return check.due_ms, check.is_complete
 
     def _move_to_dead_letters(self, ruled: RuledStream, now: int) -> None:
         """Move entries that were delivered too often, or set when to retry."""

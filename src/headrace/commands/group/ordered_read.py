@@ -34,8 +34,12 @@ RETRY_MS = cython.declare(cython.longlong, 1000)
 
 
 @cython.ccall
-def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cython.void:
-    """Look up the values of pending entries that the order does not know yet, a limited number."""
+@cython.exceptval(-1, check=False)
+def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cython.int:
+    """Look up the values of pending entries that the order does not know yet; return how many were visited.
+
+    At most READ_MAX are visited. At the end `is_read` of the order is set.
+    """
     lookup: EntryLookup = EntryLookup(stream)
     entry: StreamIterator | None
     slot: cython.Py_ssize_t = pending.from_id(order.unread_ms, order.unread_seq)
@@ -52,6 +56,7 @@ def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cyt
     if slot >= 0:
         order.unread_ms = pending.ms_of(slot)
         order.unread_seq = pending.seq_of(slot)
+    return visits
 
 
 @cython.cfunc

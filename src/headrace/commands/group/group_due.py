@@ -1,0 +1,93 @@
+"""Whether to wake the readers that wait for a stream, by the rules of its groups, and when to check again.
+
+A stream may have thousands of groups with rules. While a reader waits, all of them are checked after each
+command, so the loop is compiled: a group without pending entries takes 0.1 µs.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.group import ordered_read
+from headrace.streams.group import Group
+from headrace.streams.key_order import KeyOrder
+from headrace.streams.stream import Stream
+
+NEVER = cython.declare(cython.longlong, -1)
+# Values for ORDERED-BY that one check reads before it leaves other groups to the next turn.
+READ_MAX = cython.declare(cython.int, 1000)
+ORDER_COST = cython.declare(cython.int, 20)  # of the creation of an order, in values
+
+
+@cython.final
+@cython.cclass
+class GroupsCheck:
+    """One check of all groups of a stream, by run()."""
+
+    stream: Stream
+    now: cython.longlong
+    has_waiters: cython.bint  # a client waits for the stream
+    # Results.
+    due_ms: cython.longlong  # when to check again, even if no command comes; -1: never
+    is_complete: cython.bint  # False: the next turn checks again
+    is_ready: cython.bint  # a reader may receive entries that are due, or that MAX-PENDING now permits
+    values_left: cython.int  # that may be read; 0 or less: none
+
+    def __init__(self, stream: Stream, now: cython.longlong, has_waiters: cython.bint) -> None:
+        self.stream = stream
+        self.now = now
+        self.has_waiters = has_waiters
+        self.due_ms = NEVER
+        self.is_complete = True
+        self.is_ready = False
+        self.values_left = READ_MAX
+
+    @cython.ccall
+    def run(self) -> cython.void:
+        """Check all groups with rules."""
+        group: Group
+        order: KeyOrder | None
+        for group in self.stream.unsorted_groups():
+            if group.rules is None:
+                continue
+            order = group.pending.order
+            if order is None and group.redeliveries is None and self.has_waiters and group.is_ordered():
+                order = self._new_order(group)
+            if order is not None and not order.is_read:
+                self._read_values(group, order)
+            elif self.has_waiters:
+                self._check_readers(group, order)
+
+    @cython.cfunc
+    def _new_order(self, group: Group) -> KeyOrder | None:
+        """Create the order of a group with ORDERED-BY; return None if the next turn has to."""
+        if self.values_left <= 0:
+            self.is_complete = False
+            return None
+        self.values_left -= ORDER_COST
+        order: KeyOrder = group.key_order()
+        order.is_behind = True
+        return order
+
+    @cython.cfunc
+    def _read_values(self, group: Group, order: KeyOrder) -> cython.void:
+        """Read values for ORDERED-BY; the next turn reads the rest, or checks the readers."""
+        if self.values_left > 0:
+            self.values_left -= ordered_read.read_values(order, group.pending, self.stream)
+        if self.has_waiters or not order.is_read:
+            self.is_complete = False
+
+    @cython.cfunc
+    def _check_readers(self, group: Group, order: KeyOrder | None) -> cython.void:
+        """Check whether the group has entries for readers, or when it will."""
+        due: cython.longlong = NEVER
+        if group.redeliveries is not None:
+            due = group.redeliveries.next_due()
+        elif order is not None:
+            due = order.next_due(self.now)
+            if order.is_behind or order.has_news:
+                self.is_ready = True
+        if due > self.now and (self.due_ms < 0 or due < self.due_ms):
+            self.due_ms = due
+        if 0 <= due <= self.now or (group.rules is not None and group.rules.max_pending > 0):
+            self.is_ready = True
