@@ -206,6 +206,25 @@ def test_the_shape_follows_from_the_keys_whatever_their_history():
     assert grown_and_shrunk.nodes == once.nodes
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_taking_a_prefix_removes_its_keys_and_restores_the_shape(seed):
+    chance = random.Random(seed)
+    keys = {bytes(chance.choices(b"abc", k=chance.randrange(8))) for _ in range(chance.choice([1, 20, 200]))}
+    for size in range(1, 8):
+        prefix = bytes(chance.choices(b"abc", k=size))
+        once, taken = Rax(), Rax()
+        for key in sorted(keys):
+            taken.insert(key, None)
+            if not key.startswith(prefix):
+                once.insert(key, None)
+        found = sorted(key[size:] for key in keys if key.startswith(prefix))
+        assert sorted(taken.take_prefix(prefix)) == found
+        taken.check()
+        assert taken.draw() == once.draw()
+        assert taken.nodes == once.nodes
+        assert taken.take_prefix(prefix) == []
+
+
 def test_a_removed_key_releases_its_value():
     class Value:
         alive = 0

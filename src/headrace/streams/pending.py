@@ -172,14 +172,19 @@ class PendingEntries:
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remove the entry; its slot may be reused."""
+        if self.references is not None:
+            self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
+        self.remove_unindexed(slot)
+
+    @cython.ccall
+    def remove_unindexed(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Remove an entry that has no key in `references` any more."""
         owner: Consumer | None = self.owner_of(slot)
         if self.order is not None:
             self.order.before_removal(slot)
         if self.due is not None:
             self.due.remove(slot)
         self._unlink(slot, owner is not None)
-        if self.references is not None:
-            self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
         self.by_id.remove(slot)
         if owner is not None:
             if self.frozen is not None:

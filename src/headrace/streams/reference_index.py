@@ -91,6 +91,26 @@ class ReferenceIndex:
         return found
 
     @cython.ccall
+    def take_holders(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Group]:
+        """Return the numbered groups that have ms-seq pending, and remove its keys.
+
+        The caller removes it from their pending entries, by PendingEntries.remove_unindexed().
+        """
+        group: Group | None
+        number: cython.Py_ssize_t
+        found: list[Group] = []
+        if self.tree.dropped:
+            found = self.holders(ms, seq, len(self.numbered))
+            for group in found:
+                self.tree.remove(ms, seq, group.pending.number)
+            return found
+        for number in self.tree.take(ms, seq):
+            group = self.numbered[number]
+            if group is not None:
+                found.append(group)
+        return found
+
+    @cython.ccall
     def note_lower_position(self, group: Group) -> cython.void:
         """Record that a group is new, or that its last ID is lower than before."""
         if self.heap is not None and group.pending.references is not None:

@@ -85,6 +85,16 @@ class ReferenceTree:
             self._remove_dropped(REMOVED_AT_CHANGE)
 
     @cython.ccall
+    def take(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Any]:
+        """Record that no group has ms-seq pending any more; return the numbers of those that had.
+
+        There must be no dropped groups: their keys are counted.
+        """
+        rests: list[bytes] = self.tree.take_prefix(stream_id.key_of(ms, seq))
+        self.memory.add(-REFERENCE_BYTES * len(rests))
+        return [_number_at(rest, 0) for rest in rests]
+
+    @cython.ccall
     def drop(self, by_id: PendingIndex, number: cython.Py_ssize_t, kept: cython.Py_ssize_t) -> cython.void:
         """Forget a group.
 
@@ -124,7 +134,7 @@ class ReferenceTree:
         cursor: RaxCursor = RaxCursor(self.tree)
         more: cython.bint = cursor.seek(">=", stream_id.key_of(ms, seq))
         while more and len(found) < at_most and _has_id(cursor.key, ms, seq):
-            found.append(_group_number(cursor.key))
+            found.append(_number_at(cursor.key, ID_BYTES))
             more = cursor.next()
         return found
 
@@ -159,6 +169,6 @@ def _has_id(key: bytes, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.b
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _group_number(key: bytes) -> cython.longlong:
+def _number_at(key: bytes, at: cython.Py_ssize_t) -> cython.longlong:
     p: cython.p_const_uchar = key
-    return mem.as_signed(mem.u64be(p, ID_BYTES))
+    return mem.as_signed(mem.u64be(p, at))

@@ -87,8 +87,17 @@ def is_pending(
 def drop_references(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
     """Remove ms-seq from the pending entries of all groups; return from how many."""
     group: Group
-    found: list[Group] = holders(stream, ms, seq)
-    for group in found:
-        group.pending.remove(group.pending.find(ms, seq))
-        group.lost_pending += 1
-    return len(found)
+    slot: cython.Py_ssize_t
+    removed: cython.Py_ssize_t = 0
+    for group in searched_groups(stream):
+        slot = group.pending.find(ms, seq)
+        if slot >= 0:
+            group.pending.remove(slot)
+            group.lost_pending += 1
+            removed += 1
+    if stream.references is not None:
+        for group in stream.references.take_holders(ms, seq):
+            group.pending.remove_unindexed(group.pending.find(ms, seq))
+            group.lost_pending += 1
+            removed += 1
+    return removed

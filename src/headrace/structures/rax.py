@@ -270,6 +270,74 @@ class Rax:
             self._merge_runs(parent)
         return True
 
+    @cython.ccall
+    def take_prefix(self, prefix: bytes) -> list[bytes]:
+        """Remove all keys that begin with `prefix`, which is not empty; return their rests, unordered.
+
+        It costs a fraction of removing each key.
+        """
+        n: cython.Py_ssize_t = len(prefix)
+        at: cython.Py_ssize_t = 0
+        index: cython.Py_ssize_t = 0
+        shared: cython.Py_ssize_t = 0
+        node: RaxNode = self.root
+        child: object = self.root
+        while at < n:
+            if type(child) is not RaxNode:
+                return []
+            node = child
+            if node.children is not None:
+                index = edge_index(node.edges, prefix[at])
+                if index == len(node.edges) or node.edges[index] != prefix[at]:
+                    return []
+                child = node.children[index]
+                at += 1
+            else:
+                shared = common_prefix(node.edges, prefix, at)
+                if shared == 0 or (shared < len(node.edges) and at + shared < n):
+                    return []
+                child = node.child
+                at += shared
+        rest: bytes = b""
+        if node.children is None:
+            rest = node.edges[shared:]
+            node.edges = node.edges[:shared]
+        rests: list[bytes] = self._take_below(child, rest)
+        _set_child(node, index, None)  # one key is left instead of them
+        self.remove(prefix)
+        return rests
+
+    @cython.cfunc
+    def _take_below(self, top: object, rest: bytes) -> list[bytes]:
+        """Return the rests of the keys of a subtree, and count it as one leaf. `rest` leads to its top."""
+        rests: list[bytes] = []
+        waiting: list[tuple[object, bytes]] = [(top, rest)]
+        child: object
+        node: RaxNode
+        i: cython.Py_ssize_t
+        self.nodes += 1
+        while waiting:
+            child, rest = waiting.pop()
+            self.nodes -= 1
+            if type(child) is not RaxNode:
+                rests.append(rest)
+                continue
+            node = child
+            if node.value is not NO_VALUE:
+                rests.append(rest)
+            if node.children is None:
+                waiting.append((node.child, rest + node.edges))
+                continue
+            for i in range(len(node.edges)):
+                child = node.children[i]
+                if type(child) is RaxNode:
+                    waiting.append((child, rest + mem.to_bytes(node.edges, i, 1)))
+                else:  # most children are leaves
+                    self.nodes -= 1
+                    rests.append(rest + mem.to_bytes(node.edges, i, 1))
+        self.keys -= len(rests) - 1
+        return rests
+
     @cython.cfunc
     def _remove_leaf(
         self, key: bytes, node: RaxNode, parent: RaxNode | None, grandparent: RaxNode | None
