@@ -8,9 +8,12 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
+import threading
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from tls_clients import Town, Wire, by_hand
@@ -335,6 +338,33 @@ def test_a_turn_takes_a_few_steps_of_handshakes_and_no_more(town: Town, tmp_path
         assert all(wire.sock.recv(1) == b"\x16" for wire in wires)
         for wire in wires:
             wire.close()
+
+
+def test_a_request_by_tls_calls_no_functions_of_the_ssl_module(town: Town, tmp_path: Path):
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename == ssl.__file__:
+            called.append(frame.f_code.co_name)
+
+    with by_hand(tmp_path, *town.server_words()) as server:
+        wire = Wire(server.parts.listeners.tls_port, town.context())
+        shaking = threading.Thread(target=wire.shake)
+        shaking.start()
+        while shaking.is_alive():
+            server.parts.loop.run_once(10)
+        for size in (10, 5_000):
+            wire.sock.sendall(wire.record(b"ECHO " + b"x" * size + b"\r\n"))
+            sys.setprofile(note)
+            try:
+                for _ in range(3):
+                    server.parts.loop.run_once(10)
+            finally:
+                sys.setprofile(None)
+            expected = b"$%d\r\n%s\r\n" % (size, b"x" * size)
+            assert wire.read(len(expected)) == expected
+        wire.close()
+    assert called == []
 
 
 def test_one_client_too_many_is_closed(start_tls, dial, town: Town, tmp_path: Path):
