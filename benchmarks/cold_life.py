@@ -11,6 +11,7 @@ in the stream are compared with those that were acknowledged to the writer.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -154,7 +155,8 @@ def run(life: Life, seconds: float, kill_every: float, console: Console) -> None
         memory = admin.info("memory")
         kills += 1
         if kills % 4 in (0, 2):
-            admin.bgrewriteaof()
+            with contextlib.suppress(redis.ResponseError):  # one is running
+                admin.bgrewriteaof()
             if kills % 4 == 2:
                 time.sleep(5)  # it is complete
         resident = life.resident_mb()
