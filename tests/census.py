@@ -48,14 +48,18 @@ def new_threads(known: set[threading.Thread]) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread not in known]
 
 
-def assert_nothing_left(work: Callable[[], object], times: int, of: str = "") -> None:
+def assert_nothing_left(
+    work: Callable[[], object], times: int, of: str = "", close_idle: Callable[[], object] = lambda: None
+) -> None:
     """Run work so often: no objects in reference cycles, descriptors or threads may be left.
 
     It runs twice before, for what is made once and kept. of: count only objects of modules that begin so.
+    close_idle: closes the connections of a pool that nothing uses: each run may have needed a new one.
     """
     work()
     work()
     with collector_off():
+        close_idle()
         open_before, threads_before = descriptors(), set(threading.enumerate())
         for _ in range(times):
             work()
@@ -65,6 +69,10 @@ def assert_nothing_left(work: Callable[[], object], times: int, of: str = "") ->
         assert not left, f"left by {times} runs: {left.most_common(20)}"
         # Threads that no run began, such as those of a pool, come and go: a leak takes one for each run.
         wait_until(lambda: len(new_threads(threads_before)) < min(times, 3), "the end of threads")
-        # A pool may keep another connection, which a run happened to need, and a thread that ends closes its
-        # files a moment later; a leak takes one for each run.
-        wait_until(lambda: descriptors() < open_before + times, "the end of open descriptors")
+
+        def are_closed() -> bool:
+            close_idle()
+            return descriptors() < open_before + times
+
+        # A thread that ends closes its files a moment later; a leak takes one for each run.
+        wait_until(are_closed, "the end of open descriptors")

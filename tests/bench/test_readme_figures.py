@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = {"throughput": 1, "99.9th percentile of latency": 7}  # of the first table of bench.md
-ELSEWHERE = ("Spark, typed", "`headrace archive`", "durable `add`", "a connection for a PING, TLS")
+ELSEWHERE = ("Spark, typed", "`headrace archive`", "durable `add`", "XADD of 16 KiB, TLS")
 
 
 def table(text: str) -> dict[str, list[str]]:
