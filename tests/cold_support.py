@@ -11,7 +11,7 @@ class RunsInMemory(RunStore):
 
     def __init__(self):
         self.stored = {}
-        self.places = self.loads = 0
+        self.places = self.loads = self.removals = 0
         self.error = None
         self.stale = set()
 
@@ -35,6 +35,7 @@ class RunsInMemory(RunStore):
         return place // 3
 
     def remove_unreferenced(self):
+        self.removals += 1
         return 0
 
     def is_stale(self, place):

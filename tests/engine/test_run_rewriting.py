@@ -71,6 +71,21 @@ def test_neighbours_with_few_entries_become_one_run():
     both.compare()
 
 
+def test_files_and_runs_are_searched_also_while_a_server_always_writes():
+    both = Fixture()
+    both.wait()
+    before = both.cold.store.removals
+    for number in range(1, 9):
+        both.both(b"XDEL s %d" % number)
+    for number in range(1000, 1200):  # a batch is stored every 100 ms
+        both.now += 100
+        both.both(b"XADD s %d-0 n 1" % number)
+        for _ in range(3):
+            both.engines[0].tick(both.now)
+    assert both.cold.store.removals - before >= 3 and both.cold.runs_rewritten > 0
+    both.compare()
+
+
 def test_half_a_run_stays_as_it_is():
     both = Fixture()
     for number in range(1, 91, 2):

@@ -203,7 +203,8 @@ class ColdStorage:
             batch = self.take_by_rules(size, now_ms) or self.take_sparse(size)
         if not batch:
             return
-        self._due_ms = now_ms + UPKEEP_MS
+        if not self._due_ms:  # otherwise a server that always writes would never search
+            self._due_ms = now_ms + UPKEEP_MS
         self.is_writing = True
         if self.writer is not None:
             self.writer(batch)
