@@ -29,6 +29,7 @@ class Cold:
         self.cold.run_bytes = self.chance.choice([40, 200, 1000])
         self.cold.cache.limit = self.chance.choice([1, 2000, 1 << 20])
         self.rewriting = rewriting
+        self.later = 0
         self.waiting = []
         if later:
             self.engine.park_requests(self.waiting.append)
@@ -44,8 +45,9 @@ class Cold:
         if self.rewriting and self.chance.random() < 0.3:
             stored = self.cold.store.stored
             self.cold.store.stale = {place for place in stored if self.chance.random() < 0.3}
+            self.later = max(self.later, now) + LATER
             for _ in range(4):
-                self.cold.step(now + LATER)
+                self.cold.step(self.later)
             self.cold.store.stale.clear()
 
 
