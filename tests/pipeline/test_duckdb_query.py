@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 from stream_server import StreamServer
 
 import headrace
@@ -183,9 +182,9 @@ def test_a_query_with_a_limit_stops_reading(stream_server: StreamServer) -> None
     read = 0
 
     class Counting(StreamDataset):
-        def _batches(self, offsets: dict[str, str] | None, columns: StructType) -> Iterator[pa.RecordBatch]:
+        def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
             nonlocal read
-            for batch in super()._batches(offsets, columns):
+            for batch in super().read(columns, first_ms, last_ms):
                 read += batch.num_rows
                 yield batch
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb  # noqa: F401 - so that one error says what to install
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from headrace.api.arrow_batches import ArrowBatches
 from headrace.api.backend import Backend
@@ -24,7 +23,7 @@ from headrace.columns.value_types import DATE_WITH_SLASHES, field_types
 from headrace.errors import CommandError, UsageError
 from headrace.queries.duckdb_session import run_in_duckdb
 from headrace.queries.hints import no_stream_message
-from headrace.queries.scans import MS_MAX, StreamScan, time_bounds
+from headrace.queries.scans import MS_MAX, ScannedStream
 from headrace.queries.sql_tokens import (
     DUCKDB,
     TABLE,
@@ -156,11 +155,8 @@ def inferred_fields(entries: Iterator[Mapping[bytes, bytes]]) -> list[pa.Field]:
     return found
 
 
-class StreamTable(ds.Dataset):  # type: ignore[misc]
-    """A stream as a data set; DuckDB uses only `schema` and `scanner`.
-
-    Raises UsageError if the query names columns that DuckDB cannot distinguish.
-    """
+class StreamTable(ScannedStream):
+    """A stream as a data set. Raises UsageError if the query names columns that DuckDB cannot distinguish."""
 
     def __init__(self, backend: Backend, table: QueryTable, query: str) -> None:
         self._backend = backend
@@ -177,33 +173,17 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
                 f"{', '.join(confused)}: other columns differ only in case, which DuckDB ignores; read such "
                 "fields with to_arrow()"
             )
-        self._schema = pa.schema([field for field in table.schema if same[field.name.lower()] == 1])
-        self.error: Exception | None = None  # what made a scan fail
+        super().__init__(pa.schema([field for field in table.schema if same[field.name.lower()] == 1]))
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return self._schema
-
-    def scanner(
-        self, columns: list[str] | None = None, filter: ds.Expression | None = None, **settings: Any
-    ) -> StreamScan:
-        """Return a scan of some columns of the rows that a filter selects."""
-        first, last = time_bounds(filter, self._schema)
-        needed = self._named.union(self._schema.names if columns is None else columns)
-        fields = [field for field in self._schema if field.name in needed]
-        batches = self._batches(first, last, pa.schema(fields or [self._schema.field("_sequence")]))
-        return StreamScan(batches, self._schema, columns, filter)
-
-    def _batches(self, first_ms: int, last_ms: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
+        """Read these columns and those that the query names."""
+        needed = self._named.union(columns)
+        fields = [field for field in self.schema if field.name in needed] or [self.schema.field("_sequence")]
         end = self._table.last_id
         if end is None or first_ms > last_ms:
             return
         if last_ms < MS_MAX and int(end.partition(b"-")[0]) > last_ms:
             end = b"%d" % last_ms  # to the last entry of this millisecond
         start = b"-" if first_ms == 0 else b"%d" % first_ms
-        try:
-            yield from ArrowBatches(self._backend, encode_name(self._table.stream), schema, start, end, None)
-        except Exception as error:
-            self.error = error
-            raise
+        key = encode_name(self._table.stream)
+        yield from ArrowBatches(self._backend, key, pa.schema(fields), start, end, None)

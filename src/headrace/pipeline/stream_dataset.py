@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.queries.scans import MS_MAX, StreamScan, time_bounds
+from headrace.queries.scans import MS_MAX, ScannedStream
 from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.archive.table import ArchiveReader
 from headrace.spark.options import parse_options
@@ -39,8 +37,8 @@ def place_options(url: str | None, archive: ArchiveLocation | None) -> dict[str,
     return options
 
 
-class StreamDataset(ds.Dataset):  # type: ignore[misc]
-    """One stream as a data set; DuckDB uses only `schema` and `scanner`."""
+class StreamDataset(ScannedStream):
+    """One stream as a data set, with its archive if there is one."""
 
     def __init__(
         self,
@@ -62,46 +60,28 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
         self._stream = stream
         self._columns = columns
         self._named = set(columns.names if named is None else named)
-        self._schema = to_arrow_schema(columns, timezone="UTC")
+        super().__init__(to_arrow_schema(columns, timezone="UTC"))
         self._options = {"assign": json.dumps([stream]), "timestampFormat": "auto"}
         self._options |= place_options(url, archive)
         self._end = self._reader({}, columns).last_ids().get(stream, START)
-        self.error: Exception | None = None  # what made a scan fail
 
     def _reader(self, more: dict[str, str], columns: StructType) -> HeadraceReader:
         options = parse_options({**self._options, **more}, "batch")
         return (HeadraceReader if options.archive is None else ArchiveReader)(options, columns)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return self._schema
-
-    def scanner(
-        self, columns: list[str] | None = None, filter: ds.Expression | None = None, **settings: Any
-    ) -> StreamScan:
-        """Return a scan of some columns of the rows that a filter selects."""
-        first, last = time_bounds(filter, self._schema)
-        after = START if first == 0 else format_id((first - 1, U64_MAX))
-        end = self._end if last == MS_MAX else min(self._end, format_id((last, U64_MAX)), key=parse_id)
+    def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
+        """Read these columns and those that the query names."""
+        after = START if first_ms == 0 else format_id((first_ms - 1, U64_MAX))
+        end = self._end if last_ms == MS_MAX else min(self._end, format_id((last_ms, U64_MAX)), key=parse_id)
+        if parse_id(after) >= parse_id(end):
+            return
+        needed = self._named.union(columns)
         offsets = {
             "startingOffsets": json.dumps({self._stream: after}),
             "endingOffsets": json.dumps({self._stream: end}),
         }
-        needed = self._named.union(self._columns.names if columns is None else columns)
-        read = StructType([column for column in self._columns if column.name in needed])
-        batches = self._batches(offsets if parse_id(after) < parse_id(end) else None, read)
-        return StreamScan(batches, self._schema, columns, filter)
-
-    def _batches(self, offsets: dict[str, str] | None, columns: StructType) -> Iterator[pa.RecordBatch]:
-        if offsets is None:
-            return
-        try:
-            reader = self._reader(offsets, columns)
-            for task in reader.partitions():
-                for batch in reader.read(task):
-                    raise_if_interrupted()
-                    yield batch
-        except Exception as error:
-            self.error = error
-            raise
+        reader = self._reader(offsets, StructType([each for each in self._columns if each.name in needed]))
+        for task in reader.partitions():
+            for batch in reader.read(task):
+                raise_if_interrupted()
+                yield batch

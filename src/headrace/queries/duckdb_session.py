@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,21 +19,17 @@ from headrace.queries.sql_tokens import quoted_for_duckdb
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from headrace.queries.scans import ScannedStream
+
 BATCH_ROWS = 10_000
 UNKNOWN_TABLE = re.compile(r"Table with name (.+?) does not exist")
 UNKNOWN_COLUMN = re.compile(r'Referenced column "(.+?)" (?:not found|was not found)')
 
 
-class ScannedTable(Protocol):
-    """A data set; `error` is what made a scan of it fail."""
-
-    error: Exception | None
-
-
 @contextmanager
 def run_in_duckdb(
     sql: str,
-    data: Mapping[str, ScannedTable],
+    data: Mapping[str, ScannedStream],
     tables: Sequence[HasColumns],
     zone: str,
     known: Callable[[], Iterable[str]] | None = None,
@@ -82,7 +78,7 @@ def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
 @contextmanager
 def errors_explained(
     tables: Sequence[HasColumns],
-    data: Mapping[str, ScannedTable],
+    data: Mapping[str, ScannedStream],
     known: Callable[[], Iterable[str]] | None,
 ) -> Iterator[None]:
     """Raise the errors of DuckDB in one line; instead of an error in a scan what made the scan fail."""

@@ -1,4 +1,4 @@
-"""One scan of a stream by DuckDB, and the times that its filter admits.
+"""Scans of a stream by DuckDB, and the times that a filter admits.
 
 A filter of Arrow cannot be taken apart. But Arrow can say whether it contradicts another expression. So the
 first and the last time that a filter admits are found by bisection: does it contradict `_timestamp < x`?
@@ -7,6 +7,7 @@ first and the last time that a filter admits are found by bisection: does it con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -47,6 +48,44 @@ class StreamScan:
                 continue
             rows = pa.Table.from_batches([batch]).filter(self._condition).select(self._names)
             yield from rows.to_batches()
+
+
+class ScannedStream(ds.Dataset):  # type: ignore[misc]
+    """A stream as a data set; DuckDB uses only `schema` and `scanner`. A subclass reads the stream.
+
+    Attributes:
+        error: what made a scan fail.
+    """
+
+    error: Exception | None
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.error = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._schema
+
+    def scanner(
+        self, columns: list[str] | None = None, filter: ds.Expression | None = None, **settings: Any
+    ) -> StreamScan:
+        """Return a scan of some columns of the rows that a filter selects."""
+        first, last = time_bounds(filter, self._schema)
+        names = self._schema.names if columns is None else columns
+        return StreamScan(self._noting_errors(self.read(names, first, last)), self._schema, columns, filter)
+
+    def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
+        """Read at least these columns of the entries of some milliseconds; MS_MAX: to the last entry."""
+        raise NotImplementedError
+
+    def _noting_errors(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except Exception as error:
+            self.error = error
+            raise
 
 
 def time_bounds(condition: ds.Expression | None, schema: pa.Schema) -> tuple[int, int]:
