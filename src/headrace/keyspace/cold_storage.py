@@ -3,17 +3,18 @@
     step()   choose a stream ─ take_batch() ─ store.write() ─ place_batch() ─ the nodes leave memory
                                  copies          files          if they did not change meanwhile
 
-With a writer, another thread calls store.write(), and step() returns while it does. The nodes stay in memory
-until they are stored. If storing fails they stay for good: the next attempt follows after RETRY_MS.
+With a writer, another thread calls store_in_thread(), and step() returns while it does. The nodes stay in
+memory until they are stored. If storing fails they stay for good: the next attempt follows after RETRY_MS.
 
-Runs of which most entries are deleted are written again in the same way: run_rewriting.py.
-So are the oldest nodes of streams whose rules keep less in memory: hot_rules.py.
+In the same way the oldest nodes of streams with HOT-BYTES and HOT-AGE are stored (hot_rules.py), and runs of
+which most entries are deleted are written again (run_rewriting.py).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import cython
@@ -203,7 +204,7 @@ class ColdStorage:
             batch = self.take_by_rules(size, now_ms) or self.take_sparse(size)
         if not batch:
             return
-        if not self._due_ms:  # otherwise a server that always writes would never search
+        if not self._due_ms:  # it is not put off: batches may always follow each other
             self._due_ms = now_ms + UPKEEP_MS
         self.is_writing = True
         if self.writer is not None:
@@ -292,6 +293,17 @@ class ColdStorage:
         contents = [stored.contents() for stored in batch]
         places = iter(self.store.write([nodes for nodes in contents if nodes]))
         return [next(places) if nodes else None for nodes in contents]
+
+    def store_in_thread(self, batch: Batch) -> Callable[[], None]:
+        """Store a batch, in any thread; return what places it, or notes why it could not be stored.
+
+        Whatever goes wrong is noted: otherwise no batch would follow.
+        """
+        try:
+            places = self.write(batch)
+        except Exception as error:
+            return partial(self.fail, error)
+        return partial(self.place_batch, batch, places)
 
     def store_now(self, batch: Batch) -> None:
         """Store a batch and place it."""

@@ -86,7 +86,7 @@ class HotRules:
         if excess <= 0:
             return []
         size = min(size, -(-excess // run_bytes) * run_bytes)
-        nodes = cooling.oldest_in_memory(stream, size, cooling.NO_LIMIT, memory_account.NODE_BYTES)
+        nodes = cooling.oldest_in_memory(stream, size, cooling.ANY_TIME, memory_account.NODE_BYTES)
         return nodes if cooling.have_live_entries(nodes) else []
 
     def _too_old(self, stream: Stream, size: int, run_bytes: int, now_ms: int) -> list[Node]:

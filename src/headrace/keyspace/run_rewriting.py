@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.errors import DamagedColdRun
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.streams import cooling
+from headrace.streams import cold_run, cooling
 from headrace.streams.cold_run import ColdRun, RunCache
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
@@ -29,8 +29,8 @@ class RewrittenRuns:
         """outers: their cold nodes."""
         self.stream = stream
         self.outers = outers
-        self.copies = cooling.copies_of_runs(outers)
-        self.states = cooling.run_states(outers)
+        self.runs = [cold_run.run_of(outer) for outer in outers]
+        self.copies = [run.copy() for run in self.runs]  # as they are now
         self.nodes: list[Node] = []
 
     def contents(self) -> list[tuple[bytes, bytes]]:
@@ -40,7 +40,7 @@ class RewrittenRuns:
         """
         try:
             self.nodes = cooling.compacted(self.copies)
-        except DamagedColdRun:  # which is reported to those who read it
+        except DamagedColdRun:  # commands that read the run report it
             return []
         return cooling.contents(self.nodes)
 
@@ -48,10 +48,19 @@ class RewrittenRuns:
         """Let the stored run replace the others; return False if they changed meanwhile."""
         if not cooling.are_in_stream(self.stream, self.outers):
             return False
-        if cooling.run_states(self.outers) != self.states:
+        if any(map(_has_lost_entries, self.runs, self.copies)):
             return False
         self.stream.rewrite_runs(self.outers, self.nodes, ColdRun(place, cache, len(self.nodes)))
         return True
+
+
+def _has_lost_entries(run: ColdRun, copy: ColdRun) -> bool:
+    """Return whether something was removed from a run since it was copied."""
+    return (
+        run.skipped != copy.skipped
+        or run.dropped != copy.dropped
+        or run.deleted_count() != copy.deleted_count()
+    )
 
 
 def sparse_runs(
@@ -62,7 +71,7 @@ def sparse_runs(
     Args:
         keyspace: It may change between two steps; what is added then may be missed.
         size: The bytes of the runs to be written.
-        is_stale: Whether the place of a run is in a file that should be left.
+        is_stale: Whether the file of a place is mostly dead.
     """
     database: Database
     for database in keyspace.databases:

@@ -86,7 +86,7 @@ class RunSource:
         """Start to load a run into the cache, if that is possible: a sequential reader will need it next."""
 
     def file_of(self, place: Any) -> Any:
-        """Return the file of this place: an object by which it can be told from other files."""
+        """Return the file of this place, as a key of a dictionary."""
         raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
 """Which nodes of a stream become cold next: the oldest ones in memory. cold_run.py draws the result.
 
-And which runs are written again: those of which most entries are deleted, and those in files of which most
-runs are gone.
+Also which runs are written again: those of which most entries are deleted, and those in files of which most
+bytes are dead.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
-RUN_BYTES = cython.declare(cython.Py_ssize_t, memory_account.NODE_BYTES + memory_account.RUN_BYTES)
-NO_LIMIT = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+COLD_NODE_BYTES = cython.declare(cython.Py_ssize_t, memory_account.NODE_BYTES + memory_account.RUN_BYTES)
+ANY_TIME = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 @cython.ccall
 def oldest_in_memory(
     stream: Stream,
     size: cython.longlong,
-    before_ms: cython.ulonglong = NO_LIMIT,
+    before_ms: cython.ulonglong = ANY_TIME,
     overhead: cython.longlong = 0,
 ) -> list[Node]:
     """Return the oldest nodes in memory, of about `size` bytes in all, fewer if the stream has fewer.
@@ -48,7 +48,7 @@ def oldest_in_memory(
     node: Node
     while more and (size > 0 or live == 0):
         node = node_module.node_at(cursor)
-        if node is stream.tail or (before_ms != NO_LIMIT and newest_ms(node) >= before_ms):
+        if node is stream.tail or (before_ms != ANY_TIME and newest_ms(node) >= before_ms):
             break
         found.append(node)
         live += node.live
@@ -73,7 +73,7 @@ def hot_bytes(stream: Stream) -> cython.longlong:
     cold: ColdPart | None = stream.cold
     total: cython.longlong = retention.node_bytes(stream)
     if cold is not None:
-        total -= cold.totals.weight + cold.totals.runs * RUN_BYTES
+        total -= cold.totals.weight + cold.totals.runs * COLD_NODE_BYTES
     return total
 
 
@@ -166,11 +166,11 @@ def are_unchanged(stream: Stream, nodes: list[Node], before: list[Any]) -> cytho
 
 @cython.ccall
 def sparse_after(
-    stream: Stream, key: bytes, size: cython.longlong, is_stale: Callable[[Any], bool] | None
+    stream: Stream, key: bytes, size: cython.longlong, is_stale: Callable[[Any], bool]
 ) -> list[Node]:
     """Return the next cold nodes after a key that should be written again as one run of about `size` bytes.
 
-    They are adjacent. is_stale: whether the place of a run should be left; None: no place should.
+    They are adjacent. is_stale: whether the file of a place is mostly dead.
     """
     found: list[Node] = []
     live: cython.longlong = 0
@@ -183,7 +183,7 @@ def sparse_after(
         if node.run is None or node is stream.tail:
             break
         run = node.run
-        if cold_run.is_sparse(node) or (is_stale is not None and is_stale(run.place)):
+        if cold_run.is_sparse(node) or is_stale(run.place):
             live += run.weight * node.live // (node.live + node.deleted)
             if found and live > size:
                 break
@@ -211,30 +211,6 @@ def compacted(runs: list[ColdRun]) -> list[Node]:
                     compaction.rewrite(node, unused)
                 nodes.append(node)
     return nodes
-
-
-@cython.ccall
-def copies_of_runs(outers: list[Node]) -> list[ColdRun]:
-    """Return the runs of cold nodes as they are now, to be read in another thread."""
-    copies: list[ColdRun] = []
-    outer: Node
-    for outer in outers:
-        copies.append(cold_run.run_of(outer).copy())
-    return copies
-
-
-@cython.ccall
-def run_states(outers: list[Node]) -> list[Any]:
-    """Return numbers that differ if something is removed from a run."""
-    found: list[Any] = []
-    outer: Node
-    for outer in outers:
-        run: ColdRun | None = outer.run
-        if run is None:
-            found.append(None)
-        else:
-            found.append((run.skipped, len(run.dropped), run.deleted_count()))
-    return found
 
 
 @cython.ccall

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import DatabaseClosed
@@ -45,13 +44,7 @@ class ColdWriter:
             self._thread.join()
 
     def _store(self, batch: Batch) -> None:
-        cold = self._cold
-        try:
-            places = cold.write(batch)
-        except Exception as error:
-            result = partial(cold.fail, error)
-        else:
-            result = partial(cold.place_batch, batch, places)
+        result = self._cold.store_in_thread(batch)
         with contextlib.suppress(DatabaseClosed):  # then the entries are in the log only
             self._local_engine.run_locked(result)
             self._local_engine.commit_and_wake(-1)

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from headrace.commands.server_interface import Section
@@ -128,12 +127,7 @@ class ColdTasks:
     # In threads. Whatever goes wrong is a result, too: otherwise the event loop would wait for it.
 
     def _store(self, cold: ColdStorage, batch: Batch) -> None:
-        try:
-            places = cold.write(batch)
-        except Exception as error:
-            self._report(partial(cold.fail, error))
-        else:
-            self._report(partial(cold.place_batch, batch, places))
+        self._report(cold.store_in_thread(batch))
 
     def _load(self, cold: ColdStorage, run: ColdRun, place: Any) -> None:
         stored = None
