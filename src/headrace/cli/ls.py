@@ -23,7 +23,7 @@ STREAMS_PER_REQUEST = 100
 DROPPED = ("in files", "memory", "groups", "first", "last")
 ARCHIVE_TITLES = ("stream", "archived up to", "archive", "archive ID")
 TITLES = ("stream", "entries", "first", "last", "memory", "in files", "groups")
-IN_FILES = TITLES.index("in files")
+RIGHT = ("entries", "memory", "in files", "groups")
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,7 @@ def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archiv
         for each in summaries
     ]
     if rows:
-        titles, dropped = list(TITLES), list(DROPPED)
-        if not any(each.cold_entries for each in summaries):
-            del titles[IN_FILES], dropped[0]
-            for row in rows:
-                del row[IN_FILES]
-        print_table(titles, rows, right=("entries", "memory", "in files", "groups"), dropped=dropped)
+        print_table(TITLES, rows, right=RIGHT, dropped=DROPPED, optional=("in files",))
     else:
         click.echo("there are no streams" if pattern is None else no_match(pattern), err=True)
 

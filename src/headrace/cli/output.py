@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -33,6 +33,7 @@ def print_table(
     rows: Sequence[Sequence[object]],
     right: Iterable[str] = (),
     dropped: Sequence[str] = (),
+    optional: Container[str] = (),
 ) -> None:
     """Print rows under their titles; the first column is a name.
 
@@ -41,13 +42,22 @@ def print_table(
         rows: A value for each column; None is shown as a dash.
         right: The titles of columns of numbers.
         dropped: The titles of columns in the order in which they are left out on a narrow terminal.
+        optional: The titles of columns that are left out if no row has a value.
     """
+    used = [
+        column
+        for column, title in enumerate(titles)
+        if title not in optional or any(row[column] is not None for row in rows)
+    ]
+    titles = [titles[column] for column in used]
+    rows = [[row[column] for column in used] for row in rows]
     console = Console(highlight=False)
     numbers = set(right)
     shown = [list(titles), *([printable(cell(value)) for value in row] for row in rows)]
     widths = [max(cell_len(row[column]) for row in shown) for column in range(len(titles))]
     if console.is_terminal:
-        chosen = columns_that_fit(widths, [titles.index(title) for title in dropped], console.width)
+        left_out = [titles.index(title) for title in dropped if title in titles]
+        chosen = columns_that_fit(widths, left_out, console.width)
         table = Table(box=None, pad_edge=False, header_style="grey50", padding=(0, GAP, 0, 0))
         for column in chosen:
             justify: JustifyMethod = "right" if titles[column] in numbers else "left"

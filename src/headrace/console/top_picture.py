@@ -10,7 +10,7 @@ Rates are computed from two readings. An unknown value is a dash, never 0.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len
@@ -34,16 +34,7 @@ ORDERS = ("rate", "length", "lag", "memory", "name")
 NAME_MAX = 36
 TITLES = ("stream / group", "entries", "per s", "", "memory", "in files", "lag", "pending", "oldest")
 IN_FILES = TITLES.index("in files")  # shown only if there is something
-DROPPED = (
-    3,
-    IN_FILES,
-    4,
-    8,
-    2,
-    7,
-    6,
-    1,
-)  # in the order in which a narrow console leaves them out
+DROPPED = (3, IN_FILES, 4, 8, 2, 7, 6, 1)  # in the order in which a narrow console leaves columns out
 
 RULE_EFFECTS = (
     ("rules_removed_entries", "removed"),
@@ -160,13 +151,8 @@ class TopTable:
             max(cell_len(title), *(row[number].cell_len for row in self.rows))
             for number, title in enumerate(TITLES)
         ]
-        dropped: Sequence[int] = DROPPED
-        empty = not any(row[IN_FILES] for row in self.rows)
-        if empty:
-            widths[IN_FILES] = -GAP
-            dropped = tuple(column for column in DROPPED if column != IN_FILES)
-        fitting = columns_that_fit(widths, dropped, width)
-        return [column for column in fitting if column != IN_FILES or not empty]
+        hidden = () if any(row[IN_FILES] for row in self.rows) else (IN_FILES,)
+        return columns_that_fit(widths, DROPPED, width, hidden)
 
 
 def sort_key(history: History, stream: StreamStats, order: str) -> tuple[float, int, bytes]:
