@@ -34,6 +34,7 @@ from headrace.resp.request import request
 STREAMS = (b"orders:0", b"orders:1")
 BATCH = 1000  # entries that are written or read at once
 FIRST_MS = 1_700_000_000_000
+NO_LATENCIES = (0.0,)  # these loads measure none
 VALUES = 200_000  # from which those of a batch are taken
 READERS = 3
 SINGLE_READS = 20_000
@@ -90,7 +91,7 @@ def write(server: Server, first: int, count: int) -> load_generator.Sample:
     """Add `count` entries to each stream."""
     with load_generator.leave_server_core():
         writers = [Writer(server, stream, first, count) for stream in STREAMS]
-        return load_generator.measure_load(server, writers, count * len(STREAMS), [0.0])
+        return load_generator.measure_load(server, writers, count * len(STREAMS), [*NO_LATENCIES])
 
 
 def read(server: Server, count: int, readers: int) -> load_generator.Sample:
@@ -100,7 +101,7 @@ def read(server: Server, count: int, readers: int) -> load_generator.Sample:
             GroupReader(server, STREAMS[number % 2], b"group:%d:%d" % (readers, number), count)
             for number in range(readers)
         ]
-        return load_generator.measure_load(server, groups, count * readers, [0.0])
+        return load_generator.measure_load(server, groups, count * readers, [*NO_LATENCIES])
 
 
 def random_reads(server: Server, count: int) -> list[float]:
