@@ -73,6 +73,7 @@ class Dispatcher:
         self.marks = RuleMarks(self.registry)
 
     @cython.ccall
+    @cython.nonecheck(False)  # all that is read here is set before the first request
     @cython.exceptval(-1, check=False)
     def run(self, call: Call, row: CommandRow) -> cython.int:
         """Run the row's command with the call's session, arguments, time and reply.

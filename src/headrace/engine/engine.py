@@ -233,6 +233,7 @@ class Engine(RowRunner):
     # Requests.
 
     @cython.ccall
+    @cython.nonecheck(False)  # all that is read here is set before the first request
     def execute(self, session: Session, argv: list[bytes], now_ms: cython.longlong) -> cython.void:
         """Execute one request of at least one argument; write its reply to the session. Raises nothing.
 

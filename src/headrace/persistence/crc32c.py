@@ -27,6 +27,7 @@ def _build_table() -> bytes:
 
 
 TABLE = cython.declare(bytes, _build_table())
+ALL_BITS = cython.declare(cython.uint, 0xFFFFFFFF)  # as a literal it would be an object
 
 
 @cython.cfunc
@@ -36,7 +37,7 @@ def update(
 ) -> cython.uint:
     """Continue crc, 0 at first, with the n bytes at `at` of p."""
     if mem.has_crc32c():
-        return mem.crc32c(p, at, n, crc ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+        return mem.crc32c(p, at, n, crc ^ ALL_BITS) ^ ALL_BITS
     return by_table(crc, p, at, n)
 
 
@@ -48,13 +49,13 @@ def by_table(
     """Do the same as update(), on any processor."""
     table: cython.p_const_uchar = TABLE
     end: cython.Py_ssize_t = at + n
-    crc ^= 0xFFFFFFFF
+    crc ^= ALL_BITS
     while at < end:
         crc ^= p[at]
         crc = mem.u32le(table, 4 * (crc & 15)) ^ crc >> 4
         crc = mem.u32le(table, 4 * (crc & 15)) ^ crc >> 4
         at += 1
-    return crc ^ 0xFFFFFFFF
+    return crc ^ ALL_BITS
 
 
 @cython.ccall

@@ -16,6 +16,7 @@ INTEGER_TEXT_MAX = cython.declare(cython.Py_ssize_t, 20)
 @cython.final
 @cython.no_gc
 @cython.freelist(16)
+@cython.nonecheck(False)  # its node is never None
 @cython.cclass
 class EntryWalk:
     """A position on one entry of a node; tombstones are not skipped.

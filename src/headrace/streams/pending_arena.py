@@ -26,6 +26,8 @@ changes them, so the frozen copy stays as it is.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import cython
 
 from headrace import mem
@@ -232,6 +234,7 @@ class ArenaChunk:
 
 @cython.final
 @cython.no_gc
+@cython.nonecheck(False)  # _numbered() makes sure that a chunk is not None
 @cython.cclass
 class PendingArena:
     """Records by slot. A slot is valid from allocate() to release()."""
@@ -466,10 +469,17 @@ class PendingArena:
     @cython.inline
     def _numbered(self, number: cython.Py_ssize_t) -> ArenaChunk:
         """Return the chunk with this number. Raises IndexError if there is none."""
-        chunk: ArenaChunk | None = self.first if self.chunks is None else self.chunks[number]
+        chunk: ArenaChunk | None = self.first
+        if self.chunks is not None:
+            chunk = self.chunks[number]
         if chunk is None or chunk.number != number:
-            raise IndexError(f"there is no chunk {number}")
+            self._raise_no_record(number << CHUNK_BITS)
         return chunk
+
+    @cython.cfunc
+    def _raise_no_record(self, slot: cython.Py_ssize_t) -> NoReturn:
+        """Raise IndexError. A function of its own, so that its callers stay short and fast."""
+        raise IndexError(f"no record has the slot {slot}")
 
     @cython.cfunc
     def _all_chunks(self) -> list[ArenaChunk]:
@@ -493,7 +503,7 @@ class PendingArena:
         """Return the chunk of slot. Raises IndexError if the slot was never allocated."""
         chunk: ArenaChunk = self._numbered(slot >> CHUNK_BITS)
         if (slot & INDEX_MASK) >= chunk.used:
-            raise IndexError(f"no record has the slot {slot}")
+            self._raise_no_record(slot)
         return chunk
 
     @cython.cfunc

@@ -132,6 +132,7 @@ class IndexBlock:
 
 @cython.final
 @cython.no_gc
+@cython.nonecheck(False)  # neither the arena nor a block is None; `only` and `blocks` are tested before use
 @cython.cclass
 class PendingIndex:
     """A set of slots of an arena, sorted by ID; IDs are unique.

@@ -22,6 +22,7 @@ OWN_KEY = cython.declare(cython.Py_ssize_t, -1)  # stands for the node's own key
 
 
 @cython.final
+@cython.freelist(8)
 @cython.cclass
 class RaxCursor:
     """After seek(), next() or previous() returned True, `key` and `value` are the current item.

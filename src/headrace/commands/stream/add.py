@@ -311,9 +311,10 @@ def run(call: Call) -> None:
         call.notify("t", b"xtrim", key)
 
 
-def is_scheduled(argv: list[bytes]) -> bool:
+@cython.cfunc
+def is_scheduled(argv: list[bytes]) -> cython.bint:
     """Return whether the entry is to be scheduled: the first option is DELAY or DUE."""
-    return argv[2].upper() in (b"DELAY", b"DUE")
+    return arguments.is_keyword(argv[2], b"DELAY") or arguments.is_keyword(argv[2], b"DUE")
 
 
 def schedule(call: Call) -> None:

@@ -83,6 +83,8 @@ class AddedBelowLength(CommandError):
 
 
 @cython.final
+@cython.no_gc
+@cython.freelist(8)
 @cython.cclass
 class TrimOptions:
     """The trim options of XTRIM and XADD, and their execution."""
