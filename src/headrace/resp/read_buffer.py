@@ -57,8 +57,7 @@ class ReadBuffer:
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.void:
         """Append the n bytes at `at` of source."""
-        if self.filled + n > self.cap:
-            self._make_room(n)
+        self.make_room(n)
         mem.copy(self.p, self.filled, source, at, n)
         self.filled += n
 
@@ -99,8 +98,10 @@ class ReadBuffer:
         return -number if negative else number
 
     @cython.cfunc
-    def _make_room(self, n: cython.Py_ssize_t) -> cython.void:
-        """Free n bytes after `filled`; drop the parsed bytes."""
+    def make_room(self, n: cython.Py_ssize_t) -> cython.void:
+        """Make sure that n bytes are free after `filled`; drop the parsed bytes if it must be."""
+        if self.filled + n <= self.cap:
+            return
         if self.at > 0:
             mem.move(self.p, 0, self.at, self.filled - self.at)
             self.filled -= self.at
