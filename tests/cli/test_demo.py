@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,8 @@ def test_the_demo_makes_an_exact_archive_a_table_and_a_chart(tmp_path: Path) -> 
     assert f"{ROWS:,} flights, {ROWS:,} in the stream, {ROWS:,} in the archive" in output
     assert "0 duplicates, 23 days: exact" in output
     assert output.count(" entries ") >= 5
+    in_files = re.search(r"([\d,]+) of them \(([\d.]+) MB\) in files", output)
+    assert in_files is not None and int(in_files[1].replace(",", "")) > ROWS // 2
     assert "JetBlue Airways" in output and "Try next" in output
 
     made = tmp_path / "output"

@@ -17,13 +17,13 @@ STOP_SECONDS = 5.0
 
 
 @contextmanager
-def temporary_server() -> Iterator[str]:
-    """Run `headrace serve` and yield its URL; at the end stop it and remove its files."""
+def temporary_server(*options: str) -> Iterator[str]:
+    """Run `headrace serve` with these options and yield its URL; at the end stop it and remove its files."""
     with tempfile.TemporaryDirectory(prefix="headrace-server-") as directory:
         log = Path(directory) / "server.log"
         port_file = Path(directory) / "port"
         command = [sys.executable, "-m", "headrace", "serve", "--port", "free", "--port-file", str(port_file)]
-        command += ["--bind", "127.0.0.1", "--dir", directory, "--save", "", "--appendonly", "no"]
+        command += ["--bind", "127.0.0.1", "--dir", directory, "--save", "", "--appendonly", "no", *options]
         with log.open("wb") as output:
             # In a process group of its own, so that Ctrl-C does not stop it before this program does.
             server = subprocess.Popen(

@@ -45,6 +45,9 @@ STREAM = "flights"
 MICRO_BATCHES = 5
 ARCHIVE_BATCHES = 3
 
+ENTRY_BYTES = 101  # of a flight in the stream
+HOT_SHARE = 12  # the server keeps a twelfth of the stream in memory
+
 INDENT = " " * 11
 PORT = 7777  # the default of serve, load and archive
 
@@ -88,10 +91,12 @@ def command(output: Path, rows: int) -> None:
     started = time.monotonic()
     prepare_output(output)
     console.print("[bold]A year of flights out of New York[/], through a stream and Spark\n")
-    with temporary_server() as url:
+    hot_bytes = max(rows * ENTRY_BYTES // HOT_SHARE, 1 << 16)
+    with temporary_server("--stream-hot-memory", str(hot_bytes)) as url:
         with Servers(url, reconnect_timeout=0) as servers:
             loaded = load_flights(console, servers, rows)
             length = servers.client().xlen(STREAM)
+            show_memory(console, servers, hot_bytes)
         try:
             windows, written, counts = query_and_archive(console, url, output, rows)
         except HeadraceError as error:
@@ -165,6 +170,16 @@ def load_flights(console: Console, servers: Servers, rows: int) -> LoadReport:
     rate = report.rows / report.seconds
     console.print(f"{INDENT}{plural(report.rows, 'entry')} in {report.seconds:.1f} s, {rate:,.0f} entries/s")
     return report
+
+
+def show_memory(console: Console, servers: Servers, hot_bytes: int) -> None:
+    """Print how much of the stream is in files. All that follows reads it as one stream."""
+    info = servers.client().xinfo_stream(STREAM)
+    cold = int(info.get("cold-entries", 0))
+    cold_mb, hot_mb = int(info.get("cold-bytes", 0)) / 1e6, hot_bytes / 1e6
+    console.print(
+        f"{INDENT}{cold:,} of them ({cold_mb:.1f} MB) in files, the rest within {hot_mb:.1f} MB of memory"
+    )
 
 
 def print_batch(console: Console, batch: BatchProgress) -> None:
