@@ -114,6 +114,7 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "headrace.cli": ({"headrace"}, "a command imports what it needs; `headrace --help` needs none of it"),
     "headrace.persistence.cold.codec": ({"zstandard"}, "only servers and programs with cold streams need it"),
+    "headrace.persistence.cold.object_store": ({"obstore"}, "only servers with an object store need it"),
     "headrace.persistence.data_directory": ({"ctypes"}, "only large files need it"),
     "headrace.pipeline": ({"deltalake", "duckdb"}, "load, trim, and a replay of a server need neither"),
     "headrace.queries.duckdb_session": ({"duckdb"}, "headrace.sql says how to install it"),

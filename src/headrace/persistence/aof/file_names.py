@@ -7,12 +7,15 @@
                               /appendonly.aof.3.incr.aof   the records since then
                               /temp-appendonly.aof...      incomplete, not read until it is renamed
                               /cold/3.cold                 runs of nodes, to which a base may refer
+                              /cold/3.cold.stored          its name in an object store, which has it
+                              /cold/store-identity         with which that store belongs to this directory
 """
 
 from __future__ import annotations
 
 TEMPORARY = "temp-"
 COLD = "cold"
+STORE_IDENTITY = "store-identity"
 
 
 class LogFileNames:

@@ -70,9 +70,18 @@ def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manife
 
 
 def check_cold_files(files: DataDirectory, references: Iterable[ColdFile]) -> list[ManifestLine]:
-    """Return the lines of a manifest for these cold files. Raises OSError if one is missing or too short."""
+    """Return the lines of a manifest for these cold files.
+
+    Raises OSError if one is missing or too short, and not in an object store either.
+    """
     for file in references:
-        if files.size(file.path) < file.size:
+        try:
+            is_whole = files.size(file.path) >= file.size
+        except FileNotFoundError:
+            if not file.in_store:
+                raise
+            continue
+        if not is_whole and not file.in_store:
             raise OSError(errno.EIO, "the cold file was truncated", file.path)
     lines = [ManifestLine(file.name, cold_file.file_number(file.name)) for file in references]
     return sorted(lines, key=lambda line: line.sequence)

@@ -21,7 +21,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from headrace.persistence.aof.file_names import LogFileNames
+from headrace.persistence.aof.file_names import STORE_IDENTITY, LogFileNames
 from headrace.persistence.cold.cold_file import file_number
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File, write_file
@@ -122,7 +122,9 @@ class Manifest:
 
     @classmethod
     def load(cls, files: DataDirectory, names: LogFileNames) -> Manifest | None:
-        """Read the stored manifest; return None if there is no log. Raises Damaged.
+        """Read the stored manifest; return None if there is no log.
+
+        Raises Damaged, also if a file is missing that cannot be in an object store.
 
         Before the first manifest is stored, every incr file is empty, and no base but the first exists. If
         other files exist without a manifest, the manifest was lost, which is damage.
@@ -137,7 +139,8 @@ class Manifest:
         with contextlib.closing(files.source(names.manifest)) as source:
             manifest = cls.parse(source.read(source.size), names.manifest)
         paths = [names.path(line.file) for line in manifest.read_lines()]
-        paths += [names.cold_path(line.file) for line in manifest.cold]
+        if not files.exists(names.cold_path(STORE_IDENTITY)):  # else they may be in an object store
+            paths += [names.cold_path(line.file) for line in manifest.cold]
         for path in paths:
             if not files.exists(path):
                 what = f"it names {path.removeprefix(names.path(''))}, which is missing"

@@ -12,6 +12,8 @@ from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file import IndexEntry
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
 from headrace.persistence.cold.cold_files import RunPlace
+from headrace.persistence.cold.stored_file_check import check_stored_file
+from headrace.persistence.cold.stored_files import StoredFiles
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory
 from headrace.plurals import plural
@@ -30,6 +32,8 @@ class ColdCheck:
     unreadable: list[str] = field(default_factory=list)  # which entries of which key, a sentence for each run
     orphans: list[str] = field(default_factory=list)  # paths of files that no manifest names
     orphan_bytes: int = 0
+    in_store: int = 0  # files that were read from the object store
+    not_read: list[str] = field(default_factory=list)  # names of files that are in an unknown object store
 
     def notes(self) -> list[str]:
         """Return sentences about the files."""
@@ -37,6 +41,13 @@ class ColdCheck:
         if self.files:
             count = f"{plural(self.files, 'cold file')} with {plural(self.runs, 'readable run')}"
             found.append(f"{count}, {plural(self.size, 'byte')}")
+        if self.in_store:
+            found.append(f"{plural(self.in_store, 'cold file')} in the object store, read and compared")
+        if self.not_read:
+            count = plural(len(self.not_read), "cold file")
+            found.append(
+                f"{count} in an object store, not read: give its URL, as in --cold-store s3://bucket/x"
+            )
         if self.orphans:
             count = f"{plural(len(self.orphans), 'cold file')}, {plural(self.orphan_bytes, 'byte')}"
             found.append(f"{count}, to which nothing refers: the next start removes them")
@@ -44,7 +55,11 @@ class ColdCheck:
 
 
 def check_cold_files(
-    files: DataDirectory, directory: str, names: Iterable[str], keyspace: Keyspace | None
+    files: DataDirectory,
+    directory: str,
+    names: Iterable[str],
+    keyspace: Keyspace | None,
+    stored: StoredFiles | None = None,
 ) -> ColdCheck:
     """Read all cold files that a manifest names.
 
@@ -52,13 +67,12 @@ def check_cold_files(
         directory: of the cold files, relative to the data directory.
         names: of the files, in this directory.
         keyspace: what a start loads from the log, whose runs must be there; None: it could not be loaded.
+        stored: the files in an object store, which are read if it is known; None: there is none.
     """
     check = ColdCheck()
     readable: dict[str, set[IndexEntry]] = {}
     for name in names:
-        report = check_cold_file(files, f"{directory}/{name}", cold_file.file_number(name))
-        readable[name] = set(report.runs)
-        _add(check, report)
+        readable[name] = _check_copies(check, files, f"{directory}/{name}", name, stored)
     for name in files.list(directory):
         if cold_file.file_number(name) and name not in readable:
             check.orphans.append(f"{directory}/{name}")
@@ -66,6 +80,8 @@ def check_cold_files(
     for key, run in _runs(keyspace) if keyspace is not None else ():
         place = run.place
         assert isinstance(place, RunPlace)
+        if place.file.name in check.not_read:
+            continue
         if IndexEntry(place.offset, place.size, place.checksum) not in readable.get(place.file.name, ()):
             first, last = f"{run.first_ms}-{run.first_seq}", f"{run.last_ms}-{run.last_seq}"
             check.unreadable.append(
@@ -79,11 +95,26 @@ def check_cold_files(
     return check
 
 
-def _add(check: ColdCheck, report: ColdFileReport) -> None:
+def _check_copies(
+    check: ColdCheck, files: DataDirectory, path: str, name: str, stored: StoredFiles | None
+) -> set[IndexEntry]:
+    """Read a file where it is: in the data directory, the object store or both; return the readable runs."""
+    reports: list[ColdFileReport] = []
+    found = stored.get(name) if stored is not None else None
+    if found is None or files.exists(path):
+        reports.append(check_cold_file(files, path, cold_file.file_number(name)))
+    if found is not None and stored is not None and stored.store is not None:
+        reports.append(check_stored_file(stored.store, found, name))
+        check.in_store += 1
+    if not reports:
+        check.not_read.append(name)
+        return set()
     check.files += 1
-    check.runs += len(report.runs)
-    check.size += report.size
-    check.damage += report.damage
+    check.runs += len(reports[0].runs)
+    check.size += reports[0].size
+    for report in reports:
+        check.damage += report.damage
+    return {run for report in reports for run in report.runs}
 
 
 def _runs(keyspace: Keyspace) -> Iterator[tuple[bytes, ColdRun]]:

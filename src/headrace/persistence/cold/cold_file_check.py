@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from headrace.errors import os_error_text
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.codec import MissingCodec
 from headrace.persistence.cold.cold_file import DamagedBytes, IndexEntry
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DataDirectory, RandomAccessFile
+from headrace.persistence.data_directory import RandomAccessFile
+
+
+class OpensFiles(Protocol):
+    """Where files are opened for reading: a data directory, or an object store."""
+
+    def random_access(self, name: str) -> RandomAccessFile:
+        """Open a file for reading at any offset. Raises OSError."""
 
 
 @dataclass
@@ -27,7 +35,7 @@ class ColdFileReport:
     damage: list[Damaged] = field(default_factory=list)
 
 
-def check_cold_file(files: DataDirectory, path: str, number: int, size: int | None = None) -> ColdFileReport:
+def check_cold_file(files: OpensFiles, path: str, number: int, size: int | None = None) -> ColdFileReport:
     """Read a cold file once from its start to its end, and return what was found.
 
     Args:

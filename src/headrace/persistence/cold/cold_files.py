@@ -6,13 +6,17 @@
 
 A run is durable when write() returns it. A file is only appended to, and never after an error: the next
 write begins another one. A number is not used again while this object lives.
+
+With an object store a file may be there as well, or only there: stored_files.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -23,7 +27,15 @@ from headrace.persistence.cold.codec import CODECS, Codec, MissingCodec
 from headrace.persistence.cold.cold_file import DamagedBytes, PackedRun, Run
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
 from headrace.persistence.cold.cold_file_writer import ColdFileWriter
+from headrace.persistence.cold.object_store import StoreError
 from headrace.persistence.cold.open_files import OpenFiles
+from headrace.persistence.cold.stored_files import (
+    GIVE_URL,
+    RECORD_SUFFIX,
+    StoredFile,
+    StoredFiles,
+    used_number,
+)
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory
 
@@ -34,7 +46,18 @@ T = TypeVar("T")
 class ColdFile:
     """A cold file that something refers to. Sizes are in bytes."""
 
-    __slots__ = ("__weakref__", "live_bytes", "name", "path", "released", "run_bytes", "size")
+    __slots__ = (
+        "__weakref__",
+        "in_store",
+        "is_local",
+        "live_bytes",
+        "name",
+        "path",
+        "read_at",
+        "released",
+        "run_bytes",
+        "size",
+    )
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name  # in its directory
@@ -43,6 +66,9 @@ class ColdFile:
         self.run_bytes = 0  # of all its runs
         self.live_bytes = 0  # of all places that were made, so a run with two places counts twice
         self.released: list[int] = []  # the sizes of those that were dropped, in any thread
+        self.is_local = True  # it is in the data directory, as far as is known
+        self.in_store = False  # the object store has confirmed that it has it
+        self.read_at = 0.0  # when a run was read last, by time.monotonic()
 
     @property
     def dead_bytes(self) -> int:
@@ -121,6 +147,8 @@ class ColdFiles:
         self._directory_is_durable = False
         self._writer: ColdFileWriter | None = None
         self._current: ColdFile | None = None
+        self.stored: StoredFiles | None = None  # None: there is no object store
+        self.on_sealed: Callable[[str], object] | None = None  # nothing is appended to this file any more
 
     def path(self, name: str) -> str:
         """Return the path of a cold file, relative to the data directory."""
@@ -155,19 +183,46 @@ class ColdFiles:
                 raise
         return places
 
-    def read(self, place: RunPlace, ids: str = "") -> list[tuple[bytes, bytearray]]:
+    def read(self, place: RunPlace, ids: str = "", seconds: float = 0.0) -> list[tuple[bytes, bytearray]]:
         """Return the keys and listpacks of a run, in order.
 
         Args:
             ids: the range of its entries, for the text of the error.
+            seconds: that a read of the object store may take; 0: as its configuration says.
 
         Raises:
             DamagedColdRun: if the file is missing, or the run is damaged or cannot be read.
         """
-        return self._read(place, cold_file.unpack_run, ids)
+        return self._read(place, cold_file.unpack_run, ids, seconds)
 
-    def _read(self, place: RunPlace, decode: Callable[[bytes, int], T], ids: str = "") -> T:
+    def _read(
+        self, place: RunPlace, decode: Callable[[bytes, int], T], ids: str = "", seconds: float = 0.0
+    ) -> T:
         """Return what decode returns for the bytes and the checksum of a run. Raises DamagedColdRun."""
+        file = place.file
+        file.read_at = time.monotonic()
+        what = ""
+        if file.is_local or not file.in_store:
+            try:
+                return self._read_local(place, decode)
+            except DamagedColdRun as error:
+                if not file.in_store:
+                    raise DamagedColdRun(file.path, place.offset, error.what, ids) from None
+                if file.is_local:  # else it was removed in this moment
+                    text = "%s, at byte %d: %s: it is read from the object store instead"
+                    logging.getLogger("headrace").warning(text, file.path, place.offset, error.what)
+                    file.is_local = False
+        assert self.stored is not None
+        try:
+            return self.stored.read(
+                file.name, place.offset, place.size, lambda data: decode(data, place.checksum), seconds
+            )
+        except (DamagedBytes, MissingCodec, StoreError) as error:
+            what = str(error)
+        raise DamagedColdRun(file.path, place.offset, what, ids)
+
+    def _read_local(self, place: RunPlace, decode: Callable[[bytes, int], T]) -> T:
+        """Read a run from the data directory. Raises DamagedColdRun."""
         try:
             with self._open_files.reading(place.file.path) as file:
                 if place.offset + place.size > file.size():
@@ -178,7 +233,7 @@ class ColdFiles:
             what = "the file is missing" if isinstance(error, FileNotFoundError) else os_error_text(error)
         except (DamagedBytes, MissingCodec) as error:
             what = str(error)
-        raise DamagedColdRun(place.file.path, place.offset, what, ids)
+        raise DamagedColdRun(place.file.path, place.offset, what)
 
     # ---- files
 
@@ -241,7 +296,42 @@ class ColdFiles:
                 self._open_files.forget(self.path(name))
                 del self._known[name]
                 removed += 1
+                if self.stored is not None:
+                    self.stored.discard(name)
         return removed
+
+    def sealed(self) -> list[str]:
+        """Return the names of known files to which nothing is appended any more."""
+        with self._lock:
+            return [name for name in self._known if self._current is None or name != self._current.name]
+
+    def is_known(self, name: str) -> bool:
+        """Return whether a place or a durable manifest may refer to a file."""
+        return name in self._known
+
+    def set_in_store(self, name: str) -> None:
+        """Note that the object store has a file."""
+        with self._lock:
+            known = self._known.get(name)
+            file = known.file() if known is not None else None
+            if file is not None:
+                file.in_store = True
+
+    def remove_local(self, name: str) -> None:
+        """Remove the local copy of a file that the object store has. Raises OSError."""
+        with self._lock:
+            known = self._known.get(name)
+            file = known.file() if known is not None else None
+            if file is not None:
+                file.is_local = False
+        self.files.remove(self.path(name))
+        self._open_files.forget(self.path(name))
+
+    def last_read(self, name: str) -> float:
+        """Return when a file was read last, by time.monotonic(); 0 if it was not."""
+        known = self._known.get(name)
+        file = known.file() if known is not None else None
+        return file.read_at if file is not None else 0.0
 
     def orphans(self) -> list[str]:
         """Return the names of cold files that nothing refers to and no call has made. Raises OSError."""
@@ -321,7 +411,7 @@ class ColdFiles:
         if not self._directory_is_durable:
             self._make_directory()
         with self._lock:
-            numbers = map(cold_file.file_number, [*self.files.list(self.directory), *self._known])
+            numbers = map(used_number, [*self.files.list(self.directory), *self._known])
             self._last_number = number = max(self._last_number, *numbers, 0) + 1
             name = cold_file.file_name(number)
             file = ColdFile(name, self.path(name))
@@ -348,7 +438,14 @@ class ColdFiles:
         """End the current file. Raises OSError."""
         writer.seal()
         self._count(writer)
+        self._end_current()
+
+    def _end_current(self) -> None:
+        """Append nothing to the current file any more."""
+        name = self._current.name if self._current is not None else ""
         self._writer = self._current = None
+        if name and self.on_sealed is not None:
+            self.on_sealed(name)
 
     def _count(self, writer: ColdFileWriter) -> None:
         """Note the size of the current file."""
@@ -360,7 +457,7 @@ class ColdFiles:
         """Leave the current file as it was synced, and have the next write begin another one."""
         if self._writer is not None:
             self._writer.abandon()
-        self._writer = self._current = None
+        self._end_current()
         self._directory_is_durable = False  # it may have been removed
 
     def _verify_written(self, runs: Sequence[PackedRun], places: Sequence[RunPlace]) -> None:
@@ -381,16 +478,35 @@ class ColdFiles:
         if not cold_file.file_number(name):
             raise Damaged(0, "this is not the name of a cold file", path)
         file = ColdFile(name, path)
+        stored = self.stored.get(name) if self.stored is not None else None
         end = None
         try:
             with self._open_files.reading(path) as source:
                 file.size = source.size()
                 footer = source.read_at(max(0, file.size - cold_file.FOOTER_BYTES), cold_file.FOOTER_BYTES)
+            with contextlib.suppress(DamagedBytes):
+                end = cold_file.index_offset(footer, file.size)
+            file.in_store = stored is not None
         except FileNotFoundError:
-            raise Damaged(0, "the file is missing", path, "put it back where it was") from None
+            stored = self._find_in_store(name)
+            if stored is None:
+                raise Damaged(0, "the file is missing", path, "put it back where it was") from None
+            file.is_local = False
         except OSError as error:
             raise Damaged(0, os_error_text(error), path) from None
-        with contextlib.suppress(DamagedBytes):
-            end = cold_file.index_offset(footer, file.size)
+        if stored is not None and file.size != stored.size:  # the local copy is not whole
+            file.size, file.is_local, file.in_store = stored.size, False, True
         file.run_bytes = (file.size if end is None else end) - cold_file.HEADER_BYTES
         return file
+
+    def _find_in_store(self, name: str) -> StoredFile | None:
+        """Return a file without a local copy; None if the store has none either. Raises Damaged."""
+        try:
+            if self.stored is not None:
+                return self.stored.find(name)
+            if self.files.exists(self.path(name) + RECORD_SUFFIX):
+                raise Damaged(0, "the file is in an object store", self.path(name), GIVE_URL)
+            return None
+        except (StoreError, OSError) as error:
+            what = f"the file is missing, and it is unknown whether the store has it: {error}"
+            raise Damaged(0, what, self.path(name)) from None

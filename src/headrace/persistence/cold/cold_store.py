@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.errors import DamagedColdRun
 from headrace.keyspace.cold_storage import RunStore
-from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.cold_files import ColdFile, ColdFiles
+
+IN_PLACE_S = 1.0  # that the event loop waits for a run
+FAILURE_S = 5.0  # how long a failure is remembered
+FAILURES_MAX = 1000
 
 
 class ColdStore(RunStore):
-    """A RunStore whose places are those of ColdFiles. Any thread may write and load."""
+    """A RunStore whose places are those of ColdFiles. Any thread may write and load.
+
+    The event loop of a server loads a run itself only inside MULTI, in scripts and trims, and when another
+    thread has failed to load it. It waits IN_PLACE_S at most for an object store, and not at all for what has
+    just failed.
+    """
 
     def __init__(self, files: ColdFiles) -> None:
         self.files = files
+        self.event_loop = 0  # the identifier of the thread; 0: all threads may wait
+        self._failed: dict[tuple[str, int], tuple[float, DamagedColdRun]] = {}  # with time.monotonic()
 
     def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
         """Store runs durably, as ColdFiles.write() does."""
@@ -21,7 +35,28 @@ class ColdStore(RunStore):
 
     def load(self, place: Any) -> Sequence[tuple[bytes, bytearray]]:
         """Return keys and listpacks of a run. Raises DamagedColdRun."""
-        return self.files.read(place)
+        if not self.is_remote(place):
+            return self.files.read(place)
+        run = (place.file.name, place.offset)
+        in_place = threading.get_ident() == self.event_loop
+        if in_place and run in self._failed:
+            failed_at, error = self._failed[run]
+            if time.monotonic() - failed_at < FAILURE_S:
+                raise DamagedColdRun(error.file, error.offset, error.what)
+        try:
+            found = self.files.read(place, seconds=IN_PLACE_S if in_place else 0)
+        except DamagedColdRun as error:
+            if len(self._failed) >= FAILURES_MAX:
+                self._failed.clear()
+            self._failed[run] = (time.monotonic(), DamagedColdRun(error.file, error.offset, error.what))
+            raise
+        self._failed.pop(run, None)
+        return found
+
+    def is_remote(self, place: Any) -> bool:
+        """Return whether a run is read from an object store."""
+        file: ColdFile = place.file
+        return file.in_store and not file.is_local
 
     def file_of(self, place: Any) -> Any:
         """Return the ColdFile of this place."""

@@ -1,0 +1,292 @@
+"""A thread that moves cold files on to an object store, and removes from it what nothing refers to.
+
+    sealed file ─▶ read, check runs ─▶ PUT ─▶ HEAD: size, checksum ─▶ record ─▶ local copy may be removed
+                                              └─ no usable checksum: GET, compare
+
+    no reference, no manifest ─▶ discarded ─▶ DELETE ─▶ record removed
+
+A crash leaves at worst an object without a record. Such ones are deleted once after each start, when the data
+are loaded and the store was found to be that of this directory (store_identity.py).
+
+What fails is tried again after a pause, which doubles up to RETRY_S_MAX; the files stay where they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from xxhash import xxh3_64_intdigest
+
+from headrace.errors import os_error_text
+from headrace.persistence.cold import cold_file, store_identity
+from headrace.persistence.cold.cold_file import DamagedBytes
+from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.object_store import LOCAL_BYTES, ObjectStore, StoreError, StoreUnreachable
+from headrace.persistence.cold.store_identity import ForeignStore
+from headrace.persistence.cold.stored_files import StoredFile, StoredFiles, file_of_object, object_name
+from headrace.persistence.cold.whole_file import check_runs
+from headrace.plurals import plural
+
+RETRY_S = 1.0
+RETRY_S_MAX = 60.0
+CHECK_OWNER_S = 60.0
+CLOSE_S = 2.0  # how long close() waits for a request to the store
+
+
+class StoreUpkeep:
+    """The upkeep of the cold files of one directory. attach() and begin() start it, close() ends it."""
+
+    def __init__(self, cold: ColdFiles, store: ObjectStore, local_bytes: int = LOCAL_BYTES) -> None:
+        """Contact nothing yet. local_bytes: of local copies; files that are not in the store may be more."""
+        self.cold = cold
+        self.store = store
+        self.stored = StoredFiles(cold.files, cold.directory, store)
+        self.local_bytes = local_bytes
+        self.uploads = self.failures = self.deletions = 0
+        self.last_error = ""  # empty: the last attempt of all succeeded
+        self._own = b""  # the identity; empty: it is not known whose the store is
+        self._is_foreign = False
+        self._checked_at = 0.0
+        self._has_removed_orphans = False
+        self._waiting: dict[str, None] = {}  # names of sealed files that are not in the store
+        self._lock = threading.Lock()
+        self._disk_lock = threading.Lock()  # while a record is written: not after close()
+        self._closed = False
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # ---- in the thread of the server or program
+
+    def attach(self, seconds: float) -> None:
+        """Let the cold files be read from the store, before data are loaded; the directory is locked.
+
+        Args:
+            seconds: how long to wait for the store, to learn that it is that of this directory; 0: not at
+                all. If it does not answer, the thread asks again before it changes anything there.
+
+        Raises:
+            ForeignStore: if it is that of another directory.
+            OSError: if the directory cannot be read.
+        """
+        self.stored.load()
+        self.cold.stored = self.stored
+        self.stored.on_discard = self._wake.set
+        self.cold.on_sealed = self._on_sealed
+        if seconds <= 0:
+            return
+        patience, self.store.seconds = self.store.seconds, seconds
+        try:
+            self._claim()
+        except StoreError as error:
+            self._fail(error)
+        finally:
+            self.store.seconds = patience
+
+    def begin(self) -> None:
+        """Start the thread: the data are loaded, and the cold files that nothing refers to are removed."""
+        for name in self.stored.names():
+            if not self.cold.is_known(name):
+                self.stored.discard(name)
+        for name in self.cold.sealed():
+            self._on_sealed(name)
+        self._thread = threading.Thread(target=self._run, name="cold-store", daemon=True)
+        self._thread.start()
+
+    def set_local_bytes(self, size: int) -> None:
+        """Limit the bytes of local copies."""
+        if size != self.local_bytes:
+            self.local_bytes = size
+            self._wake.set()
+
+    def close(self) -> None:
+        """End the thread; an upload that takes longer is given up, and repeated after the next start."""
+        self.store.close()
+        with self._disk_lock:
+            self._closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
+
+    @property
+    def waiting(self) -> int:
+        """The number of files that are to be uploaded."""
+        return len(self._waiting)
+
+    def _on_sealed(self, name: str) -> None:
+        """Have a file uploaded, unless the store has it."""
+        if self.stored.get(name) is None:
+            with self._lock:
+                self._waiting[name] = None
+            self._wake.set()
+
+    # ---- in the thread
+
+    def _run(self) -> None:
+        pause = RETRY_S
+        while not self._closed:
+            self._wake.clear()
+            if self._step():
+                pause = RETRY_S
+                self._wake.wait()
+            else:
+                pause = min(2 * pause, RETRY_S_MAX)
+                self._sleep(pause / 2)
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait, also if there is something new to do: the store has just failed."""
+        end = time.monotonic() + seconds
+        while not self._closed and (left := end - time.monotonic()) > 0:
+            self._wake.clear()
+            self._wake.wait(left)
+
+    def _step(self) -> bool:
+        """Do what is to be done; return False if something failed, which does not stop the rest."""
+        failure: Exception | None = None
+        steps = [self._upload_all, self._remove_local, self._delete_discarded, self._delete_orphans]
+        for step in [self._remove_local] if self._is_foreign else steps:
+            try:
+                step()
+            except Exception as error:  # whatever it is: otherwise nothing would be uploaded any more
+                failure = failure or error
+        if failure is not None:
+            self._fail(failure)
+            return False
+        if self.last_error and not self._is_foreign:
+            logging.getLogger("headrace").warning("the object store %s works again", self.store.url)
+            self.last_error = ""
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        """Note that something failed, and log it if it is news."""
+        if self._closed:
+            return
+        self._is_foreign = self._is_foreign or isinstance(error, ForeignStore)
+        text = os_error_text(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        if text != self.last_error:
+            what = "nothing is uploaded or deleted any more" if self._is_foreign else "it is tried again"
+            logging.getLogger("headrace").warning("cold files in the object store: %s; %s", text, what)
+        self.last_error = text
+
+    def _claim(self) -> None:
+        """Learn whether the store is that of this directory. Raises ForeignStore, StoreError, OSError."""
+        names = self.stored.names()
+        some = self.stored.get(names[0]) if names else None
+        self._own = store_identity.claim(self.cold.files, self.cold.directory, self.store, some)
+        self._checked_at = time.monotonic()
+
+    def _check_owner(self) -> None:
+        """Raise ForeignStore if the store is not that of this directory, and StoreError, OSError."""
+        if not self._own:
+            self._claim()
+        elif time.monotonic() - self._checked_at >= CHECK_OWNER_S:
+            store_identity.check(self.store, self._own)
+            self._checked_at = time.monotonic()
+
+    def _upload_all(self) -> None:
+        """Upload the files that wait. Raises the first error, after the others were tried."""
+        failure: Exception | None = None
+        self._check_owner()
+        for name in sorted(self._waiting, key=cold_file.file_number):
+            if self._closed:
+                return
+            try:
+                self._check_owner()
+                if self.cold.is_known(name):
+                    self._upload(name)
+                with self._lock:
+                    del self._waiting[name]
+            except (StoreError, OSError, DamagedBytes) as error:
+                if self._closed:
+                    return
+                self.failures += 1
+                failure = failure or error
+                if isinstance(error, StoreUnreachable):
+                    break
+        if failure is not None:
+            raise failure
+
+    def _upload(self, name: str) -> None:
+        """Store one file. Raises StoreError, OSError, DamagedBytes."""
+        path = self.cold.path(name)
+        try:
+            with contextlib.closing(self.cold.files.source(path)) as source:
+                data = source.read(source.size)
+        except FileNotFoundError:
+            if not self.cold.is_known(name):  # it was removed meanwhile
+                return
+            raise
+        number = cold_file.file_number(name)
+        try:
+            check_runs(data, number)  # what was read wrongly must not replace what is on the disk
+        except DamagedBytes as error:
+            raise DamagedBytes(f"{path} is not uploaded: {error}") from None
+        stored = StoredFile(object_name(number, xxh3_64_intdigest(data)), len(data))
+        self.store.put(stored.object, data)
+        self._confirm(stored, data)
+        self._record(lambda: self.stored.add(name, stored))
+        self.cold.set_in_store(name)
+        self.uploads += 1
+        if not self.cold.is_known(name):
+            self.stored.discard(name)
+
+    def _confirm(self, stored: StoredFile, data: bytes) -> None:
+        """Raise StoreError unless the store has exactly these bytes."""
+        info = self.store.head(stored.object)
+        if info.size == len(data):
+            if info.e_tag == hashlib.md5(data, usedforsecurity=False).hexdigest():
+                return
+            if self.store.get(stored.object, len(data)) == data:
+                return
+        raise StoreError(f"{self.store.url}: the object {stored.object} has other bytes than were uploaded")
+
+    def _record(self, write: Callable[[], None]) -> None:
+        """Change a record in the data directory, unless it is closed."""
+        with self._disk_lock:
+            if self._closed:
+                raise StoreError("the server is closing")
+            write()
+
+    def _remove_local(self) -> None:
+        """Remove local copies beyond the limit, the ones first that were not read for the longest time."""
+        sizes: dict[str, int] = {}
+        for name in self.cold.files.list(self.cold.directory):
+            if cold_file.file_number(name):
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[name] = self.cold.files.size(self.cold.path(name))
+        excess = sum(sizes.values()) - self.local_bytes
+        by_age = sorted(sizes, key=lambda name: (self.cold.last_read(name), cold_file.file_number(name)))
+        for name in by_age:
+            if excess <= 0:
+                return
+            if self.stored.get(name) is not None:
+                self._record(lambda name=name: self.cold.remove_local(name))  # type: ignore[misc]
+                excess -= sizes[name]
+
+    def _delete_discarded(self) -> None:
+        """Delete the objects of files that nothing refers to any more."""
+        for name, stored in self.stored.discarded():
+            self._check_owner()
+            self.store.delete(stored.object)
+            self._record(lambda name=name: self.stored.forget(name))  # type: ignore[misc]
+            self.deletions += 1
+
+    def _delete_orphans(self) -> None:
+        """Delete, once, the objects of cold files that a crash has left without a record."""
+        if self._has_removed_orphans:
+            return
+        self._check_owner()
+        removed = 0
+        for name in self.store.list():
+            file = file_of_object(name)
+            if file and not self.cold.is_known(file) and self.stored.get(file) is None:
+                self.store.delete(name)
+                removed += 1
+        self._has_removed_orphans = True
+        if removed:
+            text = "deleted %s of the object store that nothing refers to: an earlier process left them"
+            logging.getLogger("headrace").warning(text, plural(removed, "object"))

@@ -1,0 +1,208 @@
+"""Cold files that are in an object store: which ones, and reading their runs. See store_upkeep.py.
+
+    appendonlydir/cold/5.cold           the local copy; it may be missing
+    appendonlydir/cold/5.cold.stored    a line: name and size of the object. Written when the store has
+                                        confirmed it, removed when the object was deleted
+    s3://bucket/prefix/5-9f86d081884c7d65.cold    the object; with the XXH3-64 checksum of all its bytes
+
+So a start needs no answer of the store. The checksum in the name keeps files apart that have the same number
+in different data directories, or were given it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from headrace.persistence.aof.manifest import write_all
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.cold_file import DamagedBytes
+from headrace.persistence.cold.object_store import ObjectStore, StoreError
+from headrace.persistence.data_directory import DataDirectory, File, write_file
+
+RECORD_SUFFIX = ".stored"
+TEMPORARY_SUFFIX = ".new"
+RECORD_BYTES_MAX = 200
+OBJECT = re.compile(r"([1-9]\d{0,18})-([0-9a-f]{16})\.cold")
+GIVE_URL = "give its URL, as in --cold-store s3://bucket/prefix"
+T = TypeVar("T")
+
+
+class StoredFile(NamedTuple):
+    """A cold file in the store: the name of its object, and its size in bytes."""
+
+    object: str
+    size: int
+
+    @property
+    def checksum(self) -> int:
+        """The XXH3-64 checksum of its bytes."""
+        return int(self.object.partition("-")[2][:16], 16)
+
+
+def object_name(number: int, checksum: int) -> str:
+    """Return the name of the object of a cold file."""
+    return f"{number}-{checksum:016x}{cold_file.SUFFIX}"
+
+
+def file_of_object(name: str) -> str:
+    """Return the name of the cold file of an object; "" if it is another object."""
+    found = OBJECT.fullmatch(name)
+    return cold_file.file_name(int(found[1])) if found else ""
+
+
+def recorded_name(name: str) -> str:
+    """Return the name of the cold file of which a file in its directory is the record; "" if it is none."""
+    file = name.removesuffix(RECORD_SUFFIX)
+    return file if file != name and cold_file.file_number(file) else ""
+
+
+def used_number(name: str) -> int:
+    """Return the number that a file in the directory has used, also as a record; 0 if it has none."""
+    return cold_file.file_number(recorded_name(name) or name)
+
+
+class StoredFiles:
+    """The cold files of one directory that are in the store. All methods may be called by several threads."""
+
+    def __init__(
+        self, files: DataDirectory, directory: str, store: ObjectStore | None, *, is_read_only: bool = False
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            directory: of the cold files, relative to the data directory.
+            store: None: it is not known, so nothing can be read from it.
+            is_read_only: write no records.
+        """
+        self.is_read_only = is_read_only
+        self.files = files
+        self.directory = directory
+        self.store = store
+        self.on_discard: Callable[[], object] | None = None  # discarded() has more than before
+        self._lock = threading.Lock()
+        self._stored: dict[str, StoredFile] = {}
+        self._discarded: dict[str, StoredFile] = {}  # their objects are to be deleted
+        self._found: dict[str, StoredFile] | None = None  # by a listing of the store
+
+    def load(self) -> None:
+        """Read the records. Raises OSError."""
+        for name in self.files.list(self.directory):
+            file = recorded_name(name)
+            if file:
+                stored = self._read_record(file)
+                if stored is None:
+                    logging.getLogger("headrace").warning("%s/%s is damaged: ignored", self.directory, name)
+                else:
+                    self._stored[file] = stored
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{name}{RECORD_SUFFIX}"
+
+    def _read_record(self, name: str) -> StoredFile | None:
+        with contextlib.closing(self.files.source(self._path(name))) as source:
+            words = source.read(RECORD_BYTES_MAX).decode(errors="replace").split(" ")
+        if len(words) != 2 or file_of_object(words[0]) != name or not re.fullmatch(r"\d{1,18}\n", words[1]):
+            return None
+        return StoredFile(words[0], int(words[1]))
+
+    # ---- which files
+
+    def get(self, name: str) -> StoredFile | None:
+        """Return what is recorded about a cold file."""
+        return self._stored.get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all cold files in the store."""
+        with self._lock:
+            return list(self._stored)
+
+    def totals(self) -> tuple[int, int]:
+        """Return their number and bytes."""
+        with self._lock:
+            return len(self._stored), sum(each.size for each in self._stored.values())
+
+    def find(self, name: str) -> StoredFile | None:
+        """Return a cold file of which there is no local copy, as recorded or else as the store lists it.
+
+        None: the store does not have it, or several of this number. Raises StoreError, OSError.
+        """
+        stored = self.get(name)
+        if stored is not None or self.store is None:
+            return stored
+        if self._found is None:
+            found: dict[str, list[StoredFile]] = {}
+            for listed, size in self.store.list().items():
+                found.setdefault(file_of_object(listed), []).append(StoredFile(listed, size))
+            self._found = {file: some[0] for file, some in found.items() if len(some) == 1}
+        stored = self._found.get(name)
+        if stored is not None:
+            self.add(name, stored)
+        return stored
+
+    def add(self, name: str, stored: StoredFile) -> None:
+        """Record durably that the store has a file. Raises OSError."""
+        line = f"{stored.object} {stored.size}\n".encode()
+        temporary = self._path(name) + TEMPORARY_SUFFIX
+
+        def write(file: File) -> None:
+            write_all(file, line)
+
+        if not self.is_read_only:
+            write_file(self.files, temporary, write)
+            self.files.rename(temporary, self._path(name))
+            self.files.sync_directory(self.directory)
+        with self._lock:
+            self._stored[name] = stored
+
+    # ---- reading
+
+    def read(
+        self, name: str, offset: int, size: int, decode: Callable[[bytes], T], seconds: float = 0.0
+    ) -> T:
+        """Return what decode returns for a part of a file. What it cannot decode is read once more.
+
+        Args:
+            seconds: that it may take; 0: those of the store.
+
+        Raises:
+            StoreError: if it cannot be read.
+            DamagedBytes: if it is damaged, or what decode raises.
+        """
+        stored = self.get(name)
+        if self.store is None or stored is None:
+            raise StoreError(
+                "the file is missing" if stored is None else f"it is in an object store: {GIVE_URL}"
+            )
+        try:
+            return decode(self.store.get_range(stored.object, offset, size, seconds))
+        except DamagedBytes:
+            self.store.retries += 1
+            return decode(self.store.get_range(stored.object, offset, size, seconds))
+
+    # ---- removal
+
+    def discard(self, name: str) -> None:
+        """Have the object of a file deleted, if the store has one. No run may be in it any more."""
+        with self._lock:
+            stored = self._stored.get(name)
+            if stored is None:
+                return
+            self._discarded[name] = stored
+        if self.on_discard is not None:
+            self.on_discard()
+
+    def discarded(self) -> list[tuple[str, StoredFile]]:
+        """Return the files whose objects are to be deleted."""
+        with self._lock:
+            return list(self._discarded.items())
+
+    def forget(self, name: str) -> None:
+        """Remove the record of a file whose object is deleted. Raises OSError."""
+        self.files.remove(self._path(name))
+        with self._lock:
+            del self._stored[name], self._discarded[name]
