@@ -32,6 +32,7 @@ class Fault:
         after: How many requests of the pattern pass before.
         times: How many have the fault then.
         without: A header that the store does not get; then the request has no other fault.
+        partial: Only half of the answer of the store arrives, and the connection is closed.
     """
 
     pattern: str
@@ -42,6 +43,7 @@ class Fault:
     after: int = 0
     times: int = 1_000_000
     without: str = ""
+    partial: bool = False
 
     def concerns(self, request: str) -> bool:
         """Return whether this request has the fault, and count it."""
@@ -91,6 +93,9 @@ class Connection(BaseHTTPRequestHandler):
             del self.headers[fault.without]
             self.send(*self.forward(body))
             return
+        if fault.partial:
+            self.send(*self.forward(body), partial=True)
+            return
         if fault.performed:
             self.forward(body)
         if fault.status:
@@ -112,8 +117,8 @@ class Connection(BaseHTTPRequestHandler):
         finally:
             store.close()
 
-    def send(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        """Send an answer."""
+    def send(self, status: int, headers: dict[str, str], body: bytes, partial: bool = False) -> None:
+        """Send an answer, or half of it."""
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):
@@ -123,7 +128,8 @@ class Connection(BaseHTTPRequestHandler):
         self.send_header("content-length", size)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            self.wfile.write(body[: len(body) // 2] if partial else body)
+        self.close_connection = self.close_connection or partial
 
 
 def main() -> None:

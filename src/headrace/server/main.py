@@ -161,6 +161,7 @@ class Server:
     def run(self) -> None:
         """Run turns of the event loop until the server is stopped; then close everything."""
         parts, control = self.parts, self.parts.control
+        parts.cold.enter_event_loop()
         gc.freeze()  # objects that exist now stay: the collector skips them
         thresholds = gc.get_threshold()
         gc.set_threshold(*GC_THRESHOLDS)

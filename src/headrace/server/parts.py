@@ -95,7 +95,7 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
 
     shutdown = Shutdown(config, engine, durability, saving, replication, control)
     script_shutdown = ScriptShutdown(config, control, engine.scripts, durability, shutdown)
-    info = ProcessInfo(config, engine, loop, listeners, startup, durability, saving, replication)
+    info = ProcessInfo(config, engine, loop, listeners, startup, durability, saving, replication, cold)
     config_changes = ConfigChanges(
         config, engine, loop, listeners, disk, status_files, cold, durability, saving, log_switch, replication
     )

@@ -15,6 +15,7 @@ from headrace.engine.engine import Engine
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.disk import cold_tasks, persistence_info
+from headrace.server.disk.cold_tasks import ColdTasks
 from headrace.server.disk.saving import SaveManager
 from headrace.server.disk.startup import Startup
 from headrace.server.loop.event_loop import EventLoop
@@ -40,6 +41,7 @@ class ProcessInfo:
         durability: Durability,
         saving: SaveManager,
         replication: ServerReplication,
+        cold: ColdTasks,
     ) -> None:
         self.config = config
         self.engine = engine
@@ -49,6 +51,7 @@ class ProcessInfo:
         self.durability = durability
         self.saving = saving
         self.replication = replication
+        self.cold = cold
         self.started = time.monotonic()
         self.rss_at_start = memory_limit.resident_bytes()
         self.run_id = os.urandom(20).hex()
@@ -126,7 +129,7 @@ class ProcessInfo:
             ("mem_clients_slaves", replicas),
             ("mem_clients_normal", ClientBuffers.of(self.engine, self.engine.server).total),
             ("mem_aof_buffer", 0 if log is None else log.unwritten_bytes),
-            *cold_tasks.fields(self.engine),
+            *cold_tasks.fields(self.cold),
         ]
 
     def _persistence(self) -> Section:

@@ -197,7 +197,8 @@ class Config:
             if not words:
                 option = f"--{name}" if where == COMMAND_LINE else name
                 raise UsageError(f"{where}: {option} needs a value") from None
-            shown = "..." if directive.secret else " ".join(words)
+            in_url = any("://" in word and "@" in word for word in words)  # perhaps a password
+            shown = "..." if directive.secret or in_url else " ".join(words)
             if any(word.startswith("#") for word in words):
                 wrong.args = (f"{wrong} (a comment needs a line of its own)",)
             raise UsageError(f"{where}: {name} {shown}: {wrong}") from None

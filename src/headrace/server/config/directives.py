@@ -30,6 +30,7 @@ from headrace.server.config.config_types import (
 )
 from headrace.server.config.directive import Directive
 from headrace.server.config.replication_directives import REPLICATION
+from headrace.server.config.store_url import StoreUrl
 
 KEY_POLICIES = (
     "volatile-lru",
@@ -147,6 +148,25 @@ _GENERAL = [
         Memory(1 << 20, I63_MAX),
         "64mb",
         "Memory for nodes of streams that were read back from files.",
+    ),
+    Directive(
+        "cold-local-bytes",
+        Memory(0, I63_MAX),
+        "1gb",
+        "Bytes of cold files that stay in dir when the object store has them.",
+    ),
+    Directive(
+        "cold-store",
+        StoreUrl(),
+        "",
+        "The object store for cold files, as s3://bucket/prefix (also gs, az, file); empty for none.",
+        mutable=False,
+    ),
+    Directive(
+        "cold-store-timeout",
+        Number(1, 3600),
+        "30",
+        "Seconds that a read of the object store may take, with all its attempts.",
     ),
     Directive(
         "daemonize",

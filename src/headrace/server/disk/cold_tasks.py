@@ -4,12 +4,15 @@
                                    │          │                               │           │
     thread                         write, sync                                read, check
 
-A thread wakes the event loop when it has a result.
+A thread wakes the event loop when it has a result. Runs in an object store have readers of their own: an
+outage of the store delays no read of the disk.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,9 +32,13 @@ from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.config.config import Config, set_failed
+from headrace.server.disk import cold_object_store
+from headrace.server.disk.cold_object_store import ColdObjectStore
 from headrace.streams.cold_run import ColdRun
 
 READERS = 2
+LOG_EVERY_S = 10.0  # failed reads of an object store
+STORE_READERS = 8  # an object store answers later than a disk, and many requests at once
 
 
 class ColdTasks:
@@ -49,7 +56,11 @@ class ColdTasks:
         self._is_loaded = False
         self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.files = ColdFiles(disk, self.names.cold_directory)
+        self.object_store = ColdObjectStore(config, self.files)
+        self.store = ColdStore(self.files)
         self._threads: list[ThreadPoolExecutor] = []
+        self._logged_at = -LOG_EVERY_S
+        self._unlogged = 0  # failed reads since then
         engine.rule_registry.on_hot = self.open_for_rules
         self._results: deque[Callable[[], None]] = deque()
 
@@ -57,7 +68,8 @@ class ColdTasks:
         """Apply the limits of the configuration, which may open the cold storage. Raises CommandError."""
         limit = self.config.number("stream-hot-memory")
         if limit and self.engine.cold is None:
-            self.engine.open_cold_storage(ColdStore(self.files), limit)
+            self.engine.open_cold_storage(self.store, limit)
+        self.object_store.apply_config()
         cold = self.engine.cold
         if cold is not None:
             cold.limit = limit
@@ -74,17 +86,21 @@ class ColdTasks:
                 self.disk.lock()
             except (OSError, HeadraceError) as error:
                 raise CommandError(f"ERR nodes cannot be moved to files: {error}") from None
-        self.engine.open_cold_storage(ColdStore(self.files), 0)
+        self.engine.open_cold_storage(self.store, 0)
         self.apply_config()
 
     def prepare(self) -> None:
-        """Open the cold storage if the log refers to cold runs; called before it is loaded."""
+        """Open the cold storage if the log refers to cold runs; called before it is loaded.
+
+        Raises OSError, HeadraceError.
+        """
+        self.object_store.attach()
         if self.config.flag("appendonly") and self.engine.cold is None:
             manifest = None
             with suppress(Damaged, OSError):  # which the recovery reports
                 manifest = Manifest.load(self.disk, self.names)
             if manifest is not None and manifest.cold:
-                self.engine.open_cold_storage(ColdStore(self.files), 0)
+                self.engine.open_cold_storage(self.store, 0)
                 self.apply_config()
 
     def begin(self, logged: bool) -> None:
@@ -96,6 +112,8 @@ class ColdTasks:
         self._is_loaded = True
         if self.disk.lock_descriptor >= 0 and not logged:
             remove_unlogged_orphans(self.disk, self.names, self.files)
+        if self.disk.lock_descriptor >= 0:
+            self.object_store.begin()
         self._start()
 
     def _start(self) -> None:
@@ -106,18 +124,30 @@ class ColdTasks:
             self.disk.lock()
         except HeadraceError as error:
             raise set_failed("stream-hot-memory", str(error)) from None
+        self.object_store.begin()
         writer, readers = ThreadPoolExecutor(1, "cold-writer"), ThreadPoolExecutor(READERS, "cold-reader")
-        self._threads = [writer, readers]
+        store_readers = ThreadPoolExecutor(STORE_READERS, "cold-store-reader")
+        self._threads = [writer, readers, store_readers]
         cold.writer = lambda batch: writer.submit(self._store, cold, batch)
-        self.engine.park_requests(lambda run: readers.submit(self._load, cold, run, run.place))
+
+        def load(run: ColdRun) -> None:
+            chosen = store_readers if self.store.is_remote(run.place) else readers
+            chosen.submit(self._load, cold, run, run.place)
+
+        self.engine.park_requests(load)
 
     def close(self) -> None:
         """End the threads after what they are doing, and seal the current file."""
+        self.object_store.close()
         if self.engine.cold is not None:
             self.engine.cold.writer = None
         for threads in self._threads:
             threads.shutdown(cancel_futures=True)
         self.files.close()
+
+    def enter_event_loop(self) -> None:
+        """Note that the calling thread is that of the event loop: it must not wait for an object store."""
+        self.store.event_loop = threading.get_ident()
 
     def take_results(self) -> None:
         """Do what the results of the threads allow: nodes leave memory, parked requests run."""
@@ -134,19 +164,32 @@ class ColdTasks:
         try:
             stored = cold.store.load(place)
         except Exception as error:  # the request that waits tries again, and reports it
-            logging.getLogger("headrace").error("%s", error)
+            self._log_failure(error, self.store.is_remote(place))
         self._report(lambda: self.engine.run_loaded(run, stored, self.clock.now_ms()))
+
+    def _log_failure(self, error: Exception, is_remote: bool) -> None:
+        """Log that a run could not be read. During an outage of the store there may be thousands."""
+        now = time.monotonic()
+        if is_remote and now - self._logged_at < LOG_EVERY_S:
+            self._unlogged += 1
+            return
+        more = f" (and {self._unlogged} more in the last seconds)" if self._unlogged else ""
+        if is_remote:
+            self._logged_at, self._unlogged = now, 0
+        logging.getLogger("headrace").error("%s%s", error, more)
 
     def _report(self, result: Callable[[], None]) -> None:
         self._results.append(result)
         self.wake()
 
 
-def fields(engine: Engine) -> Section:
+def fields(tasks: ColdTasks) -> Section:
     """Return the fields of INFO about cold storage; none if there is none."""
+    engine, upkeep = tasks.engine, tasks.object_store.upkeep
+    of_store = cold_object_store.fields(upkeep) if upkeep is not None else []
     cold = engine.cold
     if cold is None:
-        return []
+        return of_store
     totals = cold.cache.totals
     return [
         ("stream_hot_memory", cold.limit),
@@ -164,4 +207,5 @@ def fields(engine: Engine) -> Section:
         ("cold_runs_rewritten", cold.runs_rewritten),
         ("cold_write_failures", cold.failures),
         ("cold_last_error", cold.last_error),
+        *of_store,
     ]

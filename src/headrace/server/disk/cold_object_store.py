@@ -1,0 +1,69 @@
+"""The object store of the server's cold files: from its configuration to its numbers in INFO."""
+
+from __future__ import annotations
+
+from headrace.commands.server_interface import Section
+from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.object_store import ObjectStore
+from headrace.persistence.cold.store_upkeep import StoreUpkeep
+from headrace.server.config.config import Config
+
+START_S = 10.0  # how long the start waits for the store
+
+
+class ColdObjectStore:
+    """The store, if one is configured."""
+
+    def __init__(self, config: Config, files: ColdFiles) -> None:
+        """Contact nothing yet. Raises UsageError if the package for object stores is not installed."""
+        self.config = config
+        url = config.text("cold-store")
+        self.upkeep = StoreUpkeep(files, ObjectStore(url)) if url else None
+        self._is_attached = self._has_begun = False
+        self.apply_config()
+
+    def apply_config(self) -> None:
+        """Apply the limits of the configuration."""
+        if self.upkeep is not None:
+            self.upkeep.store.seconds = float(self.config.number("cold-store-timeout"))
+            self.upkeep.set_local_bytes(self.config.number("cold-local-bytes"))
+
+    def attach(self, seconds: float = START_S) -> None:
+        """Let cold files be read from the store: the directory is locked. Raises OSError, HeadraceError.
+
+        Args:
+            seconds: how long to wait for the store; 0: not at all.
+        """
+        if self.upkeep is not None and not self._is_attached:
+            self.upkeep.attach(seconds)
+            self._is_attached = True
+
+    def begin(self) -> None:
+        """Upload files from now on: the directory is locked, and the data are loaded."""
+        if self.upkeep is not None and not self._has_begun:
+            self.attach(0)  # it is attached unless the directory was locked now, in the event loop
+            self.upkeep.begin()
+            self._has_begun = True
+
+    def close(self) -> None:
+        """Upload nothing more."""
+        if self.upkeep is not None:
+            self.upkeep.close()
+
+
+def fields(upkeep: StoreUpkeep) -> Section:
+    """Return the fields of INFO about an object store."""
+    store = upkeep.store
+    files, size = upkeep.stored.totals()
+    return [
+        ("cold_store", store.url),
+        ("cold_store_files", files),
+        ("cold_store_bytes", size),
+        ("cold_store_waiting_files", upkeep.waiting),
+        ("cold_store_uploads", upkeep.uploads),
+        ("cold_store_uploads_failed", upkeep.failures),
+        ("cold_store_reads", store.reads),
+        ("cold_store_reads_failed", store.read_failures),
+        ("cold_store_retries", store.retries),
+        ("cold_store_last_error", upkeep.last_error),
+    ]
