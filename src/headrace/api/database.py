@@ -28,6 +28,7 @@ from headrace.errors import DatabaseClosed, HeadraceError, UsageError
 from headrace.keyspace.settings import Settings
 from headrace.memory_size import parse_memory
 from headrace.persistence.aof.log import POLICIES
+from headrace.persistence.cold.object_store import LOCAL_BYTES
 from headrace.streams.cold_run import CACHE_BYTES
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class DatabaseInfo:
     cold_entries: int = 0  # in files instead of in memory
     cold_bytes: int = 0  # of memory that they would take
     cold_error: str = ""  # why no others can be moved to files; "" if they can
+    cold_store_files: int = 0  # of these files, in the object store
+    cold_store_error: str = ""  # why the last upload failed; "" if it did not
 
 
 class Database:
@@ -255,7 +258,7 @@ class Database:
         storage = local_engine.storage
         if storage is None:
             return DatabaseInfo(None, None, keys, 0, 0, "")
-        log, cold = storage.log, local_engine.engine.cold
+        log, cold, upkeep = storage.log, local_engine.engine.cold, storage.store_upkeep
         return DatabaseInfo(
             self.path,
             storage.policy,
@@ -266,6 +269,8 @@ class Database:
             0 if cold is None else cold.cache.totals.entries,
             0 if cold is None else cold.cache.totals.weight,
             "" if cold is None else cold.last_error,
+            0 if upkeep is None else upkeep.stored.totals()[0],
+            "" if upkeep is None else upkeep.last_error,
         )
 
     def compact(self) -> None:
@@ -354,6 +359,8 @@ def open(
     skip_foreign_types: bool = False,
     hot_memory: int | str = 0,
     cold_cache_memory: int | str = CACHE_BYTES,
+    cold_store: str | None = None,
+    cold_local_bytes: int | str = LOCAL_BYTES,
     **settings: int,
 ) -> Database:
     """Open a database in this process.
@@ -377,6 +384,10 @@ def open(
         hot_memory: bytes of data in memory, as a number or as text such as `"512mb"`. Beyond it the oldest
             entries of streams move to files of the directory, and are read from there. 0: no limit.
         cold_cache_memory: bytes of entries read from these files that are kept in memory, at least 1 MiB.
+        cold_store: the URL of an object store to which these files move on, such as `"s3://bucket/prefix"`
+            (also `gs://`, `az://`, `file://`). It needs `headrace[cloud]`; credentials are those of the
+            environment.
+        cold_local_bytes: bytes of these files that stay in the directory when the store has them.
         settings: `stream_node_max_bytes`, `stream_node_max_entries`, `stream_idmp_duration` (seconds) and
             `stream_idmp_maxsize` (requests per producer).
 
@@ -396,12 +407,11 @@ def open(
             skip_foreign_types=skip_foreign_types,
             hot_memory=hot_bytes,
             cold_cache_memory=cache_bytes,
+            cold_store=cold_store or "",
+            cold_local_bytes=memory_bytes("cold_local_bytes", cold_local_bytes, 0),
         )
-    elif hot_bytes:
-        raise UsageError(
-            f"hot_memory={hot_memory!r}: a database in memory has no files to which entries could move; "
-            'open a directory, as in open("data", hot_memory=…)'
-        )
+    elif hot_bytes or cold_store:
+        raise needs_directory(f"hot_memory={hot_memory!r}" if hot_bytes else f"cold_store={cold_store!r}")
     database = build_database(
         storage, clock if clock is not None else SystemClock(), stream_settings(settings)
     )
@@ -434,6 +444,14 @@ def build_database(storage: Storage | None, clock: Clock, settings: Settings) ->
         OPEN_ON_DISK.add(local_engine)
     OPEN_ENGINES.add(local_engine)
     return Database(local_engine, None if storage is None else getattr(storage.files, "root", None))
+
+
+def needs_directory(what: str) -> UsageError:
+    """Return the error for an argument that a database in memory cannot have."""
+    return UsageError(
+        f"{what}: a database in memory has no files to which entries could move; "
+        'open a directory, as in open("data", hot_memory=…)'
+    )
 
 
 def memory_bytes(name: str, size: int | str, least: int) -> int:

@@ -47,6 +47,8 @@ from headrace.persistence.aof.log import SYNC_EVERY_MS, error_reply_for
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.cold.object_store import LOCAL_BYTES, ObjectStore
+from headrace.persistence.cold.store_upkeep import StoreUpkeep
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
@@ -61,6 +63,7 @@ SET_WHAT = "open it with skip_foreign_types=True to leave out what has other typ
 SNAPSHOT = "dump.rdb"  # the default name of a server's snapshot
 RETRY_MS = 100  # between attempts to write after a failure
 REWRITE_RETRY_MS = 1000
+STORE_START_S = 10.0  # how long open() waits for an object store
 REWRITE_MIN_BYTES = 64 << 20  # a smaller log is rewritten only on request
 
 
@@ -77,6 +80,8 @@ class Storage:
         skip_foreign_types: bool = False,
         hot_memory: int = 0,
         cold_cache_memory: int = CACHE_BYTES,
+        cold_store: str = "",
+        cold_local_bytes: int = LOCAL_BYTES,
     ) -> None:
         self.files = files
         self.hot_memory = hot_memory  # bytes of data in memory; 0: no limit
@@ -95,6 +100,9 @@ class Storage:
             on_report=self._on_report,
         )
         self.cold_files = self.log.cold_files = ColdFiles(files, self.names.cold_directory)
+        self.store_upkeep = (
+            StoreUpkeep(self.cold_files, ObjectStore(cold_store), cold_local_bytes) if cold_store else None
+        )
         self.batch_count = 0  # batches taken from the engine
         self.uncommitted: list[tuple[int, list[bytes]]] = []  # effects taken, not in the log yet
         self.synced = 0  # batches before this one are synced
@@ -120,6 +128,8 @@ class Storage:
         try:
             with explain_disk_errors(self.files):
                 self.files.lock()
+                if self.store_upkeep is not None:
+                    self.store_upkeep.attach(STORE_START_S)
                 found = self._recover(engine, now_ms)
         except BaseException:
             self.abandon()
@@ -134,6 +144,8 @@ class Storage:
         self.set_rewrite_threshold()
         engine.stats.reset()
         engine.record_effects(True)
+        if self.store_upkeep is not None:
+            self.store_upkeep.begin()
         return found
 
     def attach(self, local_engine: LocalEngine) -> None:
@@ -192,6 +204,8 @@ class Storage:
         self.closing = True
         if self.cold_writer is not None:
             self.cold_writer.wait()
+        if self.store_upkeep is not None:
+            self.store_upkeep.close()
         with self.local_engine.snapshot_lock, self.lock:
             if self.closed:
                 return
@@ -433,10 +447,13 @@ class LibraryHost(ServerInterface):
         """Return the directives for CONFIG GET."""
         known = super().directives()
         if self.storage is not None:
+            upkeep = self.storage.store_upkeep
             known |= {
                 b"appendonly": b"yes",
                 b"appendfsync": self.storage.policy.encode(),
                 b"cold-cache-memory": b"%d" % self.storage.cold_cache_memory,
+                b"cold-local-bytes": b"%d" % (upkeep.local_bytes if upkeep is not None else LOCAL_BYTES),
+                b"cold-store": upkeep.store.url.encode() if upkeep is not None else b"",
                 b"stream-hot-memory": b"%d" % self.storage.hot_memory,
             }
         return known
