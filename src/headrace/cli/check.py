@@ -58,7 +58,14 @@ Examples:
 @click.option(
     "--fix", "fixing", is_flag=True, help="Cut off the damaged end of a log, and keep a copy of the file."
 )
-def command(file: str, fixing: bool, storage_options: tuple[str, ...]) -> int:
+@click.option(
+    "--cold-store",
+    metavar="URL",
+    default="",
+    envvar="HEADRACE_COLD_STORE",
+    help="The object store of a log's cold files, to read those, too, as in s3://bucket/prefix.",
+)
+def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_store: str) -> int:
     """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey; or archives.
 
     Of a directory with several archives all are checked.
@@ -78,7 +85,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...]) -> int:
         return check_archives(with_storage_options(archive_location(file), storage_options), console)
     if storage_options:
         raise UsageError("--storage-option is for an archive in an object store")
-    report = read(file, console)
+    report = read(file, console, cold_store)
     print_report(report, console)
     if report.damage is None:
         raise_if_foreign(report)
@@ -96,7 +103,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...]) -> int:
     copy = fix(report)
     removed = plural(size - report.valid, "byte")
     console.print(line(f"Cut off the last {removed}; the original file is {copy}"), soft_wrap=True)
-    again = read(file, console)
+    again = read(file, console, cold_store)
     if again.damage is not None:
         raise HeadraceError(f"{file} is still damaged; run the check again")
     raise_if_foreign(again)
@@ -115,11 +122,11 @@ def raise_if_foreign(report: Report) -> None:
         )
 
 
-def read(file: str, console: Console) -> Report:
-    """Return the report on a file or directory."""
+def read(file: str, console: Console, cold_store: str) -> Report:
+    """Return the report on a file or directory. cold_store: the URL of an object store, or nothing."""
     try:
         with console.status(line(f"Reading {file}")):
-            return check_file(file, new_keyspace, time.time_ns() // 1_000_000)
+            return check_file(file, new_keyspace, time.time_ns() // 1_000_000, cold_store)
     except OSError as error:
         raise HeadraceError(f"{error.filename or file}: {os_error_text(error)}") from error
 

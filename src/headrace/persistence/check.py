@@ -25,6 +25,8 @@ from headrace.persistence.cold.cold_check import check_cold_files
 from headrace.persistence.cold.cold_file import SUFFIX
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.cold.object_store import ObjectStore
+from headrace.persistence.cold.stored_files import StoredFiles
 from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
 from headrace.persistence.recovery import Recovery, command_counts, describe_failures, expiry_suspended
@@ -111,12 +113,15 @@ class Report:
         return next(file for file in self.files if file.path == self.damage.file)
 
 
-def check_file(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
-    """Check a snapshot, a log file, a manifest, or a directory with a log. Raises OSError, UsageError."""
+def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: str = "") -> Report:
+    """Check a snapshot, a log file, a manifest, or a directory with a log. Raises OSError, UsageError.
+
+    cold_store: the URL of the object store with cold files of the log; "": those are not read.
+    """
     if os.path.isdir(path):
         path = _manifest_in(path)
     if path.endswith(MANIFEST):
-        return _check_log_directory(path, new_engine, now_ms)
+        return _check_log_directory(path, new_engine, now_ms, cold_store)
     directory, name = os.path.split(path)
     files = DiskDirectory(directory)
     report = Report(path, "log", [FileReport(path, os.path.getsize(path))])
@@ -165,7 +170,7 @@ def _manifest_in(directory: str) -> str:
     raise UsageError(f"{directory}: more than one log; name one of {', '.join(found)}")
 
 
-def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
+def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int, cold_store: str) -> Report:
     """Check all files that a manifest names."""
     directory, name = os.path.split(os.path.abspath(path))
     above, below = os.path.split(directory)
@@ -191,7 +196,7 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> R
         why = "a server with `appendonly yes` reads the log only"
         report.notes.append(f"{SNAPSHOT} beside it is not read: {why}")
     check = Checker(report, DiskDirectory(beside), new_engine, now_ms)
-    check.open_cold_files(DiskDirectory(above), names)
+    check.open_cold_files(DiskDirectory(above), names, cold_store)
     check.log(wanted)
     check.cold_files(DiskDirectory(above), names, manifest)
     return check.finish()
@@ -203,6 +208,7 @@ class Checker:
     def __init__(self, report: Report, files: DiskDirectory, new_engine: EngineFactory, now_ms: int) -> None:
         self.report = report
         self.now_ms = now_ms
+        self.stored: StoredFiles | None = None
         self.keyspace, self.play, self.skipped = new_engine()
         self.recovery = Recovery(files, self.keyspace, self._count, now_ms)
         self.recovery.skip_foreign_types, self.recovery.foreign_advice = True, ""
@@ -241,18 +247,23 @@ class Checker:
             if not self._log_file(name, files[at], "" if alone else NOT_LAST):
                 return
 
-    def open_cold_files(self, files: DiskDirectory, names: LogFileNames) -> None:
-        """Let the base of the log refer to the cold files in its directory."""
-        store = ColdStore(ColdFiles(files, names.cold_directory))
-        self.keyspace.cold = ColdStorage(self.keyspace, store)
+    def open_cold_files(self, files: DiskDirectory, names: LogFileNames, cold_store: str) -> None:
+        """Let the base of the log refer to the cold files in its directory and in an object store."""
+        cold = ColdFiles(files, names.cold_directory)
+        store = ObjectStore(cold_store) if cold_store else None
+        self.stored = cold.stored = StoredFiles(files, names.cold_directory, store, is_read_only=True)
+        self.stored.load()
+        self.keyspace.cold = ColdStorage(self.keyspace, ColdStore(cold))
 
     def cold_files(self, files: DiskDirectory, names: LogFileNames, manifest: Manifest) -> None:
         """Read all cold files of the log, and look for those to which it does not refer."""
         loaded = self.keyspace if self.report.damage is None else None
-        found = check_cold_files(files, names.cold_directory, sorted(manifest.cold_names()), loaded)
+        cold_names = sorted(manifest.cold_names())
+        found = check_cold_files(files, names.cold_directory, cold_names, loaded, self.stored)
         self.report.notes += found.notes()
         for damage in found.damage:
-            damage.file = files.path(damage.file)
+            if "://" not in damage.file:  # it is not in the object store
+                damage.file = files.path(damage.file)
             if self.report.damage is None:
                 self.report.damage, self.report.obstacle = damage, COLD
                 self.report.files.append(
