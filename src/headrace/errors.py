@@ -195,6 +195,9 @@ class ServerOutOfMemory(CommandError):
     text = "OOM command not allowed when used memory > 'maxmemory'."
 
 
+RUN_REQUESTED = "it is being read from the object store; try again"
+
+
 class DamagedColdRun(CommandError):
     """Entries that were moved to a file cannot be read back: it is missing, damaged or unreadable.
 

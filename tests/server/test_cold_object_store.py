@@ -255,6 +255,27 @@ def test_a_lost_network_at_the_start_is_no_obstacle(
     assert numbers(client) == EVERYTHING
 
 
+def test_rules_trim_what_is_in_the_store_and_only_other_threads_read_it(
+    full_with, network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = full_with(network.port)
+    readers: set[str] = set()
+    real = ObjectStore.get_range
+
+    def get_range(self: ObjectStore, *arguments: object) -> bytes:
+        readers.add(threading.current_thread().name)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(ObjectStore, "get_range", get_range)
+    network.cut(silent=True)
+    client.execute_command("XCFGSET", "s", "MAX-LEN", 5000)
+    wait_until(lambda: readers)
+    assert client.ping() and client.xlen("s") > 5000
+    network.restore()
+    wait_until(lambda: 5000 <= client.xlen("s") < 5100)
+    assert all(name.startswith("cold-store-reader") for name in readers)
+
+
 def test_two_servers_cannot_share_a_prefix(full_with, store_port, start, tmp_path, url) -> None:
     full_with(store_port)
     (tmp_path / "other").mkdir()

@@ -24,15 +24,16 @@ from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.dispatch import Dispatcher
 from headrace.engine.write_gate import WriteGate
-from headrace.errors import CommandError, log_text, to_text
+from headrace.errors import RUN_REQUESTED, CommandError, DamagedColdRun, log_text, to_text
 from headrace.keyspace import watermark
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.rules import RuledStream, dead_letter_stream
 from headrace.streams import references, retention
-from headrace.streams.cold_run import first_inner
+from headrace.streams.cold_run import first_inner, run_of
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
+from headrace.streams.node import Node
 from headrace.streams.schedule import due_of
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -55,9 +56,22 @@ DEAD_FIELDS = tuple(
 )
 
 
+def _first_node_entries(head: Node) -> int:
+    """Return how many entries the first node has; a mean if it is in a run that would have to be read."""
+    if head.run is None or run_of(head).nodes is not None:
+        return first_inner(head).live
+    return head.live // run_of(head).inner_count()
+
+
 def earlier(a: int, b: int) -> int:
     """Return the earlier of two times; a negative one means never."""
     return b if a < 0 or 0 <= b < a else a
+
+
+def _log_failure(ruled: RuledStream, error: CommandError) -> None:
+    """Log that a rule failed, unless it only waits for a run."""
+    if not isinstance(error, DamagedColdRun) or error.what != RUN_REQUESTED:
+        logging.getLogger("headrace").error("a rule of %s failed: %s", log_text(ruled.key), error)
 
 
 class RuleRunner:
@@ -162,10 +176,21 @@ class RuleRunner:
     def _apply(self, ruled: RuledStream, now: int, nodes_max: int) -> None:
         """Apply all rules of a stream, and set its timer."""
         self.registry.backlog.pop(ruled, None)
+        cold = self.keyspace.cold
+        if cold is not None:
+            cold.store.may_wait = False
+        try:
+            self._apply_or_retry(ruled, now, nodes_max)
+        finally:
+            if cold is not None:
+                cold.store.may_wait = True
+
+    def _apply_or_retry(self, ruled: RuledStream, now: int, nodes_max: int) -> None:
+        """Apply the rules, and set the timer for what they do next or for another attempt."""
         try:
             due, is_complete = self._apply_rules(ruled, now, nodes_max)
         except CommandError as error:
-            logging.getLogger("headrace").error("a rule of %s failed: %s", log_text(ruled.key), error)
+            _log_failure(ruled, error)
             due, is_complete = now + RETRY_MS, True
         except Exception:
             logging.getLogger("headrace").exception("a bug in the rules of %s", log_text(ruled.key))
@@ -175,7 +200,11 @@ class RuleRunner:
         self.registry.schedule(ruled, due)
         if not is_complete:
             self.registry.backlog[ruled] = None
-        self._set_quiet(ruled, now)
+        try:
+            self._set_quiet(ruled, now)
+        except DamagedColdRun as error:  # then no command applies the rules, but the timer does
+            _log_failure(ruled, error)
+            self.registry.schedule(ruled, earlier(due, now + RETRY_MS))
 
     def _apply_rules(self, ruled: RuledStream, now: int, nodes_max: int) -> tuple[int, bool]:
         """Return when the rules next have work, and whether nothing is left to do now."""
@@ -222,7 +251,7 @@ class RuleRunner:
             return
         if rules.max_len and not rules.discard_new:
             head = stream.first_node()
-            slack = 1 if rules.exact or head is None else max(first_inner(head).live, 1)
+            slack = 1 if rules.exact or head is None else max(_first_node_entries(head), 1)
             ruled.quiet_length = min(rules.max_len + slack, I64_MAX)
         if rules.max_bytes and not rules.discard_new:
             ruled.quiet_bytes = rules.max_bytes

@@ -41,6 +41,9 @@ class RunStore(RunSource):
     """Stores runs and reads them: the interface of persistence/cold to this module."""
 
     load_ahead: Callable[[ColdRun], object] | None = None  # starts to load a run in another thread
+    # Whether load() may wait for another machine. Otherwise it raises DamagedColdRun with RUN_REQUESTED, and
+    # reads the run in another thread: a later call finds it.
+    may_wait = True
 
     def read_ahead(self, run: ColdRun) -> None:
         """Start to load a run into the cache, if that is possible."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.errors import DamagedColdRun
 from headrace.streams import cold_run, entry_counts, memory_account, references
 from headrace.streams import node as node_module
 from headrace.streams.cold_part import ColdPart
+from headrace.streams.cold_run import ColdRun
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.memory_account import MemoryAccount
@@ -173,12 +175,33 @@ def count_removable(
     size: cython.longlong = node_bytes(stream) if max_bytes else 0
     removed: cython.longlong = 0
     node: Node
+    run: ColdRun
     walk: EntryWalk
     whole: cython.bint
+    nodes: list[Node]
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
     while more:
-        for node in cold_run.unfolded(node_module.node_at(cursor)):
+        node = node_module.node_at(cursor)
+        if nodes_max <= 0:
+            return removed
+        if node.run is not None and cold_run.run_of(node).nodes is None:  # it need not be read to be dropped
+            run = node.run
+            whole = (
+                (maxlen > 0 and length - removed - node.live >= maxlen)
+                or (max_bytes > 0 and size - run.weight > max_bytes)
+                or run.last_ms < oldest_ms
+            )
+            if whole and stream_id.before(run.last_ms, run.last_seq, kept.ms, kept.seq):
+                removed += node.live
+                size -= run.weight
+                nodes_max -= run.inner_count()
+                more = cursor.next()
+                continue
+        nodes = _inner_nodes(node, removed)
+        if not nodes:
+            return removed
+        for node in nodes:
             walk = EntryWalk(node)
             walk.enter_end(node)
             if nodes_max <= 0 or not walk.previous():
@@ -200,6 +223,20 @@ def count_removable(
             nodes_max -= 1
         more = cursor.next()
     return removed
+
+
+@cython.cfunc
+def _inner_nodes(node: Node, removed: cython.longlong) -> list[Node]:
+    """Return the inner nodes of a cold node; of another node, itself.
+
+    Empty if they cannot be read, and entries before them can be removed. Raises DamagedColdRun if none can.
+    """
+    try:
+        return cold_run.unfolded(node)
+    except DamagedColdRun:
+        if removed == 0:
+            raise
+        return []
 
 
 @cython.cfunc

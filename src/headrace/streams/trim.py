@@ -124,7 +124,7 @@ def count_reached(
     excess: cython.longlong = mem.as_signed(stream.length + added - maxlen)
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
-    while more:
+    while more and (by_id or excess > found):
         node = node_module.node_at(cursor)
         nodes = [node]
         if node.run is not None:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.errors import DamagedColdRun
+from headrace.errors import RUN_REQUESTED, DamagedColdRun
 from headrace.keyspace.cold_storage import RunStore
 from headrace.persistence.cold.cold_files import ColdFile, ColdFiles
 
 IN_PLACE_S = 1.0  # that the event loop waits for a run
 FAILURE_S = 5.0  # how long a failure is remembered
 FAILURES_MAX = 1000
+REQUESTED_MAX = 32  # runs that rules have requested
 
 
 class ColdStore(RunStore):
     """A RunStore whose places are those of ColdFiles. Any thread may write and load.
 
-    The event loop of a server loads a run itself only inside MULTI, in scripts and trims, and when another
-    thread has failed to load it. It waits IN_PLACE_S at most for an object store, and not at all for what has
-    just failed.
+    The event loop of a server loads a run itself only inside MULTI, in scripts, trims and rules, and when
+    another thread has failed to load it. It waits IN_PLACE_S at most for an object store; for rules, and for
+    what has just failed, not at all.
     """
 
     def __init__(self, files: ColdFiles) -> None:
         self.files = files
         self.event_loop = 0  # the identifier of the thread; 0: all threads may wait
+        self.start: Callable[[Callable[[], None]], object] | None = None  # runs a function in another thread
+        self._requested: dict[tuple[str, int], Sequence[tuple[bytes, bytearray]] | None] = {}  # None: not yet
         self._failed: dict[tuple[str, int], tuple[float, DamagedColdRun]] = {}  # with time.monotonic()
 
     def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
@@ -39,10 +43,17 @@ class ColdStore(RunStore):
             return self.files.read(place)
         run = (place.file.name, place.offset)
         in_place = threading.get_ident() == self.event_loop
+        stored = self._requested.get(run)
+        if stored is not None:
+            self._requested.pop(run, None)
+            return stored
         if in_place and run in self._failed:
             failed_at, error = self._failed[run]
             if time.monotonic() - failed_at < FAILURE_S:
                 raise DamagedColdRun(error.file, error.offset, error.what)
+        if in_place and not self.may_wait and self.start is not None:
+            self._request(place, self.start)
+            raise DamagedColdRun(place.file.path, place.offset, RUN_REQUESTED)
         try:
             found = self.files.read(place, seconds=IN_PLACE_S if in_place else 0)
         except DamagedColdRun as error:
@@ -52,6 +63,26 @@ class ColdStore(RunStore):
             raise
         self._failed.pop(run, None)
         return found
+
+    def _request(self, place: Any, start: Callable[[Callable[[], None]], object]) -> None:
+        """Have another thread read a run, for a later call of load()."""
+        run = (place.file.name, place.offset)
+        if run in self._requested:
+            return
+        if len(self._requested) >= REQUESTED_MAX:
+            self._requested.clear()
+        self._requested[run] = None
+
+        def read() -> None:
+            stored = None
+            with contextlib.suppress(DamagedColdRun):  # the next request after FAILURE_S tries again
+                stored = self.load(place)
+            if stored is None:
+                self._requested.pop(run, None)
+            elif run in self._requested:
+                self._requested[run] = stored
+
+        start(read)
 
     def is_remote(self, place: Any) -> bool:
         """Return whether a run is read from an object store."""

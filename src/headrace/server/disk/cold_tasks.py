@@ -134,6 +134,7 @@ class ColdTasks:
             chosen = store_readers if self.store.is_remote(run.place) else readers
             chosen.submit(self._load, cold, run, run.place)
 
+        self.store.start = store_readers.submit
         self.engine.park_requests(load)
 
     def close(self) -> None:
