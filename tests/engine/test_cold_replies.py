@@ -333,3 +333,32 @@ def test_a_trim_ends_before_a_lost_run_and_is_recorded():
     assert talk(engine, session, b"XTRIM s MAXLEN = 85").startswith(b"-COLDERR the entries 11-0 to 20-0")
     assert talk(engine, session, b"XTRIM s MAXLEN = 70") == b":20\r\n"  # the lost run as a whole, too
     engine.keyspace.databases[0].values.find(b"s").check()
+
+
+TRIMS = [b"XTRIM s MAXLEN 75", b"XTRIM s MINID 26-0", b"XADD s MAXLEN 76 101-0 n 1", b"XTRIM s MAXLEN ~ 72"]
+
+
+@pytest.mark.parametrize("line", TRIMS)
+def test_a_trim_waits_for_the_run_in_which_it_ends_before_it_changes_anything(line):
+    asked = []
+    engine, session, cold = cold_engine(later=asked)
+    other = engine.session()
+    assert talk(engine, session, line) == b"" and len(asked) == 1
+    assert talk(engine, other, b"XLEN s") == b":100\r\n"
+    load_all(engine, cold, asked)
+    assert session.reply.take() in (b":25\r\n", b"$5\r\n101-0\r\n")
+    assert talk(engine, other, b"XLEN s") == (b":76\r\n" if b"XADD" in line else b":75\r\n")
+    assert cold.store.loads == 1
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("line", [b"XADD s MAXLEN 99 101-0 n 1", b"XADD s MAXLEN 50 DELREF 101-0 n 1"])
+def test_an_entry_whose_trim_would_begin_in_a_lost_run_is_not_added(line, later):
+    asked = []
+    engine, session, cold = cold_engine(later=asked if later else None)
+    engine.record_effects(True)
+    del cold.store.stored[0]
+    reply = talk(engine, session, line)
+    load_all(engine, cold, asked)
+    assert (reply or session.reply.take()) == LOST
+    assert talk(engine, session, b"XLEN s") == b":100\r\n" and engine.effects.take() == []

@@ -79,6 +79,15 @@ def require_pending(
         require_entries(stream, ids)
 
 
+@cython.ccall
+def require_run(run: ColdRun, must_be_read: cython.bint) -> cython.void:
+    """Require one run. Raises RunNeeded, and DamagedColdRun if it must be read and cannot."""
+    if run.nodes is None:
+        _wait_for([run])
+        if must_be_read:
+            run.inner_nodes()
+
+
 @cython.cfunc
 def _require(runs: list[ColdRun]) -> cython.void:
     run: ColdRun

@@ -14,7 +14,7 @@ import cython
 
 from headrace import mem
 from headrace.errors import DamagedColdRun
-from headrace.streams import cold_run, references
+from headrace.streams import cold_reads, cold_run, references
 from headrace.streams import node as node_module
 from headrace.streams.cold_run import ColdRun
 from headrace.streams.deletions import Deletions
@@ -144,6 +144,40 @@ def count_reached(
             found += live
         more = cursor.next()
     return found
+
+
+@cython.ccall
+def require_end(
+    stream: Stream,
+    policy: cython.int,
+    by_id: cython.bint,
+    maxlen: cython.ulonglong,
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+    limit: cython.longlong,
+    added: cython.ulonglong,
+) -> cython.void:
+    """Require the run in which a trim ends, before anything is changed.
+
+    A trim that removes whole runs before ends with them if this one cannot be read. added: as in
+    count_reached(). Raises DamagedColdRun, RunNeeded.
+    """
+    found: cython.longlong = 0
+    whole: cython.bint
+    node: Node
+    excess: cython.longlong = mem.as_signed(stream.length + added - maxlen)
+    cursor: RaxCursor = RaxCursor(stream.nodes)
+    more: cython.bint = stream.run_count() > 0 and cursor.seek("^")
+    while more and (by_id or excess > found):
+        node = node_module.node_at(cursor)
+        if node.run is None:
+            break
+        whole = _ends_before(node, ms, seq) if by_id else node.live <= excess - found
+        if policy != references.KEEPREF or not whole or _is_above(limit, found + node.live):
+            cold_reads.require_run(cold_run.run_of(node), found == 0)
+            break
+        found += node.live
+        more = cursor.next()
 
 
 @cython.cfunc

@@ -286,6 +286,8 @@ def run(call: Call) -> None:
     request.choose_id(stream, call.now)
     if stream.rules is not None and request.trim is not None:
         request.trim.check_strict_add(call, key, stream, request.ms, request.seq)
+    if request.trim is not None:
+        request.trim.require_end(stream, 1)
     stream.append(
         request.ms,
         request.seq,

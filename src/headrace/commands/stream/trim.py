@@ -191,6 +191,24 @@ class TrimOptions:
             self.limit = default_limit(node_entries_max)
 
     @cython.cfunc
+    def require_end(self, stream: Stream, added: cython.ulonglong) -> cython.void:
+        """Require the cold run in which the trim ends, before anything is changed.
+
+        added: entries that are added before. Raises DamagedColdRun, RunNeeded.
+        """
+        if self.strategy != NO_TRIM:
+            trimming.require_end(
+                stream,
+                references.KEEPREF if self.policy == NO_POLICY else self.policy,
+                self.strategy == MINID,
+                mem.as_unsigned(self.maxlen),
+                self.ms,
+                self.seq,
+                self.limit,
+                added,
+            )
+
+    @cython.cfunc
     def apply(self, stream: Stream, noted: cython.bint) -> cython.longlong:
         """Trim the stream; return how many entries were removed.
 
@@ -350,6 +368,7 @@ def trim_stream(call: Call) -> cython.longlong:
         return 0
     if stream.rules is not None:
         trim.check_strict(call, key, stream)
+    trim.require_end(stream, 0)
     removed: cython.longlong = trim.apply(stream, call.effects.translating)
     if removed > 0:
         effect: list[bytes] = call.argv.copy()
