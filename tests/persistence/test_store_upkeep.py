@@ -285,6 +285,22 @@ def test_a_process_that_is_killed_during_an_upload_loses_nothing(
         wait_until(lambda: world.store.objects() == [] and world.local() == [])
 
 
+def test_only_objects_of_the_prefix_that_no_file_refers_to_are_deleted(world: World) -> None:
+    _, places = written(world.cold)
+    world.upkeep.begin()
+    wait_until(lambda: world.local() == [])
+    mine = world.store.objects()
+    strange = ["1-0123456789abcdef.cold", "9-0123456789abcdef.cold"]
+    kept = ["0-0123456789abcdef.cold", "1-0123.cold", "notes.cold"]
+    for name in [*strange, *kept]:
+        (world.path / name).write_bytes(b"?")
+    (world.path.parent / strange[0]).write_bytes(b"?")
+    world.crash()
+    assert world.restart(places)
+    wait_until(lambda: world.store.objects() == sorted([*mine, *kept]))
+    assert (world.path.parent / strange[0]).exists()
+
+
 def test_without_a_record_a_file_is_found_in_the_store(world: World) -> None:
     made, places = written(world.cold)
     world.upkeep.begin()

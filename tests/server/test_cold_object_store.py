@@ -276,6 +276,20 @@ def test_rules_trim_what_is_in_the_store_and_only_other_threads_read_it(
     assert all(name.startswith("cold-store-reader") for name in readers)
 
 
+def test_a_replica_gets_all_entries_and_may_have_a_store_of_its_own(
+    full_with, store_port, start, connect, tmp_path, url
+) -> None:
+    client = full_with(store_port)
+    port = client.connection_pool.connection_kwargs["port"]
+    (tmp_path / "other").mkdir()
+    more = ("--cold-store", f"{url}-replica", "--dir", str(tmp_path / "other"))
+    replica = connect(start(*LIMITS, *more, "--replicaof", f"127.0.0.1 {port}"))
+    wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
+    wait_until(lambda: info(replica).get("cold_store_files", 0) > 2)
+    digests = [each.execute_command("DEBUG", "DIGEST-VALUE", "s") for each in (client, replica)]
+    assert digests[0] == digests[1] and replica.xlen("s") == ENTRIES
+
+
 def test_two_servers_cannot_share_a_prefix(full_with, store_port, start, tmp_path, url) -> None:
     full_with(store_port)
     (tmp_path / "other").mkdir()

@@ -283,7 +283,9 @@ class StoreUpkeep:
         removed = 0
         for name in self.store.list():
             file = file_of_object(name)
-            if file and not self.cold.is_known(file) and self.stored.get(file) is None:
+            stored = self.stored.get(file)
+            is_orphan = not self.cold.is_known(file) if stored is None else stored.object != name
+            if file and is_orphan:
                 self.store.delete(name)
                 removed += 1
         self._has_removed_orphans = True
