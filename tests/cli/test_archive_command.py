@@ -154,7 +154,6 @@ def test_bad_input_prints_one_line_and_exits_with_2(
         (["--fields", "date INT"], "cannot be a column"),
         (["--fields", "n INT"], "was written with other fields"),
         (["--time-zone", "Asia/Tokyo"], "has days of time zone UTC"),
-        (["--convert", "."], "leave out --stream, --pattern"),
     ],
 )
 def test_what_is_wrong_is_said_before_spark_starts(

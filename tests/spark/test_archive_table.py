@@ -113,7 +113,7 @@ def test_what_is_not_an_archive_is_reported(tmp_path: pathlib.Path) -> None:
     for name, message in {
         "missing": "there is no archive",
         "empty": "there is no archive",
-        "old": "headrace archive --convert",
+        "old": "an archive of an earlier version, which is no Delta table",
         "other": "a Delta table, but not an archive",
     }.items():
         with pytest.raises(UsageError, match=message):

@@ -8,7 +8,6 @@ import zoneinfo
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +15,6 @@ from rich.console import Console
 
 from headrace.cli.option_types import (
     ArchivePath,
-    LocalPath,
     check_finite,
     check_time_zone,
     quiet_option,
@@ -37,7 +35,6 @@ from headrace.pipeline.archive import (
     count_archive,
     publish_if_current,
 )
-from headrace.pipeline.archive_conversion import convert
 from headrace.pipeline.archive_creation import create_or_open, known_fields
 from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.column_declarations import (
@@ -157,10 +154,6 @@ Examples:
     help="Merge the small files of past days.",
 )
 @click.option(
-    "--convert", "old", type=LocalPath(existing_directory=True), metavar="PATH",
-    help="Copy an archive of an earlier version to --to instead of archiving streams.",
-)  # fmt: skip
-@click.option(
     "--keep", "keep",
     metavar="TIME", help="Delete days that are older than this, such as 90d.  [default: keep all]",
 )  # fmt: skip
@@ -168,8 +161,7 @@ Examples:
 def command(
     names: tuple[str, ...], pattern: str | None, location: ArchiveLocation, storage_options: tuple[str, ...],
     url: str, fields: str | None, sampled: int | None, time_zone: str, batch: int, once: bool,
-    every: float | None, allow_loss: bool, compaction: bool, old: Path | None, keep: str | None,
-    quiet: bool,
+    every: float | None, allow_loss: bool, compaction: bool, keep: str | None, quiet: bool,
 ) -> None:  # fmt: skip
     """Write streams to a Delta table of Parquet files, by stream and day, each entry exactly once.
 
@@ -182,14 +174,6 @@ def command(
     if sampled is not None and (fields is None or not isinstance(parse_columns(fields), InferredWith)):
         raise UsageError("--sample is for --fields infer")
     console = Console(highlight=False, quiet=quiet)
-    if old is not None:
-        if names or pattern or fields or keep or not once:
-            raise UsageError(
-                "--convert only copies a whole archive: leave out --stream, --pattern, --fields, --keep and "
-                "--follow"
-            )
-        convert_archive(console, old, with_storage_options(location, storage_options))
-        return
     location = with_storage_options(location, storage_options)
     keep_ms = None if keep is None else parse_duration_ms(keep)
     job = ArchiveJob(url, location, batch, allow_loss, compaction, keep_ms, time_zone)
@@ -273,16 +257,6 @@ def archived_fields(
     if lacks_time_format(fields):
         fields = with_time_formats(fields, sample_entries(job.url, streams, sampled))
     return all_nullable(fields)
-
-
-def convert_archive(console: Console, old: Path, location: ArchiveLocation) -> None:
-    """Copy an archive of an earlier version, with a progress bar of files."""
-    with progress_bar(console) as bar:
-        task = bar.add_task("files", total=None, rows=0)
-        entries = convert(
-            old, location, lambda done, files: bar.update(task, total=files, completed=done, rows=done)
-        )
-    console.print(line(f"{plural(entries, 'entry')} copied to ", (str(location), "bold")), soft_wrap=True)
 
 
 def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams: list[str]) -> None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 import zoneinfo
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from headrace.errors import UsageError
-from headrace.spark.archive.local_paths import local_path
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 
 if TYPE_CHECKING:  # generic from click 8.4 on only
     ArchiveType = click.ParamType[ArchiveLocation]
-    PathType = click.ParamType[Path]
 else:
-    ArchiveType = PathType = click.ParamType
+    ArchiveType = click.ParamType
 
 
 def check_finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
@@ -74,21 +70,3 @@ storage_option = click.option(
 
 
 quiet_option = click.option("--quiet", is_flag=True, help="Print only warnings and errors, as for cron.")
-
-
-class LocalPath(PathType):
-    """A path on this machine, or a file:// URL. UsageError for other URL schemes."""
-
-    name = "path"
-
-    def __init__(self, *, existing_directory: bool = False) -> None:
-        self._existing_directory = existing_directory
-
-    def convert(
-        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
-        """Return the path."""
-        path = local_path(value)
-        if self._existing_directory and not path.is_dir():
-            raise UsageError(f"{path}: there is no such directory")
-        return path

@@ -274,8 +274,8 @@ def check_layout(location: ArchiveLocation) -> None:
     """Raise UsageError if a directory has an archive of an earlier version."""
     if location.is_local and any((location.path / name).is_dir() for name in OLD_LAYOUT):
         raise UsageError(
-            f"{location} is an archive of an earlier version; convert it with headrace archive --convert "
-            f"{location} --to NEW"
+            f"{location} is an archive of an earlier version, which is no Delta table and cannot be read; "
+            "archive the streams to a new directory"
         )
 
 
