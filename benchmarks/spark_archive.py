@@ -26,7 +26,7 @@ from benchmarks.servers import Server
 from headrace.pipeline.archive import archive
 from headrace.pipeline.archive_table import ArchiveTable, WrittenFile
 from headrace.pipeline.column_declarations import parse_schema
-from headrace.spark.source.positions import Positions
+from headrace.positions.position import Positions
 
 FIELDS = "device STRING, temp DOUBLE, city STRING, count INT"
 METADATA = "_stream STRING, _id STRING, _timestamp TIMESTAMP, _sequence LONG"

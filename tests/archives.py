@@ -18,10 +18,10 @@ from headrace.pipeline.archive_creation import HEAD_COLUMNS, create_or_open
 from headrace.pipeline.archive_table import WrittenFile
 from headrace.pipeline.archive_writer import write_days
 from headrace.pipeline.watermark import Watermark, raise_watermark
+from headrace.positions.entry_ids import parse_id
+from headrace.positions.position import parse_position, parse_positions
 from headrace.spark.archive.files import ArchivedFile, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.positions import parse_position, parse_positions
 
 Entry = tuple[str, Mapping[str, object]]
 MAP = pa.map_(pa.string(), pa.string())

@@ -16,7 +16,7 @@ from terminal import in_terminal
 from headrace.cli import query
 from headrace.cli.main import main
 from headrace.pipeline.watermark import Watermark, raise_watermark
-from headrace.spark.source.positions import Position
+from headrace.positions.position import Position
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from headrace.client import retrying
 from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
 from headrace.client.servers import Servers
-from headrace.spark.source.stream_state import last_ids
+from headrace.positions.stream_state import last_ids
 from redis_programs import installed_redis
 from redis_server import free_port
 from waiting import wait_until

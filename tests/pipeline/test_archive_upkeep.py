@@ -24,9 +24,9 @@ from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.watermark import published_id, published_watermarks
 from headrace.pipeline.watermark_publisher import WatermarkPublisher
+from headrace.positions.position import parse_positions
 from headrace.spark.archive.files import POSITIONS_KEY, archived_through, read_archive
 from headrace.spark.archive.location import archive_location
-from headrace.spark.source.positions import parse_positions
 
 DAY = 86_400_000
 WEEK = datetime.timedelta(days=7)

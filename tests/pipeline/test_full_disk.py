@@ -19,9 +19,9 @@ from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.watermark import published_id
 from headrace.pipeline.watermark_publisher import WatermarkPublisher
+from headrace.positions.position import Position
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import write_batches
-from headrace.spark.source.positions import Position
 from redis_server import free_port
 from waiting import wait_until
 

@@ -43,9 +43,9 @@ from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import published_id
+from headrace.positions.position import parse_positions
 from headrace.spark.archive.files import archived_through, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.source.positions import parse_positions
 from waiting import wait_until
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]

@@ -15,9 +15,9 @@ from headrace.pipeline.ordered_archive_reader import entries_in_order, overlappi
 from headrace.pipeline.replay import ReplayReport, replay
 from headrace.pipeline.replay_pacer import RateLimiter, ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
+from headrace.positions.entry_ids import parse_id
 from headrace.spark.archive.files import read_archive
 from headrace.spark.source.data_loss import DataLoss
-from headrace.spark.source.offsets import parse_id
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 

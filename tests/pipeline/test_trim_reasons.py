@@ -27,7 +27,7 @@ from headrace.pipeline.watermark import (
     raise_watermark,
     watermark_key,
 )
-from headrace.spark.source.positions import Position
+from headrace.positions.position import Position
 from headrace_server import headrace_server
 
 

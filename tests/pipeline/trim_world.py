@@ -17,7 +17,7 @@ from archives import publish
 from headrace.pipeline.trim import trim_stream
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import published_watermarks
-from headrace.spark.source.offsets import EntryId, format_id, parse_id
+from headrace.positions.entry_ids import EntryId, format_id, parse_id
 
 STREAM = "s"
 GROUPS = ("billing", "mail", "audit")

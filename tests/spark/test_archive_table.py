@@ -18,6 +18,8 @@ from stream_server import StreamServer
 from archives import ArchiveMaker, Entry, counted_entries, files_in
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
+from headrace.positions.entry_ids import parse_id
+from headrace.positions.stream_state import stream_states
 from headrace.spark.archive.files import archived_through, read_archive
 from headrace.spark.archive.location import archive_location
 from headrace.spark.archive.table import ArchiveReader
@@ -25,8 +27,6 @@ from headrace.spark.decode.schema import DEFAULT_SCHEMAS
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.data_source import HeadraceSource
-from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.stream_state import stream_states
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 HOUR = 3_600_000

@@ -26,13 +26,13 @@ from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import published_id, watermark_key
+from headrace.positions.stream_state import last_ids, stream_states
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
 from headrace.spark.source.planner import OffsetRange, nth_id, plan_ranges
 from headrace.spark.source.range_reader import RangeReader
-from headrace.spark.source.stream_state import last_ids, stream_states
 from headrace.spark.source.trigger_limits import AdmissionControl
 from waiting import wait_until
 

@@ -10,11 +10,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 from stream_server import StreamServer
 
+from headrace.positions.position import parse_position
 from headrace.spark.options import Options, parse_options
 from headrace.spark.source import group_progress
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
-from headrace.spark.source.positions import parse_position
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 from redis_server import free_port
 

@@ -11,9 +11,9 @@ import pytest
 from stream_server import StreamServer
 
 from headrace.client.servers import Servers
+from headrace.positions.entry_ids import parse_id
 from headrace.spark.options import parse_options
 from headrace.spark.source import planner
-from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.planner import OffsetRange, nth_id, plan_ranges
 
 Id = tuple[int, int]

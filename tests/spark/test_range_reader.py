@@ -19,13 +19,13 @@ from stream_server import StreamServer
 from headrace.client.connection import RawConnection
 from headrace.client.servers import Servers
 from headrace.errors import CommandError
+from headrace.positions.stream_state import last_ids
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.adaptive_count import PAGE_BYTES
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import BATCH_BYTES, RangeReader
-from headrace.spark.source.stream_state import last_ids
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
 COUNT = 23_000  # more than two record batches

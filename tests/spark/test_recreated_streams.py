@@ -11,16 +11,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 from stream_server import StreamServer
 
+from headrace.fingerprint import entry_fingerprint
+from headrace.positions.position import Position, parse_position, parse_positions, position_ids
 from headrace.spark.options import parse_options
 from headrace.spark.source import stream_reader
 from headrace.spark.source.data_loss import DataLoss
-from headrace.spark.source.positions import (
-    Position,
-    entry_fingerprint,
-    parse_position,
-    parse_positions,
-    position_ids,
-)
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 

@@ -13,11 +13,11 @@ from redis_cluster import SentinelSetup
 
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
+from headrace.positions.stream_state import last_ids
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.planner import plan_ranges
 from headrace.spark.source.range_reader import RangeReader
-from headrace.spark.source.stream_state import last_ids
 
 COUNT = 40_000
 SCHEMA = StructType([StructField("n", LongType())])

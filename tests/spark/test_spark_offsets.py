@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from headrace.spark.source.offsets import advance_offsets, cap_offsets, format_id, parse_id, sorted_offsets
+from headrace.positions.entry_ids import format_id, parse_id
+from headrace.positions.offsets import advance_offsets, cap_offsets, sorted_offsets
 
 
 def test_ids_are_numbers_not_text() -> None:

@@ -20,11 +20,11 @@ from stream_server import StreamServer
 
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
+from headrace.positions.entry_ids import parse_id
+from headrace.positions.position import parse_positions, position_ids
 from headrace.spark import progress
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
-from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.positions import parse_positions, position_ids
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 from headrace.spark.source.trigger_limits import proportional_shares
 

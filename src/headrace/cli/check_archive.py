@@ -20,10 +20,10 @@ from headrace.pipeline.unreferenced_files import (
     unreferenced_files,
 )
 from headrace.plurals import plural
+from headrace.positions.entry_ids import parse_id
 from headrace.spark.archive.delta_log import LOG_DIRECTORY, DeltaLog, read_log
 from headrace.spark.archive.files import Archive, ArchivedFile, highest_ids, read_archive, read_files
 from headrace.spark.archive.location import ArchiveLocation, store_errors
-from headrace.spark.source.offsets import parse_id
 
 LISTED_MAX = 20  # files that do not count, of each kind; the others are counted
 

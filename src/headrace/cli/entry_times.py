@@ -8,7 +8,7 @@ import time
 
 from headrace.errors import UsageError
 from headrace.pipeline.durations import DURATION, parse_duration_ms
-from headrace.spark.source.offsets import EntryId, parse_id
+from headrace.positions.entry_ids import EntryId, parse_id
 
 ID = re.compile(r"\d+(-\d+)?")
 

@@ -22,7 +22,7 @@ from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import json_text, printable
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError
-from headrace.spark.source.offsets import parse_id
+from headrace.positions.entry_ids import parse_id
 
 BASE64 = "$base64"
 MISSING = "-"  # the cell of a value that the server does not report

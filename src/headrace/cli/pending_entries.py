@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.output import MISSING, json_bytes
-from headrace.cli.stream_client import StreamClient, name_bytes, next_id
+from headrace.cli.stream_client import StreamClient, name_bytes
 from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.plurals import plural
-from headrace.spark.source.offsets import format_id, parse_id
+from headrace.positions.entry_ids import format_id, next_id, parse_id
 
 if TYPE_CHECKING:
     from headrace.cli.tail import EntryPrinter

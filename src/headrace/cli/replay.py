@@ -22,8 +22,8 @@ from headrace.pipeline.replay import ReplayReport, replay
 from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.plurals import plural
+from headrace.positions.entry_ids import START, parse_id
 from headrace.spark.archive.location import ArchiveLocation
-from headrace.spark.source.offsets import START, parse_id
 
 MAX_SPEED = "max"
 

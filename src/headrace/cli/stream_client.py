@@ -28,7 +28,7 @@ from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.console.server_stats import named
 from headrace.errors import UsageError
-from headrace.spark.source.offsets import EntryId, format_id, parse_id
+from headrace.positions.entry_ids import EntryId, format_id, next_id, parse_id, previous_id
 from headrace.suggestions import did_you_mean
 
 RawEntry = tuple[str, list[bytes] | None]  # ID; flat list of names and values, None if deleted
@@ -209,18 +209,6 @@ def clients_of(servers: Servers, names: Sequence[str]) -> Iterator[list[StreamCl
         for client in clients:
             with suppress(OSError, redis.RedisError):
                 client.close()
-
-
-def next_id(entry_id: EntryId) -> EntryId:
-    """Return the ID after this one."""
-    ms, seq = entry_id
-    return (ms, seq + 1) if seq < (1 << 64) - 1 else (ms + 1, 0)
-
-
-def previous_id(entry_id: EntryId) -> EntryId:
-    """Return the ID before this one, which is not 0-0."""
-    ms, seq = entry_id
-    return (ms, seq - 1) if seq else (ms - 1, (1 << 64) - 1)
 
 
 def checked_ids(texts: Sequence[str]) -> list[str]:

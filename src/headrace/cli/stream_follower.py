@@ -15,7 +15,7 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retrying import ReconnectDelay
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError
-from headrace.spark.source.offsets import EntryId, format_id, parse_id
+from headrace.positions.entry_ids import EntryId, format_id, parse_id
 
 BLOCK_MS = 1000  # of one XREAD, between checks for deleted streams
 POLL_S = 0.1  # interval where one XREAD cannot wait for all streams

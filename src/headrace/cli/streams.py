@@ -14,8 +14,8 @@ from headrace.client.stream_names import normalize_name, stream_key
 from headrace.client.url import without_password
 from headrace.errors import UsageError
 from headrace.pipeline.similar_streams import similar_stream
+from headrace.positions.stream_state import last_ids
 from headrace.spark.options import DEFAULT_URL
-from headrace.spark.source.stream_state import last_ids
 
 PROFILE_KEY = "headrace.profile"  # in context.meta of click
 

@@ -24,7 +24,7 @@ from headrace.console import styles
 from headrace.console.escaping import json_text, printable
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.spark.source.offsets import EntryId, parse_id
+from headrace.positions.entry_ids import EntryId, parse_id
 
 LAST = 10  # entries of each stream
 

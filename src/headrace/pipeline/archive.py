@@ -45,13 +45,13 @@ from headrace.pipeline.column_inference import ARCHIVE_COLUMNS
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.pipeline.watermark_publisher import WatermarkPublisher
+from headrace.positions.position import Position, Positions, parse_positions
 from headrace.spark.archive.files import EXACT_COLUMN, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import as_headrace_error
 from headrace.spark.options import parse_options
 from headrace.spark.source.planner import OffsetRange
-from headrace.spark.source.positions import Position, Positions, parse_positions
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 
 T = TypeVar("T")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_verification import lost_files
 from headrace.plurals import plural
+from headrace.positions.position import Positions
 from headrace.spark.archive.delta_log import (
     ADDED_KEY,
     LAST_CHECKPOINT,
@@ -40,7 +41,6 @@ from headrace.spark.archive.files import (
     recorded_streams,
 )
 from headrace.spark.archive.location import ArchiveLocation
-from headrace.spark.source.positions import Positions
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_table import WrittenFile, sync_path
+from headrace.positions.entry_ids import U64_MAX
 from headrace.spark.archive.files import EXACT_COLUMN, new_digest, split_ids
 from headrace.spark.archive.location import ArchiveLocation, store_errors
 from headrace.spark.archive.partitions import partition_folder
@@ -36,7 +37,6 @@ from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.source.arrow_reader import make_range_reader
-from headrace.spark.source.offsets import U64_MAX
 from headrace.spark.source.planner import OffsetRange
 
 ROW_GROUP_BYTES = 64 << 20

@@ -25,12 +25,12 @@ from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.row_checks import ValidRows
 from headrace.pipeline.time_columns import TimeColumn
 from headrace.plurals import plural
+from headrace.positions.entry_ids import EntryId, parse_id
+from headrace.positions.stream_state import last_ids
 from headrace.spark.options import parse_options
 from headrace.spark.sink.column_roles import ColumnRoles
 from headrace.spark.sink.requested_ids import RowIdTooSmall
 from headrace.spark.sink.sender import RowSender
-from headrace.spark.source.offsets import EntryId, parse_id
-from headrace.spark.source.stream_state import last_ids
 
 ROWS_PER_BATCH = 2000
 

@@ -26,12 +26,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from headrace.columns.time_formats import SLASHED_DATE
+from headrace.positions.entry_ids import EntryId
 from headrace.spark.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
 from headrace.spark.archive.partition_reader import FileRowGroups, filter_id_range, rows_per_batch
 from headrace.spark.archive.table import may_contain
 from headrace.spark.decode.schema import column_time_format
 from headrace.spark.sink.value_texts import encodable, time_texts
-from headrace.spark.source.offsets import EntryId
 from headrace.spark.source.range_reader import BATCH_ROWS
 
 # Derived columns are not read: the ID contains the time and the sequence.

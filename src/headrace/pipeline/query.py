@@ -43,6 +43,7 @@ from headrace.pipeline.query_errors import query_error_message
 from headrace.pipeline.query_progress import follow_batches
 from headrace.pipeline.spark_rows import record_batches
 from headrace.pipeline.stream_dataset import place_options
+from headrace.positions.stream_state import stream_states
 from headrace.queries.sql_tokens import (
     SPARK,
     TABLE,
@@ -56,7 +57,6 @@ from headrace.spark.archive.files import EXACT_COLUMN, Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import ENTRY_COLUMNS
 from headrace.spark.decode.schema import RESERVED_COLUMNS
-from headrace.spark.source.stream_state import stream_states
 from headrace.suggestions import did_you_mean
 
 TYPES: dict[str, DataType] = {

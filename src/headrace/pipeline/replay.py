@@ -21,9 +21,9 @@ from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource
 from headrace.pipeline.replay_target import ReplayTarget
+from headrace.positions.entry_ids import START, parse_id
 from headrace.spark.archive.files import split_ids
 from headrace.spark.sink.write_timeouts import explain_timeouts
-from headrace.spark.source.offsets import START, parse_id
 
 
 @dataclass

@@ -22,6 +22,9 @@ from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.ordered_archive_reader import entries_in_order
 from headrace.pipeline.similar_streams import similar_stream
+from headrace.positions.entry_ids import START, U64_MAX, EntryId, format_id, parse_id, previous_id
+from headrace.positions.recreation import identity_mismatch, observe_streams
+from headrace.positions.stream_state import last_ids
 from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.archive.partition_reader import (
@@ -33,10 +36,7 @@ from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.arrow_reader import make_range_reader
 from headrace.spark.source.data_loss import DataLoss
-from headrace.spark.source.history import identity_mismatch, observe_streams
-from headrace.spark.source.offsets import START, U64_MAX, EntryId, format_id, parse_id
 from headrace.spark.source.planner import OffsetRange
-from headrace.spark.source.stream_state import last_ids
 
 ID_PATTERN = re.compile(r"\d+(-\d+)?")
 LAST_ID = format_id((U64_MAX, U64_MAX))
@@ -182,10 +182,8 @@ def id_before(text: str) -> str:
     Raises:
         UsageError: if it is none of them.
     """
-    ms, seq = first_id_at(text)
-    if (ms, seq) == (0, 0):
-        return START
-    return format_id((ms, seq - 1) if seq else (ms - 1, U64_MAX))
+    first = first_id_at(text)
+    return START if first == (0, 0) else format_id(previous_id(first))
 
 
 def last_included_id(text: str) -> str:

@@ -24,11 +24,11 @@ from headrace.client.stream_names import stream_key
 from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError, UsageError
 from headrace.pipeline.replay_source import LAST_ID
+from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.stream_state import last_ids
 from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.sender import RowSender
-from headrace.spark.source.offsets import START, parse_id
-from headrace.spark.source.stream_state import last_ids
 
 ID_MODES = ("new", "kept")  # indexed by whether entries keep their IDs
 DONE = "done"

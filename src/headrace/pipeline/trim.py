@@ -34,11 +34,11 @@ from headrace.pipeline.archive_verification import lost_files
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import Watermark, published_watermarks
 from headrace.plurals import plural
+from headrace.positions.entry_ids import START, EntryId, format_id, parse_id
+from headrace.positions.position import Position
+from headrace.positions.stream_state import as_text
 from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.source.offsets import START, EntryId, format_id, parse_id
-from headrace.spark.source.positions import Position
-from headrace.spark.source.stream_state import as_text
 
 # Entries that one step removes at most: the server executes nothing else during a step.
 STEP_ENTRIES_MAX = 100_000

@@ -21,13 +21,13 @@ from typing import Any
 
 import redis
 
+from headrace.fingerprint import entry_fingerprint
 from headrace.pipeline.durations import format_duration
 from headrace.pipeline.watermark import UNKNOWN, Watermark
 from headrace.plurals import plural
-from headrace.spark.source.history import StreamObservation, identity_mismatch
-from headrace.spark.source.offsets import EntryId, parse_id
-from headrace.spark.source.positions import entry_fingerprint
-from headrace.spark.source.stream_state import parse_stream_state
+from headrace.positions.entry_ids import EntryId, parse_id
+from headrace.positions.recreation import StreamObservation, identity_mismatch
+from headrace.positions.stream_state import parse_stream_state
 
 PAGE_ENTRIES = 1000
 

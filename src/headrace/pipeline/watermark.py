@@ -25,10 +25,11 @@ import redis
 from headrace import companion_keys
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import HeadraceError
-from headrace.spark.source.history import StreamObservation, identity_mismatch
-from headrace.spark.source.offsets import START, parse_id
-from headrace.spark.source.positions import Position, entry_fingerprint, parse_position
-from headrace.spark.source.stream_state import parse_stream_state
+from headrace.fingerprint import entry_fingerprint
+from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.position import Position, parse_position
+from headrace.positions.recreation import StreamObservation, identity_mismatch
+from headrace.positions.stream_state import parse_stream_state
 
 LOCATION_BYTES_MAX = 1000  # as encoded; of a longer one its end is published
 UNKNOWN = "unknown"  # the name of an archive whose watermark has no ID

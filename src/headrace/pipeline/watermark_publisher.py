@@ -13,9 +13,9 @@ from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError
 from headrace.pipeline.archive_release import iter_watermarks
 from headrace.pipeline.watermark import Watermark, limit_watermark, raise_watermark
+from headrace.positions.entry_ids import START
+from headrace.positions.position import Position, Positions
 from headrace.spark.sink.write_timeouts import explain_timeouts
-from headrace.spark.source.offsets import START
-from headrace.spark.source.positions import Position, Positions
 
 
 class WatermarkPublisher:

@@ -47,13 +47,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class StreamReadError(HeadraceError):
-    """The server rejected a request about a stream."""
-
-    def __init__(self, stream: str, error: Exception) -> None:
-        super().__init__(f"Cannot read the stream {stream!r}: {error}")
-
-
 def brief_errors(kind: type[T]) -> type[T]:
     """Wrap the methods of a class that Spark calls, so that their errors are shown as one sentence."""
     for name, method in list(vars(kind).items()):

@@ -16,9 +16,9 @@ from typing import Any
 
 from headrace.client.stream_names import normalize_name
 from headrace.errors import UsageError
+from headrace.positions.entry_ids import U64_MAX, parse_id
+from headrace.positions.position import parse_position
 from headrace.spark.archive.location import archive_location
-from headrace.spark.source.offsets import U64_MAX, parse_id
-from headrace.spark.source.positions import parse_position
 
 NAMED_OFFSETS = ("earliest", "latest")
 KAFKA_NAMED_OFFSETS = {-2: "earliest", -1: "latest"}

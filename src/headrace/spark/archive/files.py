@@ -32,10 +32,11 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.positions.entry_ids import START, EntryId, format_id, parse_id
+from headrace.positions.offsets import advance_offsets, sorted_offsets
+from headrace.positions.position import Positions, parse_positions
 from headrace.spark.archive.delta_log import LOG_DIRECTORY, damage_error, raise_if_cut, read_log, table_errors
 from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveError, ArchiveLocation
-from headrace.spark.source.offsets import START, EntryId, advance_offsets, format_id, parse_id, sorted_offsets
-from headrace.spark.source.positions import Positions, parse_positions
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -36,13 +36,13 @@ from pyspark.sql.types import (
 
 from headrace.columns.specs import ColumnSpec
 from headrace.errors import HeadraceError, UsageError
+from headrace.positions.entry_ids import parse_id
 from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive, split_ids
 from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.decode.schema import RESERVED_KINDS, BatchBuilder, ColumnLayout
 from headrace.spark.options import Options
-from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
 
 OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields

@@ -27,6 +27,11 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
+from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.offsets import Offsets, advance_offsets, sorted_offsets
+from headrace.positions.position import Position
+from headrace.positions.recreation import identity_mismatch, observe_streams
+from headrace.positions.stream_state import StreamReadError, stream_states
 from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, read_archive
 from headrace.spark.archive.location import archive_location
 from headrace.spark.archive.partition_reader import (
@@ -36,17 +41,13 @@ from headrace.spark.archive.partition_reader import (
     check_columns,
 )
 from headrace.spark.decode.schema import ColumnLayout
-from headrace.spark.errors import StreamReadError, brief_errors
+from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.source.arrow_reader import make_range_reader
 from headrace.spark.source.data_loss import log, report_loss
-from headrace.spark.source.history import identity_mismatch, observe_streams
-from headrace.spark.source.offsets import START, Offsets, advance_offsets, parse_id, sorted_offsets
 from headrace.spark.source.planner import OffsetRange, plan_ranges
-from headrace.spark.source.positions import Position
 from headrace.spark.source.pushdown import PushdownReader
 from headrace.spark.source.reader import HeadraceReader
-from headrace.spark.source.stream_state import stream_states
 
 if TYPE_CHECKING:
     import pyarrow as pa

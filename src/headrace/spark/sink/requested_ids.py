@@ -6,8 +6,8 @@ Redis does not undo a transaction if it rejects one of its entries, so no ID may
 from __future__ import annotations
 
 from headrace.errors import CommandError, UsageError
+from headrace.positions.entry_ids import START, parse_id
 from headrace.spark.sink.delivery import SinkConnection
-from headrace.spark.source.offsets import START, parse_id
 
 
 class RowIdTooSmall(UsageError):

@@ -12,16 +12,16 @@ import logging
 
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError
-from headrace.spark.options import Options
-from headrace.spark.source.history import (
+from headrace.positions.entry_ids import parse_id
+from headrace.positions.recreation import (
     StreamObservation,
     describe_recreation,
     identity_mismatch,
     observe_streams,
 )
-from headrace.spark.source.offsets import parse_id
+from headrace.positions.stream_state import StreamState, count_trimmed_after
+from headrace.spark.options import Options
 from headrace.spark.source.planner import OffsetRange
-from headrace.spark.source.stream_state import StreamState, count_trimmed_after
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.spark.source.offsets import START, Offsets, parse_id
-from headrace.spark.source.positions import Position
-from headrace.spark.source.stream_state import StreamState
+from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.offsets import Offsets
+from headrace.positions.position import Position
+from headrace.positions.stream_state import StreamState
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
+from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.offsets import Offsets, sorted_offsets
 from headrace.spark.options import Options
 from headrace.spark.source.entry_numbers import EntryNumbers
-from headrace.spark.source.offsets import START, Offsets, parse_id, sorted_offsets
 
 PENDING_PAGE = 1000
 GROUP_ERRORS = (redis.RedisError, HeadraceError, *CONNECTION_ERRORS)

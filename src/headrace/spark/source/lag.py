@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.spark.source.offsets import START, parse_id
-from headrace.spark.source.positions import parse_position
+from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.position import parse_position
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,13 @@ from headrace.client.connection import RawConnection
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError
+from headrace.positions.entry_ids import START, EntryId, parse_id
+from headrace.positions.offsets import Offsets, is_timestamp_offset
+from headrace.positions.position import Position
+from headrace.positions.stream_state import StreamReadError
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
-from headrace.spark.errors import StreamReadError
 from headrace.spark.options import Options
 from headrace.spark.source.adaptive_count import AdaptiveCount
-from headrace.spark.source.offsets import START, EntryId, Offsets, is_timestamp_offset, parse_id
-from headrace.spark.source.positions import Position
 
 WINDOW = 32  # entries that a probe asks for; fewer if they are large
 PROBES_BYTES = 32 << 20  # maximum size of the replies to all probes of a stream

@@ -25,16 +25,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from headrace.positions.entry_ids import START, U64_MAX, EntryId, format_id, parse_id, previous_id
+from headrace.positions.offsets import Offsets, sorted_offsets
 from headrace.spark.errors import brief_errors
-from headrace.spark.source.offsets import (
-    START,
-    U64_MAX,
-    EntryId,
-    Offsets,
-    format_id,
-    parse_id,
-    sorted_offsets,
-)
 from headrace.spark.source.reader import HeadraceReader
 
 if TYPE_CHECKING:
@@ -151,12 +144,6 @@ def _parse_canonical_id(text: Any) -> EntryId | None:
     except (ValueError, AttributeError):
         return None
     return found if format_id(found) == text and found > (0, 0) else None
-
-
-def previous_id(entry_id: EntryId) -> EntryId:
-    """Return the ID just before this one, which is not 0-0."""
-    ms, seq = entry_id
-    return (ms, seq - 1) if seq else (ms - 1, U64_MAX)
 
 
 def _push_time(condition: Filter, bounds: ReadBounds) -> bool:

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from headrace.positions.offsets import Offsets, cap_offsets, sorted_offsets
+from headrace.positions.position import Position, Positions
+from headrace.positions.stream_state import stream_states
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.source.arrow_reader import make_range_reader
-from headrace.spark.source.offsets import Offsets, cap_offsets, sorted_offsets
 from headrace.spark.source.planner import plan_ranges
-from headrace.spark.source.positions import Position, Positions
 from headrace.spark.source.start_offsets import (
     check_offset_names,
     end_offsets,
     resolve_offsets,
     start_offsets,
 )
-from headrace.spark.source.stream_state import stream_states
 from headrace.spark.source.subscription import Subscription
 
 if TYPE_CHECKING:

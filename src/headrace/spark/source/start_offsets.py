@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.errors import UsageError
+from headrace.positions.entry_ids import START
+from headrace.positions.offsets import Offsets, sorted_offsets
 from headrace.spark.options import Options
-from headrace.spark.source.offsets import START, Offsets, sorted_offsets
 
 
 def start_offsets(options: Options, streams: Iterable[str], default: str) -> dict[str, str]:

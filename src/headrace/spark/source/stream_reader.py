@@ -18,23 +18,18 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
+from headrace.positions.entry_ids import START
+from headrace.positions.offsets import Offsets, advance_offsets, cap_offsets, sorted_offsets
+from headrace.positions.position import Position, Positions, parse_positions, position_ids, reached_ids
+from headrace.positions.recreation import RecreationDetector
+from headrace.positions.stream_state import StreamState
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.source.data_loss import report_loss
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
-from headrace.spark.source.history import RecreationDetector
-from headrace.spark.source.offsets import START, Offsets, advance_offsets, cap_offsets, sorted_offsets
-from headrace.spark.source.positions import (
-    Position,
-    Positions,
-    parse_positions,
-    position_ids,
-    reached_ids,
-)
 from headrace.spark.source.reader import BaseReader
 from headrace.spark.source.start_offsets import resolve_offsets, start_offsets
-from headrace.spark.source.stream_state import StreamState
 from headrace.spark.source.trigger_limits import AdmissionControl, default_limit
 
 if TYPE_CHECKING:
@@ -56,7 +51,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         self._available_now_target: Offsets | None = None
         self._planned_end: Offsets = {}  # the end IDs of the batch that was planned last
         self._has_planned = False
-        self._recreations = RecreationDetector(self._servers, options)
+        self._recreations = RecreationDetector(self._servers, fail_on_data_loss=options.fail_on_data_loss)
         self._numbers = EntryNumbers()
         self._admission_control = AdmissionControl(self._servers, options, self._numbers)
         self._group = GroupProgress(options, self._numbers)

@@ -22,11 +22,12 @@ from pyspark.sql.streaming.datasource import (
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
+from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.offsets import Offsets, sorted_offsets
+from headrace.positions.stream_state import StreamState, stream_states
 from headrace.spark.options import Options
 from headrace.spark.source.entry_numbers import EntryNumbers
-from headrace.spark.source.offsets import START, Offsets, parse_id, sorted_offsets
 from headrace.spark.source.planner import estimate_range, nth_id, run_in_rounds
-from headrace.spark.source.stream_state import StreamState, stream_states
 
 FEW_PROBES = 8
 SIZES_TTL_S = 10.0  # how long the reply to MEMORY USAGE is used

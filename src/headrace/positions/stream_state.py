@@ -21,9 +21,18 @@ import redis
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
-from headrace.spark.errors import StreamReadError
-from headrace.spark.source.offsets import Offsets, parse_id
-from headrace.spark.source.positions import Position, entry_fingerprint
+from headrace.errors import HeadraceError
+from headrace.fingerprint import entry_fingerprint
+from headrace.positions.entry_ids import parse_id
+from headrace.positions.offsets import Offsets
+from headrace.positions.position import Position
+
+
+class StreamReadError(HeadraceError):
+    """The server rejected a request about a stream."""
+
+    def __init__(self, stream: str, error: Exception) -> None:
+        super().__init__(f"Cannot read the stream {stream!r}: {error}")
 
 
 @dataclass(frozen=True)

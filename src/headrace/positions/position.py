@@ -16,8 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.fingerprint import entry_fingerprint as entry_fingerprint
-from headrace.spark.source.offsets import START, parse_id
+from headrace.positions.entry_ids import START, parse_id
 
 POSITION_FORM = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?::(\d{1,9}))?)?)?")
 

@@ -24,11 +24,11 @@ import redis
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
-from headrace.spark.errors import StreamReadError
-from headrace.spark.options import Options
-from headrace.spark.source.offsets import START, is_timestamp_offset, parse_id
-from headrace.spark.source.positions import Position, Positions, entry_fingerprint, reached_ids
-from headrace.spark.source.stream_state import StreamState, parse_stream_state
+from headrace.fingerprint import entry_fingerprint
+from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.offsets import is_timestamp_offset
+from headrace.positions.position import Position, Positions, reached_ids
+from headrace.positions.stream_state import StreamReadError, StreamState, parse_stream_state
 
 log = logging.getLogger(__name__)
 
@@ -133,12 +133,12 @@ def is_read_position(position: Position, chosen_start: str | None) -> bool:
 class RecreationDetector:
     """Detects, from one observation to the next, which streams of a query were recreated or deleted."""
 
-    def __init__(self, servers: Servers, options: Options) -> None:
+    def __init__(self, servers: Servers, *, fail_on_data_loss: bool) -> None:
         self._servers = servers
         self._states: dict[str, StreamState] | None = None
         self._missing: set[str] = set()
         self._reported: set[tuple[str, str]] = set()
-        self._fail_on_data_loss = options.fail_on_data_loss
+        self._fail_on_data_loss = fail_on_data_loss
 
     @property
     def states(self) -> dict[str, StreamState] | None:

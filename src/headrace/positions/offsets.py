@@ -1,35 +1,16 @@
-"""Offsets in the form of Spark's checkpoint: {"stream": "ms-seq"}, the last ID read of each stream.
+"""Offsets of streams: {"stream": "ms-seq"}, the last ID read of each stream, as in Spark's checkpoints.
 
 Spark compares offsets as JSON text, so keys are always sorted: the same offsets in another order would always
-look new. IDs are compared as numbers, never as text ("10-0" < "5-1" as text).
+look new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-START = "0-0"  # before every entry: no entry can have this ID
-U64_MAX = (1 << 64) - 1
+from headrace.positions.entry_ids import START, U64_MAX, parse_id
 
 Offsets = dict[str, str]
-EntryId = tuple[int, int]
-
-
-def parse_id(text: str) -> EntryId:
-    """Return the two numbers of "ms-seq"; "ms" alone has sequence 0. Raises ValueError."""
-    ms, dash, seq = text.partition("-")
-    parts = (ms, seq) if dash else (ms, "0")
-    if not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
-        raise ValueError(f"{text!r} is not an entry ID")
-    numbers = (int(parts[0]), int(parts[1]))
-    if max(numbers) > U64_MAX:
-        raise ValueError(f"{text!r} is not an entry ID")
-    return numbers
-
-
-def format_id(entry_id: EntryId) -> str:
-    """Return the ID as Redis writes it."""
-    return f"{entry_id[0]}-{entry_id[1]}"
 
 
 def is_timestamp_offset(entry_id: str) -> bool:
