@@ -23,8 +23,8 @@ from rich.table import Table
 
 from benchmarks import spark_job as job
 from benchmarks.servers import Server
+from headrace.archive.table import ArchiveTable, WrittenFile
 from headrace.pipeline.archive import archive
-from headrace.pipeline.archive_table import ArchiveTable, WrittenFile
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.positions.position import Positions
 

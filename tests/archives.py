@@ -12,16 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headrace.pipeline.archive_creation import HEAD_COLUMNS, create_or_open
-from headrace.pipeline.archive_table import WrittenFile
-from headrace.pipeline.archive_writer import write_days
-from headrace.pipeline.watermark import Watermark, raise_watermark
+from headrace.archive.creation import HEAD_COLUMNS, create_or_open
+from headrace.archive.files import ArchivedFile, read_archive
+from headrace.archive.location import ArchiveLocation, archive_location
+from headrace.archive.table import WrittenFile
+from headrace.archive.watermark import Watermark, raise_watermark
+from headrace.archive.writer import write_days
 from headrace.positions.entry_ids import parse_id
 from headrace.positions.position import parse_position, parse_positions
-from headrace.spark.archive.files import ArchivedFile, read_archive
-from headrace.spark.archive.location import ArchiveLocation, archive_location
 
 Entry = tuple[str, Mapping[str, object]]
 MAP = pa.map_(pa.string(), pa.string())
@@ -51,9 +50,8 @@ class ArchiveMaker:
     ) -> None:
         self.location = archive_location(directory)
         self.schema = schema
-        fields = None if schema is None else from_arrow_schema(schema, prefer_timestamp_ntz=False)
-        self.table = create_or_open(self.location, fields, "UTC")
-        self.columns = to_arrow_schema(read_archive(self.location).columns, timezone="UTC")
+        self.table = create_or_open(self.location, schema, "UTC")
+        self.columns = read_archive(self.location).columns
 
     @property
     def directory(self) -> Path:

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "client": set(),
     "positions": {"client"},
+    "archive": {"arrow", "client", "columns", "positions", "streams", "structures"},
     "api": {
         "arrow",
         "client",
@@ -52,10 +53,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "streams",
         "structures",
     },
-    "spark": {"arrow", "client", "columns", "positions", "resp", "structures"},
-    "pipeline": {"client", "columns", "positions", "queries", "spark", "resp", "structures"},
+    "spark": {"archive", "arrow", "client", "columns", "positions", "resp", "structures"},
+    "pipeline": {"archive", "client", "columns", "positions", "queries", "spark", "resp", "structures"},
     "cli": {
         "api",
+        "archive",
         "client",
         "columns",
         "console",
@@ -114,11 +116,16 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
         {"headrace.api.arrow_batches", "headrace.api.consuming.async_stream"},
         "most programs use neither Arrow tables, which need pyarrow, nor asyncio",
     ),
+    "headrace.archive": (
+        {"deltalake", "pyarrow"},
+        "options of Spark, and replays of a server, need neither",
+    ),
+    "headrace.columns.nested_json": ({"pyarrow", "pyspark"}, "only Spark's variants need PySpark"),
     "headrace.cli": ({"headrace"}, "a command imports what it needs; `headrace --help` needs none of it"),
     "headrace.persistence.cold.codec": ({"zstandard"}, "only servers and programs with cold streams need it"),
     "headrace.persistence.cold.object_store": ({"obstore"}, "only servers with an object store need it"),
     "headrace.persistence.data_directory": ({"ctypes"}, "only large files need it"),
-    "headrace.pipeline": ({"deltalake", "duckdb"}, "load, trim, and a replay of a server need neither"),
+    "headrace.pipeline": ({"duckdb"}, "load, trim and replay do not need it"),
     "headrace.queries.duckdb_session": ({"duckdb"}, "headrace.sql says how to install it"),
     "headrace.scripting.interpreter": ({"lupa"}, "most servers run no scripts in Lua"),
     "headrace.scripting.lua": ({"lupa"}, "most servers run no scripts in Lua"),
@@ -130,7 +137,7 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "headrace.server.replication.replica_side": ({"headrace.server.network.tls"}, "OpenSSL takes a megabyte"),
     "headrace.spark": (
-        {"deltalake", "headrace.spark", "pyarrow", "pyspark"},
+        {"headrace.spark", "pyarrow", "pyspark"},
         "Spark imports the data source in every worker, and importing the package must not import PySpark",
     ),
 }

@@ -13,9 +13,9 @@ import redis
 from deltalake import DeltaTable
 
 from archives import counted_entries
-from headrace.pipeline.archive_creation import create_or_open
-from headrace.pipeline.watermark import published_id
-from headrace.spark.archive.location import archive_location
+from headrace.archive.creation import create_or_open
+from headrace.archive.location import archive_location
+from headrace.archive.watermark import published_id
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

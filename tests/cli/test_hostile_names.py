@@ -13,9 +13,9 @@ import redis
 from hostile import NAME, VALUE, unsafe
 from terminal import in_terminal
 
+from headrace.archive.watermark import Watermark, raise_watermark
 from headrace.cli import query
 from headrace.cli.main import main
-from headrace.pipeline.watermark import Watermark, raise_watermark
 from headrace.positions.position import Position
 
 

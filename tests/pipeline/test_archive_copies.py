@@ -9,6 +9,9 @@ import pytest
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, entries_at
+from headrace.archive.location import same_store_url
+from headrace.archive.release import release_archive
+from headrace.archive.watermark import published_watermarks
 from headrace.cli.main import main
 from headrace.errors import UsageError
 from headrace.pipeline.archive import (
@@ -17,11 +20,8 @@ from headrace.pipeline.archive import (
     publish_if_current,
     source_options,
 )
-from headrace.pipeline.archive_release import release_archive
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_watermarks
-from headrace.spark.archive.location import same_store_url
 from headrace.spark.options import parse_options
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 

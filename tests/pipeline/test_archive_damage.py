@@ -12,13 +12,13 @@ import pytest
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry, damage_column
+from headrace.archive.files import read_archive
+from headrace.archive.verification import FileCheck, check_files
 from headrace.cli.main import main
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_verification import FileCheck, check_files
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.spark.archive.files import read_archive
 
 COUNT = 2000
 VALUES = "fields.key_value.value"

@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
+from headrace.archive.delta_log import LAST_CHECKPOINT, read_log
+from headrace.archive.files import read_archive
+from headrace.archive.merging import merge_small_files
 from headrace.cli.main import main
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_merge import merge_small_files
-from headrace.spark.archive.delta_log import LAST_CHECKPOINT, read_log
-from headrace.spark.archive.files import read_archive
 
 BATCHES, BATCH = 4, 50
 DAY_MS = 86_400_000

@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from archives import ArchiveMaker, Entry, counted_entries, damage_column
+from headrace.archive import merging as archive_merge
+from headrace.archive.creation import create_or_open
+from headrace.archive.files import read_archive
+from headrace.archive.merging import merge_small_files, small_file_groups
+from headrace.archive.table import ArchiveTable
+from headrace.archive.writer import write_days
 from headrace.errors import HeadraceError
-from headrace.pipeline import archive_merge
-from headrace.pipeline.archive_creation import create_or_open
-from headrace.pipeline.archive_merge import FileMerger, merge_small_files, small_file_groups
-from headrace.pipeline.archive_table import ArchiveTable
-from headrace.pipeline.archive_writer import write_days
-from headrace.spark.archive.files import read_archive
+from headrace.pipeline.archive_tasks import FileMerger
 
 DAY = 24 * 3600 * 1000
 
@@ -34,8 +34,7 @@ def entries(first: int, count: int) -> list[Entry]:
 
 
 def opened(maker: ArchiveMaker) -> ArchiveTable:
-    fields = None if maker.schema is None else from_arrow_schema(maker.schema, prefer_timestamp_ntz=False)
-    return create_or_open(maker.location, fields, "UTC")
+    return create_or_open(maker.location, maker.schema, "UTC")
 
 
 def on_disk(maker: ArchiveMaker) -> list[Path]:

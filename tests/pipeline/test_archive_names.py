@@ -12,20 +12,20 @@ from pyspark.sql import SparkSession
 from stream_server import StreamServer
 
 from archives import counted_entries
+from headrace.archive.creation import create_or_open
+from headrace.archive.files import archived_through
+from headrace.archive.location import archive_location
+from headrace.archive.merging import merge_small_files
+from headrace.archive.watermark import published_id
 from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive, count_archive
-from headrace.pipeline.archive_creation import create_or_open
-from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.local_spark import utf8_locale
 from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_id
-from headrace.spark.archive.files import archived_through
-from headrace.spark.archive.location import archive_location
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

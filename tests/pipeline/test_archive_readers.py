@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from archives import ArchiveMaker
-from headrace.pipeline.archive_creation import STATISTICS_PROPERTY, create_or_open
+from headrace.archive.creation import STATISTICS_PROPERTY, create_or_open
 
 HOUR = 3_600_000
 START = 1_700_000_000_000

@@ -15,12 +15,15 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from archives import counted_entries, files_in
+from headrace.archive.creation import create_or_open
+from headrace.archive.files import archived_through
+from headrace.archive.location import archive_location
+from headrace.archive.merging import merge_small_files
+from headrace.archive.table import ArchiveTable
+from headrace.archive.watermark import published_id
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import archive as archive_module
 from headrace.pipeline.archive import archive, count_archive, group_ranges, run_tasks, source_options
-from headrace.pipeline.archive_creation import create_or_open
-from headrace.pipeline.archive_merge import merge_small_files
-from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query_progress import BatchProgress
@@ -28,9 +31,6 @@ from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_id
-from headrace.spark.archive.files import archived_through
-from headrace.spark.archive.location import archive_location
 from headrace.spark.source.planner import OffsetRange
 from waiting import wait_until
 

@@ -8,25 +8,25 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, counted_entries, entries_at, publish
+from headrace.archive import creation as archive_creation
+from headrace.archive.creation import create_or_open, known_fields
+from headrace.archive.files import POSITIONS_KEY, archived_through, read_archive
+from headrace.archive.location import archive_location
+from headrace.archive.merging import merge_small_files
+from headrace.archive.table import ArchiveTable
+from headrace.archive.watermark import published_id, published_watermarks
+from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.cli.archive import first_day_kept
 from headrace.cli.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import archive_creation
 from headrace.pipeline.archive import publish_committed
-from headrace.pipeline.archive_creation import create_or_open, known_fields
-from headrace.pipeline.archive_merge import merge_small_files
-from headrace.pipeline.archive_table import ArchiveTable
-from headrace.pipeline.column_declarations import parse_schema
-from headrace.pipeline.watermark import published_id, published_watermarks
-from headrace.pipeline.watermark_publisher import WatermarkPublisher
 from headrace.positions.position import parse_positions
-from headrace.spark.archive.files import POSITIONS_KEY, archived_through, read_archive
-from headrace.spark.archive.location import archive_location
 
 DAY = 86_400_000
 WEEK = datetime.timedelta(days=7)
@@ -211,7 +211,7 @@ def test_a_table_that_another_job_has_created_meanwhile_is_checked(
 ) -> None:
     monkeypatch.setattr(archive_creation, "existing_table", lambda location: None)
     with pytest.raises(UsageError, match="was written with other fields"):
-        create_or_open(maker.location, parse_schema("n INT"), "UTC")
+        create_or_open(maker.location, pa.schema([("n", pa.int32())]), "UTC")
 
 
 def test_a_file_is_closed_at_the_end_of_a_with_block(maker: ArchiveMaker) -> None:
@@ -291,9 +291,9 @@ def test_credentials_in_options_are_not_printed() -> None:
 
 def test_a_field_that_differs_from_a_column_only_in_case_gets_no_column(tmp_path: Path) -> None:
     location = archive_location(tmp_path / "archive")
-    create_or_open(location, parse_schema("item STRING"), "UTC")
+    create_or_open(location, pa.schema([("item", pa.string())]), "UTC")
     with pytest.raises(UsageError, match="a column 'item'; 'Item' differs from it only in case"):
-        create_or_open(location, parse_schema("Item STRING"), "UTC")
-    inferred = known_fields(location, parse_schema("Item STRING, n INT"))
+        create_or_open(location, pa.schema([("Item", pa.string())]), "UTC")
+    inferred = known_fields(location, pa.schema([("Item", pa.string()), ("n", pa.int32())]))
     assert inferred.names == ["n"]
     assert create_or_open(location, inferred, "UTC").archive.columns.names[-1] == "n"

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import redis
 from pyspark.sql.types import (
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
     StructField,
     StructType,
     TimestampType,
-    TimeType,
 )
 
 from archives import ArchiveMaker, counted_entries, entries_at, files_in
+from headrace.archive.creation import create_or_open
+from headrace.archive.location import archive_location
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_creation import create_or_open
 from headrace.pipeline.column_inference import (
     infer_columns,
     lacks_time_format,
@@ -27,7 +24,6 @@ from headrace.pipeline.column_inference import (
     unusable_names,
     with_time_formats,
 )
-from headrace.spark.archive.location import archive_location
 
 
 @pytest.mark.parametrize(
@@ -124,11 +120,11 @@ def test_the_sample_is_from_both_ends_of_the_stream(server_url: str, client: red
 
 
 def test_a_directory_holds_one_archive_with_fixed_types_and_time_zone(tmp_path: Path) -> None:
-    def create(name: str, fields: dict[str, DataType] | None, zone: str = "UTC") -> list[str]:
-        columns = None if fields is None else StructType([StructField(*each) for each in fields.items()])
+    def create(name: str, fields: dict[str, pa.DataType] | None, zone: str = "UTC") -> list[str]:
+        columns = None if fields is None else pa.schema(list(fields.items()))
         return create_or_open(archive_location(tmp_path / name), columns, zone).archive.columns.names
 
-    number, text = {"n": IntegerType()}, {"t": StringType()}
+    number, text = {"n": pa.int32()}, {"t": pa.string()}
     for _ in range(2):
         assert create("x", None) == ["id", "timestamp", "sequence", "fields", "_exact"]
     with pytest.raises(UsageError, match="other fields \\(all in one map\\)"):
@@ -139,7 +135,7 @@ def test_a_directory_holds_one_archive_with_fixed_types_and_time_zone(tmp_path: 
         assert create("y", number) == ["id", "timestamp", "sequence", "n", "_exact"]
     assert create("y", text) == ["id", "timestamp", "sequence", "n", "_exact", "t"]
     with pytest.raises(UsageError, match="other fields \\(n int, not bigint\\)"):
-        create("y", {"n": LongType()})
+        create("y", {"n": pa.int64()})
     with pytest.raises(UsageError, match="other fields"):
         create("y", None)
     (tmp_path / "old" / "_spark_metadata").mkdir(parents=True)
@@ -152,7 +148,7 @@ def test_a_directory_holds_one_archive_with_fixed_types_and_time_zone(tmp_path: 
     with pytest.raises(UsageError, match="cannot create an archive"):
         create("z/letter/deeper", None)
     with pytest.raises(UsageError, match="a Delta table cannot have"):
-        create("i", {"n": TimeType()})
+        create("i", {"n": pa.time64("us")})
 
 
 def test_a_file_that_is_not_there_as_it_was_written_is_not_committed(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import redis
 from stream_server import StreamServer, start_server
 
 from archives import ArchiveMaker
+from headrace.archive.watermark import published_id
+from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.cli.main import main
 from headrace.errors import CommandError, HeadraceError
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.watermark import published_id
-from headrace.pipeline.watermark_publisher import WatermarkPublisher
 from headrace.positions.position import Position
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import write_batches

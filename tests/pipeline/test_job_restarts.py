@@ -13,21 +13,21 @@ import redis
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, counted_entries, entries_at
+from headrace.archive import release as archive_release
+from headrace.archive.creation import create_or_open
+from headrace.archive.merging import merge_small_files
+from headrace.archive.release import release_archive
+from headrace.archive.table import ArchiveTable
+from headrace.archive.watermark import published_id, published_watermarks
+from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
-from headrace.pipeline import archive_release
 from headrace.pipeline import trim as trim_module
 from headrace.pipeline.archive import publish_committed
-from headrace.pipeline.archive_creation import create_or_open
-from headrace.pipeline.archive_merge import merge_small_files
-from headrace.pipeline.archive_release import release_archive
-from headrace.pipeline.archive_table import ArchiveTable
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadJob, LoadReport
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_id, published_watermarks
-from headrace.pipeline.watermark_publisher import WatermarkPublisher
 
 COUNT = 20
 DAY_MS = 86_400_000

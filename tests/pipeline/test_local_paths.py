@@ -8,14 +8,14 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.archive.local_paths import local_path
+from headrace.archive.location import archive_location
 from headrace.cli.main import main
 from headrace.errors import UsageError
 from headrace.pipeline.archive import archive
 from headrace.pipeline.query import register_views
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
-from headrace.spark.archive.local_paths import local_path
-from headrace.spark.archive.location import archive_location
 from headrace.spark.options import parse_options
 
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
+from headrace.archive.creation import create_or_open
+from headrace.archive.location import archive_location
+from headrace.archive.merging import merge_small_files
 from headrace.pipeline.archive import archive
-from headrace.pipeline.archive_creation import create_or_open
-from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import infer_columns, sample_entries
 from headrace.pipeline.local_spark import local_spark
@@ -26,7 +27,7 @@ from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.spark.archive.location import archive_location
+from headrace.spark.arrow_schemas import arrow_schema
 from headrace.spark.decode.misfits import DIRECTORY_VARIABLE, collected_misfits, collecting_misfits
 
 pytestmark = pytest.mark.whole
@@ -116,7 +117,8 @@ def test_any_bytes_survive_archive_trim_and_replay(
         assert written == len(whole) == len(some) + len(more) + 1
         trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
         assert len(read(raw, "s")) == 1
-        merge_small_files(create_or_open(archive_location(directory), schema, "UTC"))
+        stored = None if schema is None else arrow_schema(schema)
+        merge_small_files(create_or_open(archive_location(directory), stored, "UTC"))
         replay(ReplaySource("s", None, directory), server_url, "t", name="x")
         assert read(raw, "t") == whole
 

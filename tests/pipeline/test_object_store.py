@@ -31,21 +31,21 @@ from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
 from archives import ArchiveMaker, counted_entries, files_in
+from headrace.archive.creation import EXCLUSIVE_PROPERTY, create_or_open
+from headrace.archive.files import archived_through, read_archive
+from headrace.archive.location import ArchiveLocation, archive_location
+from headrace.archive.merging import merge_small_files
+from headrace.archive.watermark import published_id
+from headrace.archive.writer import write_days
 from headrace.cli.main import main
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive
-from headrace.pipeline.archive_creation import EXCLUSIVE_PROPERTY, create_or_open
-from headrace.pipeline.archive_merge import merge_small_files
-from headrace.pipeline.archive_writer import write_days
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_id
 from headrace.positions.position import parse_positions
-from headrace.spark.archive.files import archived_through, read_archive
-from headrace.spark.archive.location import ArchiveLocation, archive_location
 from waiting import wait_until
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from stream_server import StreamServer
 
 from archives import ArchiveMaker
+from headrace.archive.files import read_archive
 from headrace.cli.main import main
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
@@ -25,7 +26,6 @@ from headrace.pipeline.query import (
     used_columns,
 )
 from headrace.queries.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
-from headrace.spark.archive.files import read_archive
 
 DAY_MS = 86_400_000
 

@@ -10,13 +10,13 @@ import pytest
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
+from headrace.archive.files import read_archive
+from headrace.archive.ordered_reader import entries_in_order, overlapping_row_groups
 from headrace.errors import CommandError, UsageError
-from headrace.pipeline.ordered_archive_reader import entries_in_order, overlapping_row_groups
 from headrace.pipeline.replay import ReplayReport, replay
 from headrace.pipeline.replay_pacer import RateLimiter, ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.positions.entry_ids import parse_id
-from headrace.spark.archive.files import read_archive
 from headrace.spark.source.data_loss import DataLoss
 
 FIRST = 1_577_836_800_000  # 2020-01-01

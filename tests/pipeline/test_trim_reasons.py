@@ -11,15 +11,8 @@ import redis
 from trim_world import Disturbed
 
 from archives import ArchiveMaker, entries_at, publish, watermark
-from headrace.client.servers import servers_at
-from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import trim as trim_module
-from headrace.pipeline import trim_horizon
-from headrace.pipeline.archive_release import iter_watermarks, release_archive
-from headrace.pipeline.durations import format_duration, parse_duration_ms
-from headrace.pipeline.trim import TrimResult, trim, trim_stream
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import (
+from headrace.archive.release import iter_watermarks, release_archive
+from headrace.archive.watermark import (
     Watermark,
     limit_watermark,
     published_id,
@@ -27,6 +20,13 @@ from headrace.pipeline.watermark import (
     raise_watermark,
     watermark_key,
 )
+from headrace.client.servers import servers_at
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline import trim as trim_module
+from headrace.pipeline import trim_horizon
+from headrace.pipeline.durations import format_duration, parse_duration_ms
+from headrace.pipeline.trim import TrimResult, trim, trim_stream
+from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.positions.position import Position
 from headrace_server import headrace_server
 

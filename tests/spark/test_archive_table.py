@@ -16,13 +16,13 @@ from pyspark.sql.datasource import InputPartition
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry, counted_entries, files_in
+from headrace.archive.files import archived_through, read_archive
+from headrace.archive.location import archive_location
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
 from headrace.positions.entry_ids import parse_id
 from headrace.positions.stream_state import stream_states
-from headrace.spark.archive.files import archived_through, read_archive
-from headrace.spark.archive.location import archive_location
-from headrace.spark.archive.table import ArchiveReader
+from headrace.spark.archive_reader import ArchiveReader
 from headrace.spark.decode.schema import DEFAULT_SCHEMAS
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss

@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from redis_cluster import Cluster, Node
 
 from archives import publish
+from headrace.archive.watermark import published_id, watermark_key
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers, servers_at
 from headrace.errors import UsageError
@@ -25,7 +26,6 @@ from headrace.pipeline.loader import LoadJob
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
-from headrace.pipeline.watermark import published_id, watermark_key
 from headrace.positions.stream_state import last_ids, stream_states
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options

@@ -13,9 +13,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from headrace.columns.value_texts import date_text, plain_value, texts_or_reasons
 from headrace.errors import UsageError
 from headrace.spark.sink.arrow_cells import field_cells
-from headrace.spark.sink.value_texts import date_text, plain_value, texts_or_reasons
 
 DOCS = Path(__file__).parents[2] / "docs" / "pipeline.md"
 INT64_MAX = 2**63 - 1

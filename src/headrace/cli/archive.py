@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from headrace.archive.creation import create_or_open, known_fields
+from headrace.archive.files import read_archive
+from headrace.archive.location import ArchiveLocation
+from headrace.archive.merging import merge_small_files
 from headrace.cli.option_types import (
     ArchivePath,
     check_finite,
@@ -35,8 +39,6 @@ from headrace.pipeline.archive import (
     count_archive,
     publish_if_current,
 )
-from headrace.pipeline.archive_creation import create_or_open, known_fields
-from headrace.pipeline.archive_merge import merge_small_files
 from headrace.pipeline.column_declarations import (
     InferredWith,
     declarations,
@@ -56,8 +58,7 @@ from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.plurals import plural
-from headrace.spark.archive.files import read_archive
-from headrace.spark.archive.location import ArchiveLocation
+from headrace.spark.arrow_schemas import arrow_schema, spark_columns
 from headrace.spark.decode.misfits import READ_WITHOUT, MisfitCounts
 from headrace.spark.source.data_loss import DataLoss
 
@@ -249,7 +250,7 @@ def archived_fields(
     if isinstance(fields, InferredWith):
         found = sample_entries(job.url, streams, sampled)
         inferred = parse_schema(infer_columns(found))
-        fields = with_declared(known_fields(job.location, inferred), fields)
+        fields = with_declared(spark_columns(known_fields(job.location, arrow_schema(inferred))), fields)
         console.print(line(f"Fields: {declarations(fields)}"), soft_wrap=True)
         for name, why in unusable_names(field_types(found)).items():
             console.print(line("No column: the field '", name, "' ", why), soft_wrap=True)
@@ -291,7 +292,9 @@ def archive_once(console: Console, spark: SparkSession, job: ArchiveJob, streams
 
 def keep_in_order(console: Console, job: ArchiveJob, earlier: set[str]) -> None:
     """Merge small files of earlier runs, delete old days, and delete the files of killed jobs."""
-    table = create_or_open(job.location, job.fields, job.time_zone)
+    table = create_or_open(
+        job.location, None if job.fields is None else arrow_schema(job.fields), job.time_zone
+    )
     now = datetime.datetime.now(datetime.UTC)
     if job.compaction:
         with console.status("Merging small files"):

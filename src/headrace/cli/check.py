@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.archive.local_paths import SCHEME
+from headrace.archive.location import LACKS_LIBRARY, archive_location
 from headrace.cli.check_paths import holds_archives
 from headrace.cli.option_types import storage_option, with_storage_options
 from headrace.console.escaping import printable
@@ -24,8 +26,6 @@ from headrace.persistence.aof.reader import Execute
 from headrace.persistence.check import FileReport, Report, check_file, fix
 from headrace.persistence.recovery import describe_counts
 from headrace.plurals import plural
-from headrace.spark.archive.local_paths import SCHEME
-from headrace.spark.archive.location import LACKS_LIBRARY, archive_location
 
 DATABASES = 1024  # more than a server is usually configured with
 COLUMNS = ("keys", "expiring", "strings", "streams", "entries", "groups", "consumers", "pending")

@@ -7,23 +7,23 @@ from collections.abc import Mapping, Sequence
 import pyarrow.fs as pafs
 from rich.console import Console
 
-from headrace.cli.check_paths import ARCHIVES_DEEP
-from headrace.cli.progress import progress_bar
-from headrace.console.rich_text import line
-from headrace.errors import HeadraceError
-from headrace.pipeline.archive_verification import check_files
-from headrace.pipeline.unreferenced_files import (
+from headrace.archive.delta_log import LOG_DIRECTORY, DeltaLog, read_log
+from headrace.archive.files import Archive, ArchivedFile, highest_ids, read_archive, read_files
+from headrace.archive.location import ArchiveLocation, store_errors
+from headrace.archive.unreferenced_files import (
     LaterEntries,
     PresentFile,
     later_entries,
     present_files,
     unreferenced_files,
 )
+from headrace.archive.verification import check_files
+from headrace.cli.check_paths import ARCHIVES_DEEP
+from headrace.cli.progress import progress_bar
+from headrace.console.rich_text import line
+from headrace.errors import HeadraceError
 from headrace.plurals import plural
 from headrace.positions.entry_ids import parse_id
-from headrace.spark.archive.delta_log import LOG_DIRECTORY, DeltaLog, read_log
-from headrace.spark.archive.files import Archive, ArchivedFile, highest_ids, read_archive, read_files
-from headrace.spark.archive.location import ArchiveLocation, store_errors
 
 LISTED_MAX = 20  # files that do not count, of each kind; the others are counted
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from headrace.archive.local_paths import SCHEME
 from headrace.errors import HeadraceError, UsageError, os_error_text
 from headrace.persistence.check import has_log
-from headrace.spark.archive.local_paths import SCHEME
 
 DELTA_LOG = "_delta_log"
 ARCHIVES_DEEP = 3  # folders below a directory, in search of archives

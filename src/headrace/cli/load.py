@@ -13,6 +13,7 @@ import click
 import pyarrow as pa
 from rich.console import Console
 
+from headrace.archive.local_paths import local_path
 from headrace.cli.option_types import check_finite
 from headrace.cli.output import add_hint
 from headrace.cli.progress import progress_bar
@@ -28,7 +29,6 @@ from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.time_columns import MS_MAX, TimeColumn, choose_time_column, latest_time
 from headrace.plurals import plural
-from headrace.spark.archive.local_paths import local_path
 
 
 @dataclass(frozen=True)

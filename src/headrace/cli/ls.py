@@ -9,6 +9,8 @@ from typing import Any
 import click
 from redis.exceptions import ResponseError
 
+from headrace.archive.release import iter_watermarks
+from headrace.archive.watermark import Watermark
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
 from headrace.cli.streams import compile_pattern, no_match, select_streams, url_option
@@ -16,8 +18,6 @@ from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
 from headrace.errors import UsageError
-from headrace.pipeline.archive_release import iter_watermarks
-from headrace.pipeline.watermark import Watermark
 
 STREAMS_PER_REQUEST = 100
 DROPPED = ("in files", "memory", "groups", "first", "last")

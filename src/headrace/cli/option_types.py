@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.errors import UsageError
-from headrace.spark.archive.location import ArchiveLocation, archive_location
 
 if TYPE_CHECKING:  # generic from click 8.4 on only
     ArchiveType = click.ParamType[ArchiveLocation]

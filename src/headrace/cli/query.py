@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from headrace.archive.location import ArchiveError, ArchiveLocation
 from headrace.cli.option_types import ArchivePath, check_time_zone, storage_option, with_storage_options
 from headrace.cli.output import add_hint
 from headrace.cli.result_values import as_json, as_text, rows_of
@@ -37,7 +38,6 @@ from headrace.pipeline.query import StreamView, follow_query, register_views, ru
 from headrace.pipeline.query_errors import query_errors_explained
 from headrace.pipeline.spark_rows import record_batches
 from headrace.plurals import plural
-from headrace.spark.archive.location import ArchiveError, ArchiveLocation
 from headrace.spark.decode.misfits import MisfitCounts, collected_misfits, collecting_misfits
 
 ROWS_SHOWN = 50

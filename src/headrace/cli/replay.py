@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Column
 
+from headrace.archive.location import ArchiveLocation
 from headrace.cli.option_types import ArchivePath, storage_option, with_storage_options
 from headrace.cli.output import add_hint
 from headrace.cli.progress import progress_bar
@@ -23,7 +24,6 @@ from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.plurals import plural
 from headrace.positions.entry_ids import START, parse_id
-from headrace.spark.archive.location import ArchiveLocation
 
 MAX_SPEED = "max"
 

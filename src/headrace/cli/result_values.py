@@ -22,9 +22,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columns.value_texts import encodable
 from headrace.console.escaping import json_text
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.spark.sink.value_texts import encodable
 
 UTC = "UTC"
 HUGEINT = pa.decimal128(38, 0)  # what sum() of integers returns in DuckDB

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
+from headrace.archive.location import ArchiveLocation
+from headrace.archive.release import release_archive
 from headrace.cli.option_types import ArchivePath, quiet_option, storage_option, with_storage_options
 from headrace.cli.progress import progress_bar
 from headrace.cli.streams import select_streams, url_option
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.pipeline.archive_release import release_archive
 from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.trim import TrimResult, trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.plurals import plural
-from headrace.spark.archive.location import ArchiveLocation
 
 
 @click.command(

@@ -62,7 +62,7 @@ class ArrowLayout:
         if twice:
             raise UsageError(f"the schema has the column {', '.join(twice)} twice: remove one")
         self.schema = schema
-        self.specs = [_spec(field) for field in schema]
+        self.specs = [column_spec(field, TIME_FORMAT) for field in schema]
         columns = zip(self.specs, schema, strict=True)
         decoded = [(spec, field) for spec, field in columns if spec.kind != "stream"]
         self.decoded_specs = [spec for spec, _ in decoded]
@@ -85,14 +85,19 @@ class ArrowLayout:
         return len(self.specs) <= column_types.COLUMNS_MAX and not (converted and strict)
 
 
-def _spec(field: pa.Field) -> ColumnSpec:
+def column_spec(field: pa.Field, default_format: str) -> ColumnSpec:
+    """Return how a column is made; default_format: of times, if no comment of the column says another one.
+
+    Raises:
+        UsageError: if its type cannot be read.
+    """
     if field.name in ENTRY_ROLES:
         return _entry_spec(field)
     if field.name == "_exact":
         raise UsageError("the column _exact is only for Spark; read _fields as map<binary, binary>")
     comment = (field.metadata or {}).get(b"comment", b"").decode(errors="replace")
     is_date = bool(pa.types.is_date(field.type))
-    time_format = time_formats.column_time_format(comment, is_date, TIME_FORMAT)
+    time_format = time_formats.column_time_format(comment, is_date, default_format)
     spec = field_spec(field.name, field.type, field.nullable, time_format)
     if spec is None:
         raise UsageError(f"the column {field.name} is {field.type}: a field can be read as {FIELD_TYPES}")

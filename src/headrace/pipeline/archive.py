@@ -34,20 +34,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import MapType, StructField, StructType
 
+from headrace.archive.copies import check_not_copy
+from headrace.archive.creation import create_or_open
+from headrace.archive.files import EXACT_COLUMN, read_archive
+from headrace.archive.location import ArchiveLocation, archive_location
+from headrace.archive.merging import small_file_groups
+from headrace.archive.table import ArchiveTable, WrittenFile
+from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.errors import UsageError
-from headrace.pipeline.archive_copies import check_not_copy
-from headrace.pipeline.archive_creation import create_or_open
-from headrace.pipeline.archive_merge import FileMerger, small_file_groups
-from headrace.pipeline.archive_table import ArchiveTable, WrittenFile
-from headrace.pipeline.archive_writer import RangeWriter
+from headrace.pipeline.archive_tasks import FileMerger, RangeWriter
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import ARCHIVE_COLUMNS
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
-from headrace.pipeline.watermark_publisher import WatermarkPublisher
 from headrace.positions.position import Position, Positions, parse_positions
-from headrace.spark.archive.files import EXACT_COLUMN, read_archive
-from headrace.spark.archive.location import ArchiveLocation, archive_location
+from headrace.spark.arrow_schemas import arrow_schema
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import as_headrace_error
 from headrace.spark.options import parse_options
@@ -123,15 +124,13 @@ def archive(
     check_field_names(fields)
     fields = None if fields is None else all_nullable(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    table = create_or_open(location, fields, zone)
+    table = create_or_open(location, None if fields is None else arrow_schema(fields), zone)
     entries_per_task = max(1, entries_per_batch // spark.sparkContext.defaultParallelism)
     options = parse_options(source_options(url, names, entries_per_task, fail_on_loss), "stream")
-    layout = ColumnLayout(entry_schema(fields), options.timestamp_format)
-    archived = tuple(
-        ARCHIVE_NAMES.get(name, "fields" if name == "_fields" else name) for name in layout.schema.names
-    )
-    writer = RangeWriter(location, layout, archived, options, zone)
-    reader = HeadraceStreamReader(options, layout.schema)
+    columns = entry_schema(fields)
+    layout = ColumnLayout(columns, options.timestamp_format)
+    writer = RangeWriter(location, layout, archived_names(columns), options, zone)
+    reader = HeadraceStreamReader(options, columns)
     watermark = WatermarkPublisher(url, table.archive.table, str(location))
     written = exact = 0
     try:
@@ -179,7 +178,7 @@ def publish_if_current(
         HeadraceError: if the server or the store fails.
     """
     location = archive_location(directory)
-    table = create_or_open(location, fields, zone)
+    table = create_or_open(location, None if fields is None else arrow_schema(fields), zone)
     options = parse_options(source_options(url, streams, ENTRIES_PER_BATCH, fail_on_loss=True), "stream")
     watermark = WatermarkPublisher(url, table.archive.table, str(location))
     reader = HeadraceStreamReader(options, entry_schema(fields))
@@ -237,6 +236,11 @@ def entry_schema(fields: StructType | None) -> StructType:
     entry = parse_schema(SOURCE_COLUMNS)
     typed = [entry["_fields"]] if fields is None else fields.fields
     return StructType([*(entry[name] for name in ARCHIVE_NAMES), *typed, entry[EXACT_COLUMN]])
+
+
+def archived_names(columns: StructType) -> tuple[str, ...]:
+    """Return the names of columns that are read in the archive."""
+    return tuple(ARCHIVE_NAMES.get(name, "fields" if name == "_fields" else name) for name in columns.names)
 
 
 def plan_batches(

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
+from headrace.archive.files import Archive, read_archive
+from headrace.archive.location import ArchiveLocation
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, optional_servers, table_columns
 from headrace.plurals import plural
 from headrace.queries.hints import no_stream_message
-from headrace.spark.archive.files import Archive, read_archive
-from headrace.spark.archive.location import ArchiveLocation
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
 SHOW = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.IGNORECASE)

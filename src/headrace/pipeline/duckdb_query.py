@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.errors import UsageError
 from headrace.pipeline.column_declarations import parse_columns
 from headrace.pipeline.query import StreamView, differ_in_case, every_column, find_views
 from headrace.pipeline.stream_dataset import StreamDataset
 from headrace.queries.duckdb_session import run_in_duckdb
 from headrace.queries.sql_tokens import DUCKDB
-from headrace.spark.archive.location import ArchiveLocation, archive_location
 from headrace.spark.options import DEFAULT_URL
 
 LACKS_DUCKDB = "queries need the package duckdb: pip install duckdb, or use --engine spark"

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 
+from headrace.archive.files import EXACT_COLUMN, Archive, ArchivedFile
+from headrace.archive.rows import exact_as_map, exact_fields, has_fields_map
 from headrace.client.servers import Servers
 from headrace.pipeline.column_inference import sample_both_ends
-from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile
-from headrace.spark.archive.partition_reader import exact_as_map, exact_fields, has_fields_map
 
 SAMPLE_ENTRIES = 400  # of a stream, from both its ends
 SAMPLE_FILES = 8  # of its archive

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.client.connection_errors import explain_connection_errors
 from headrace.client.servers import Servers
+from headrace.client.write_timeouts import explain_timeouts
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
 from headrace.pipeline.loader import Loader, LoadJob, LoadReport, OnBadRow
@@ -22,7 +23,6 @@ from headrace.pipeline.read_ahead import read_ahead
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.row_checks import prepare_rows, split_valid_rows
 from headrace.pipeline.time_columns import TimeColumn
-from headrace.spark.sink.write_timeouts import explain_timeouts
 
 Rows = Iterable[pa.RecordBatch | BadRow]
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.columns.value_texts import encodable
 from headrace.errors import UsageError
-from headrace.spark.sink.value_texts import encodable
 
 INTERVAL = struct.Struct("<III")  # months, days, milliseconds
 VARIANT_COLUMN = re.compile(

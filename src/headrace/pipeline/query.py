@@ -24,13 +24,15 @@ from pyspark.sql.types import (
     DateType,
     DoubleType,
     LongType,
-    MapType,
     StringType,
     StructField,
     StructType,
     TimestampType,
 )
 
+from headrace.archive.files import EXACT_COLUMN, Archive, read_archive
+from headrace.archive.location import ArchiveLocation, archive_location
+from headrace.archive.rows import has_fields_map
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
 from headrace.columns.time_formats import SLASHED_DATE
@@ -53,9 +55,8 @@ from headrace.queries.sql_tokens import (
     unquoted,
     without_literals,
 )
-from headrace.spark.archive.files import EXACT_COLUMN, Archive, read_archive
-from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.archive.partition_reader import ENTRY_COLUMNS
+from headrace.spark.archive_schema import ENTRY_COLUMNS
+from headrace.spark.arrow_schemas import spark_columns
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 from headrace.suggestions import did_you_mean
 
@@ -70,7 +71,6 @@ TYPES: dict[str, DataType] = {
 }
 COMMENTS = {DATE_WITH_SLASHES: {"comment": SLASHED_DATE}}
 METADATA = StructType(list(ENTRY_COLUMNS))
-FIELDS_MAP = StructField("fields", MapType(StringType(), StringType()))
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
 RESERVED_NAMES = {name.lower() for name in RESERVED_COLUMNS}
 
@@ -263,9 +263,9 @@ def streams_in_query(
 
 def archived_columns(contents: Archive, stream: str) -> StructType | None:
     """Return a stream's typed columns; None if the archive has a map of fields, or not the stream."""
-    if FIELDS_MAP in contents.columns or all(file.stream != stream for file in contents.files):
+    if has_fields_map(contents.columns) or all(file.stream != stream for file in contents.files):
         return None
-    return StructType([column for column in contents.columns if column.name not in NOT_FIELDS])
+    return spark_columns(pa.schema([each for each in contents.columns if each.name not in NOT_FIELDS]))
 
 
 def inferred_columns(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:

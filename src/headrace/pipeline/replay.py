@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.archive.files import split_ids
 from headrace.client.connection_errors import explain_connection_errors
+from headrace.client.write_timeouts import explain_timeouts
 from headrace.errors import UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource
 from headrace.pipeline.replay_target import ReplayTarget
 from headrace.positions.entry_ids import START, parse_id
-from headrace.spark.archive.files import split_ids
-from headrace.spark.sink.write_timeouts import explain_timeouts
 
 
 @dataclass

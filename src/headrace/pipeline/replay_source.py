@@ -15,23 +15,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
+from headrace.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive
+from headrace.archive.location import ArchiveLocation, archive_location
+from headrace.archive.ordered_reader import entries_in_order
+from headrace.archive.rows import exact_as_map, exact_fields, has_fields_map
 from headrace.client.servers import Servers
 from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.ordered_archive_reader import entries_in_order
 from headrace.pipeline.similar_streams import similar_stream
 from headrace.positions.entry_ids import START, U64_MAX, EntryId, format_id, parse_id, previous_id
 from headrace.positions.recreation import identity_mismatch, observe_streams
 from headrace.positions.stream_state import last_ids
-from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive
-from headrace.spark.archive.location import ArchiveLocation, archive_location
-from headrace.spark.archive.partition_reader import (
-    exact_as_map,
-    exact_fields,
-    has_fields_map,
-)
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.arrow_reader import make_range_reader
@@ -42,12 +37,7 @@ ID_PATTERN = re.compile(r"\d+(-\d+)?")
 LAST_ID = format_id((U64_MAX, U64_MAX))
 
 # Fields are copied as bytes: they need not be text.
-ENTRY_SCHEMA = StructType(
-    [
-        StructField("_id", StringType()),
-        StructField("_fields", MapType(BinaryType(), BinaryType())),
-    ]
-)
+ENTRY_SCHEMA = pa.schema([("_id", pa.string()), ("_fields", pa.map_(pa.binary(), pa.binary()))])
 
 
 @dataclass(frozen=True)
@@ -108,7 +98,7 @@ class ReplaySource:
             part = OffsetRange(self.stream, after, upto, anchored)
             try:
                 for batch in make_range_reader(
-                    part, ColumnLayout(ENTRY_SCHEMA, "epoch_ms"), options
+                    part, ColumnLayout.of_arrow(ENTRY_SCHEMA, "epoch_ms"), options
                 ).batches():
                     yield batch.rename_columns(["id", "fields"])
             except DataLoss as loss:

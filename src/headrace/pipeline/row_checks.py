@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columns.value_texts import DIRECT_TYPES, plain_value, texts_or_reasons
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.time_columns import TimeColumn
-from headrace.spark.sink.value_texts import DIRECT_TYPES, plain_value, texts_or_reasons
 
 BATCH_BYTES = 4 * 1024 * 1024
 

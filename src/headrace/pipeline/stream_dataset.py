@@ -18,11 +18,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.archive.location import ArchiveLocation
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.positions.entry_ids import START, U64_MAX, format_id, parse_id
 from headrace.queries.scans import MS_MAX, ScannedStream
-from headrace.spark.archive.location import ArchiveLocation
-from headrace.spark.archive.table import ArchiveReader
+from headrace.spark.archive_reader import ArchiveReader
 from headrace.spark.options import parse_options
 from headrace.spark.source.reader import HeadraceReader
 

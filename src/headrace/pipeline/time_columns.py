@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columns.value_texts import plain_value
 from headrace.errors import UsageError
-from headrace.spark.sink.value_texts import plain_value
 from headrace.suggestions import did_you_mean
 
 # A column of bare numbers is a time only if it has one of these names.

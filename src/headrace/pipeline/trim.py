@@ -25,20 +25,20 @@ from typing import Any
 
 import redis
 
+from headrace.archive.copies import is_same_place
+from headrace.archive.files import Archive, read_archive
+from headrace.archive.location import ArchiveLocation, archive_location
+from headrace.archive.verification import lost_files
+from headrace.archive.watermark import Watermark, published_watermarks
 from headrace.client.servers import servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_copies import is_same_place
-from headrace.pipeline.archive_verification import lost_files
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
-from headrace.pipeline.watermark import Watermark, published_watermarks
 from headrace.plurals import plural
 from headrace.positions.entry_ids import START, EntryId, format_id, parse_id
 from headrace.positions.position import Position
 from headrace.positions.stream_state import as_text
-from headrace.spark.archive.files import Archive, read_archive
-from headrace.spark.archive.location import ArchiveLocation, archive_location
 
 # Entries that one step removes at most: the server executes nothing else during a step.
 STEP_ENTRIES_MAX = 100_000

@@ -21,9 +21,9 @@ from typing import Any
 
 import redis
 
+from headrace.archive.watermark import UNKNOWN, Watermark
 from headrace.fingerprint import entry_fingerprint
 from headrace.pipeline.durations import format_duration
-from headrace.pipeline.watermark import UNKNOWN, Watermark
 from headrace.plurals import plural
 from headrace.positions.entry_ids import EntryId, parse_id
 from headrace.positions.recreation import StreamObservation, identity_mismatch

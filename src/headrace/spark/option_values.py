@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from headrace.archive.location import archive_location
 from headrace.client.stream_names import normalize_name
 from headrace.errors import UsageError
 from headrace.positions.entry_ids import U64_MAX, parse_id
 from headrace.positions.position import parse_position
-from headrace.spark.archive.location import archive_location
 
 NAMED_OFFSETS = ("earliest", "latest")
 KAFKA_NAMED_OFFSETS = {-2: "earliest", -1: "latest"}

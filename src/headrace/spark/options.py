@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.client.servers import Servers
 from headrace.columns.time_formats import EXACT_MS, TIME_FORMATS
 from headrace.errors import UsageError
 from headrace.spark import option_values
-from headrace.spark.archive.location import ArchiveLocation, archive_location
 
 SPARK_OPTIONS = {"checkpointlocation", "queryname"}  # Spark adds these to the options of a sink or a table
 log = logging.getLogger(__name__)

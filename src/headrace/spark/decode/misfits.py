@@ -52,7 +52,7 @@ def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[i
         for column, count in found.items():
             log.warning("%s", describe_misfits(stream, column, count))
     else:
-        key = "\0".join([stream, where, layout.schema.simpleString()])
+        key = "\0".join([stream, where, layout.arrow_schema.to_string()])
         path = Path(directory) / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
         draft = path.with_suffix(f".{os.getpid()}")
         draft.write_text(json.dumps({"stream": stream, "counts": found}))

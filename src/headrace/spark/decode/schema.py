@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.arrow.columns import Column
 from headrace.columns import time_formats
+from headrace.columns.layout import column_spec
 from headrace.columns.nested import is_nested
 from headrace.columns.specs import ColumnSpec, field_spec
 from headrace.errors import UsageError
@@ -74,7 +75,8 @@ class ColumnLayout:
     """The columns of one read; picklable. The driver makes it: a wrong schema fails before any task runs."""
 
     def __init__(self, schema: StructType, timestamp_format: str) -> None:
-        self.schema = schema
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         is_default = schema.names == DEFAULT_NAMES and schema.simpleString() in (
             "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,string>>",
             "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,binary>>",
@@ -91,6 +93,15 @@ class ColumnLayout:
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise UsageError(f"The schema has the column {', '.join(sorted(twice))} twice: remove one.")
+        self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+
+    @classmethod
+    def of_arrow(cls, schema: pa.Schema, timestamp_format: str) -> ColumnLayout:
+        """Return the layout of an Arrow schema, which needs no Spark. UsageError: a type cannot be read."""
+        layout = cls.__new__(cls)
+        layout.specs = [column_spec(field, timestamp_format) for field in schema]
+        layout.arrow_schema = schema
+        return layout
 
     def columns(self) -> list[Column]:
         """Return new columns for a decoder."""
@@ -114,11 +125,9 @@ class BatchBuilder:
     """Makes record batches of one stream from the buffers of its decoder."""
 
     def __init__(self, layout: ColumnLayout, stream: str) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._layout = layout
         self._stream = stream
-        self._schema = to_arrow_schema(layout.schema, timezone="UTC")
+        self._schema = layout.arrow_schema
 
     def take(self, decoder: ArrowDecoder) -> pa.RecordBatch:
         """Return the decoder's rows as one batch. With `_exact`, their replies must still be buffered."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.columns.value_texts import EPOCHS, UNITS, encodable, texts_or_reasons
 from headrace.errors import UsageError
 from headrace.resp.request import bulk
 from headrace.spark.sink.encoder import ArrowCells
-from headrace.spark.sink.value_texts import EPOCHS, UNITS, encodable, texts_or_reasons
 
 if TYPE_CHECKING:
     import pyarrow as pa

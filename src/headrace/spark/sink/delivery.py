@@ -15,12 +15,12 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retrying import ReconnectDelay
 from headrace.client.server_errors import reason_of
 from headrace.client.servers import Servers
+from headrace.client.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
 from headrace.spark.sink.replica_wait import WritesUnconfirmed, check_confirmed, wait_request, write_request
 from headrace.spark.sink.reply_counter import ReplyCounter
-from headrace.spark.sink.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
 
 RECEIVE_BYTES = 1 << 16
 BUFFERED_ROWS = 1000  # small chunks, for many streams, are sent together when they reach this

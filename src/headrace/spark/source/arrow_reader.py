@@ -291,10 +291,9 @@ class BatchAssembler:
 
     def __init__(self, layout: ColumnLayout, stream: str) -> None:
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         self._stream = stream
-        self._schema = to_arrow_schema(layout.schema, timezone="UTC")
+        self._schema = layout.arrow_schema
         self._from_server = [spec.kind != "stream" for spec in layout.specs]
         fields = zip(self._schema, self._from_server, strict=True)
         self._server_schema = pa.schema([field for field, sent in fields if sent])

@@ -71,7 +71,7 @@ class HeadraceSource(DataSource):
 
         kind = parse_fields_type(self.options)
         if "archive" in self.options and "fieldsType" not in self.options:
-            from headrace.spark.archive.partition_reader import typed_schema
+            from headrace.spark.archive_schema import typed_schema
 
             if (typed := typed_schema(parse_archive_location(self.options))) is not None:
                 return typed
@@ -85,7 +85,7 @@ class HeadraceSource(DataSource):
 
         options = parse_options(self.options, "batch")
         if options.archive is not None:
-            from headrace.spark.archive.table import ArchiveReader, PushdownArchiveReader
+            from headrace.spark.archive_reader import ArchiveReader, PushdownArchiveReader
 
             return (PushdownArchiveReader if is_pushdown_worker() else ArchiveReader)(options, schema)
         return (PushdownReader if is_pushdown_worker() else HeadraceReader)(options, schema)

@@ -96,7 +96,7 @@ def narrow_offsets(bounds: ReadBounds, start: Offsets, end: Offsets) -> tuple[Of
 
 def pushable_columns(layout: ColumnLayout) -> dict[str, str]:
     """Return which columns are the stream, ID, time and sequence, by their names in the schema."""
-    found = zip(layout.schema.names, layout.specs, strict=True)
+    found = zip(layout.arrow_schema.names, layout.specs, strict=True)
     parts = ("stream", "id", "timestamp", "sequence")
     return {name: spec.kind for name, spec in found if not spec.name and spec.kind in parts}
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from headrace.archive.local_paths import SCHEME, local_path
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive.local_paths import SCHEME, local_path
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

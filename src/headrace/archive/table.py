@@ -19,18 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import HeadraceError
-from headrace.pipeline.archive_verification import lost_files
-from headrace.plurals import plural
-from headrace.positions.position import Positions
-from headrace.spark.archive.delta_log import (
-    ADDED_KEY,
-    LAST_CHECKPOINT,
-    LOG_DIRECTORY,
-    record_newest,
-    table_errors,
-)
-from headrace.spark.archive.files import (
+from headrace.archive.delta_log import ADDED_KEY, LAST_CHECKPOINT, LOG_DIRECTORY, record_newest, table_errors
+from headrace.archive.files import (
     PARTITIONS,
     POSITIONS_KEY,
     VACUUMED_KEY,
@@ -40,7 +30,11 @@ from headrace.spark.archive.files import (
     read_archive,
     recorded_streams,
 )
-from headrace.spark.archive.location import ArchiveLocation
+from headrace.archive.location import ArchiveLocation
+from headrace.archive.verification import lost_files
+from headrace.errors import HeadraceError
+from headrace.plurals import plural
+from headrace.positions.position import Positions
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -16,7 +16,6 @@ the new ID, entries would be missing. The live ranges are anchored, so their tas
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +24,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from headrace.archive.files import Archive, ArchivedFile, read_archive
+from headrace.archive.location import archive_location
+from headrace.archive.rows import FileRowGroups, may_contain
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
 from headrace.positions.entry_ids import START, parse_id
@@ -32,14 +34,7 @@ from headrace.positions.offsets import Offsets, advance_offsets, sorted_offsets
 from headrace.positions.position import Position
 from headrace.positions.recreation import identity_mismatch, observe_streams
 from headrace.positions.stream_state import StreamReadError, stream_states
-from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, read_archive
-from headrace.spark.archive.location import archive_location
-from headrace.spark.archive.partition_reader import (
-    ArchivePartition,
-    ArchivePartitionReader,
-    FileRowGroups,
-    check_columns,
-)
+from headrace.spark.archive_partitions import ArchivePartition, ArchivePartitionReader, check_columns
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
@@ -55,8 +50,6 @@ if TYPE_CHECKING:
 
 ROWS_PER_TASK = 1_000_000  # maximum archived entries of a task, unless a row group has more
 PLAN_ATTEMPTS_MAX = 5  # for an archive that grows during planning
-DAY_MS = 24 * 3600 * 1000
-EPOCH = datetime.date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -252,19 +245,6 @@ def plan_archive(
         for pieces in group_row_groups(stream_groups, share):
             parts.append(ArchivePartition(stream, pieces, after, upto, whole))
     return parts
-
-
-def may_contain(file: ArchivedFile, after: str, upto: str) -> bool:
-    """Return whether a file can contain an entry after one ID and up to another, by its times or its date."""
-    if parse_id(after) >= parse_id(upto):
-        return False
-    if file.first_ms is not None and file.last_ms is not None:
-        return parse_id(after)[0] <= file.last_ms and file.first_ms <= parse_id(upto)[0]
-    if file.date is None:
-        return True
-    days = (file.date - EPOCH).days
-    first, last = (parse_id(each)[0] // DAY_MS for each in (after, upto))
-    return first - DAYS_APART_MAX <= days <= last + DAYS_APART_MAX
 
 
 def list_row_groups(file: ArchivedFile) -> list[tuple[ArchivedFile, int, int]]:

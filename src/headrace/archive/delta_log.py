@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from headrace.archive.location import ArchiveLocation, one_line, store_errors
 from headrace.errors import HeadraceError
-from headrace.spark.archive.location import ArchiveLocation, one_line, store_errors
 
 LOG_DIRECTORY = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"

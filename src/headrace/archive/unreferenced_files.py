@@ -15,11 +15,11 @@ from urllib.parse import unquote
 
 import pyarrow.fs as pafs
 
+from headrace.archive.files import highest_in_column
+from headrace.archive.location import ArchiveLocation, store_errors
+from headrace.archive.partitions import NULL_VALUE, folder_value
 from headrace.errors import HeadraceError
 from headrace.positions.entry_ids import START, format_id, parse_id
-from headrace.spark.archive.files import highest_in_column
-from headrace.spark.archive.location import ArchiveLocation, store_errors
-from headrace.spark.archive.partitions import NULL_VALUE, folder_value
 
 STREAM_FOLDER = "stream="
 

@@ -22,23 +22,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
+from headrace.archive.files import EXACT_COLUMN, Archive, split_ids
+from headrace.archive.rows import (
+    FileRowGroups,
+    exact_as_map,
+    exact_fields,
+    filter_id_range,
+    has_fields_map,
+    rows_per_batch,
+)
 from headrace.columns.specs import ColumnSpec
 from headrace.errors import HeadraceError, UsageError
-from headrace.positions.entry_ids import parse_id
-from headrace.spark.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive, split_ids
-from headrace.spark.archive.location import ArchiveLocation
 from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.decode.schema import RESERVED_KINDS, BatchBuilder, ColumnLayout
@@ -46,23 +41,6 @@ from headrace.spark.options import Options
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
 
 OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
-ENTRY_COLUMNS = (
-    StructField("_stream", StringType()),
-    StructField("_id", StringType()),
-    StructField("_timestamp", TimestampType()),
-    StructField("_sequence", LongType()),
-)
-PAIR = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])
-EXACT_FIELD = StructField(EXACT_COLUMN, ArrayType(PAIR))
-BINARY_MAP = pa.map_(pa.binary(), pa.binary())
-
-
-@dataclass(frozen=True)
-class FileRowGroups:
-    """Some row groups of a file."""
-
-    file: ArchivedFile
-    groups: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -86,7 +64,7 @@ class ArchivePartitionReader:
         self._part = part
         self._layout = layout
         self._mode = options.mode
-        self._schema = to_arrow_schema(layout.schema, timezone="UTC")
+        self._schema = layout.arrow_schema
         self._misfits = [0] * len(layout.decoded_specs())
         self._decoded = any(
             spec.kind not in ("stream", "id", "timestamp", "sequence") for spec in layout.specs
@@ -204,7 +182,7 @@ def check_columns(specs: list[ColumnSpec], archive: Archive) -> None:
     A field without a column of its own is null, or in `_exact`, as with a live stream.
     """
     names = archive.columns.names
-    if "fields" in names and isinstance(archive.columns["fields"].dataType, MapType):
+    if has_fields_map(archive.columns):
         return
     if any(spec.kind == "fields" for spec in specs):
         raise UsageError(
@@ -216,66 +194,6 @@ def check_columns(specs: list[ColumnSpec], archive: Archive) -> None:
         own = ("id", "timestamp", "sequence", EXACT_COLUMN)
         has = ", ".join(name for name in names if name not in own)
         raise UsageError(f"The archive {archive.location} has no column {lacking[0]!r}; it has {has}.")
-
-
-def typed_schema(location: ArchiveLocation) -> StructType | None:
-    """Return the columns to read of an archive of typed columns: all of them, and the entry's own.
-
-    `_exact` has the entries that the others do not represent. None for an archive of maps.
-
-    Raises:
-        UsageError: if there is no archive.
-        HeadraceError: if the store fails.
-    """
-    columns = read_archive(location).columns
-    if "fields" in columns.names and isinstance(columns["fields"].dataType, MapType):
-        return None
-    fields = [each for each in columns if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
-    return StructType([*ENTRY_COLUMNS, *fields, EXACT_FIELD])
-
-
-def has_fields_map(schema: pa.Schema) -> bool:
-    """Return whether a file stores the fields as one map."""
-    return "fields" in schema.names and pa.types.is_map(schema.field("fields").type)
-
-
-def exact_as_map(exact: pa.ListArray) -> pa.MapArray:
-    """Convert the column `_exact` to maps, in which a name may occur twice; nulls remain nulls."""
-    names, values = exact.values.flatten()
-    offsets = pc.add(exact.offsets, 0)  # a copy: with nulls, the offsets must not be a slice
-    missing = exact.is_null() if exact.null_count else None
-    return pa.MapArray.from_arrays(offsets, names, values, mask=missing)
-
-
-def exact_fields(rows: pa.RecordBatch) -> pa.MapArray:
-    """Return the exact fields of rows of an archive of maps: from `_exact` where it is not null."""
-    fields = rows.column("fields").cast(BINARY_MAP)
-    if EXACT_COLUMN not in rows.schema.names or rows.column(EXACT_COLUMN).null_count == rows.num_rows:
-        return fields
-    is_exact = rows.column(EXACT_COLUMN).is_valid()
-    both = pa.concat_arrays([fields, exact_as_map(rows.column(EXACT_COLUMN))])
-    order = pa.array(range(rows.num_rows), pa.int64())
-    return both.take(pc.if_else(is_exact, pc.add(order, rows.num_rows), order))
-
-
-def rows_per_batch(file: pq.ParquetFile, piece: FileRowGroups) -> int:
-    """Return how many rows of a file to read at once, so that large rows do not fill the memory."""
-    groups = [file.metadata.row_group(group) for group in piece.groups]
-    rows: int = sum(group.num_rows for group in groups)
-    size: int = sum(group.total_byte_size for group in groups)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
-
-
-def filter_id_range(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBatch:
-    """Return the rows with IDs after `after`, up to and including `upto`."""
-    ms, seq = split_ids(rows.column("id"))
-    low, high = ([pa.scalar(number, pa.uint64()) for number in parse_id(each)] for each in (after, upto))
-    return rows.filter(
-        pc.and_(
-            pc.or_(pc.greater(ms, low[0]), pc.and_(pc.equal(ms, low[0]), pc.greater(seq, low[1]))),
-            pc.or_(pc.less(ms, high[0]), pc.and_(pc.equal(ms, high[0]), pc.less_equal(seq, high[1]))),
-        )
-    )
 
 
 def as_xrange_reply(ids: pa.Array, fields: pa.MapArray) -> bytearray:

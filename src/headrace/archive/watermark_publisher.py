@@ -8,14 +8,14 @@ from typing import Any
 
 import redis
 
+from headrace.archive.release import iter_watermarks
+from headrace.archive.watermark import Watermark, limit_watermark, raise_watermark
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
+from headrace.client.write_timeouts import explain_timeouts
 from headrace.errors import CommandError, HeadraceError
-from headrace.pipeline.archive_release import iter_watermarks
-from headrace.pipeline.watermark import Watermark, limit_watermark, raise_watermark
 from headrace.positions.entry_ids import START
 from headrace.positions.position import Position, Positions
-from headrace.spark.sink.write_timeouts import explain_timeouts
 
 
 class WatermarkPublisher:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from headrace.archive.files import ArchivedFile, new_digest
+from headrace.archive.location import ArchiveLocation, one_line, store_errors
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive.files import ArchivedFile, new_digest
-from headrace.spark.archive.location import ArchiveLocation, one_line, store_errors
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -17,34 +17,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
+from headrace.archive.files import Archive, ArchivedFile, read_archive
+from headrace.archive.location import ArchiveLocation
+from headrace.archive.table import ArchiveTable, CountedFile, UpkeepResult, WrittenFile
+from headrace.archive.writer import DayFile, in_id_order
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_table import ArchiveTable, CountedFile, UpkeepResult, WrittenFile
-from headrace.pipeline.archive_writer import DayFile, in_id_order
 from headrace.plurals import plural
-from headrace.spark.archive.files import Archive, ArchivedFile, read_archive
-from headrace.spark.archive.location import ArchiveLocation
-from headrace.spark.errors import brief_errors
 
 SMALL_FILE_BYTES = 64 << 20
 MERGED_FILE_BYTES = 256 << 20
 BATCH_ROWS = 50_000
-
-
-@brief_errors
-class FileMerger:
-    """Merges files in tasks; picklable."""
-
-    def __init__(self, location: ArchiveLocation, columns: StructType) -> None:
-        """Make a merger for an archive whose table has these columns."""
-        self._location = location
-        self._columns = to_arrow_schema(columns, timezone="UTC")
-
-    def write(self, files: Sequence[CountedFile]) -> list[WrittenFile]:
-        """Merge files of one stream and day into one. See merge_files()."""
-        return [merge_files(self._location, self._columns, files)]
 
 
 def merge_files(location: ArchiveLocation, columns: pa.Schema, files: Sequence[CountedFile]) -> WrittenFile:
@@ -121,11 +104,10 @@ def merge_small_files(table: ArchiveTable, earlier: Collection[str] | None = Non
         HeadraceError: if a file is damaged, another program changes the same files, or the store fails.
     """
     archive = read_archive(table.location)
-    merger = FileMerger(table.location, archive.columns)
     past = [file for file in files_of_past_days(archive) if earlier is None or file.path in earlier]
     merged = into = 0
     for group in small_file_groups(past):
-        table.replace(group, merger.write(group))
+        table.replace(group, [merge_files(table.location, archive.columns, group)])
         merged += len(group)
         into += 1
     return UpkeepResult(merged, into)

@@ -22,17 +22,12 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
 
-from headrace.columns.time_formats import SLASHED_DATE
+from headrace.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
+from headrace.archive.rows import BATCH_ROWS, FileRowGroups, filter_id_range, may_contain, rows_per_batch
+from headrace.columns.time_formats import SLASHED_DATE, column_time_format
+from headrace.columns.value_texts import encodable, time_texts
 from headrace.positions.entry_ids import EntryId
-from headrace.spark.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
-from headrace.spark.archive.partition_reader import FileRowGroups, filter_id_range, rows_per_batch
-from headrace.spark.archive.table import may_contain
-from headrace.spark.decode.schema import column_time_format
-from headrace.spark.sink.value_texts import encodable, time_texts
-from headrace.spark.source.range_reader import BATCH_ROWS
 
 # Derived columns are not read: the ID contains the time and the sequence.
 DERIVED_COLUMNS = ("timestamp", "sequence")
@@ -50,7 +45,7 @@ class RowGroupRange:
 
 
 def entries_in_order(
-    files: Iterable[ArchivedFile], columns: StructType, after: str, upto: str
+    files: Iterable[ArchivedFile], columns: pa.Schema, after: str, upto: str
 ) -> Iterator[pa.RecordBatch]:
     """Yield the entries after one ID, up to and including another: id and fields, or id and typed columns.
 
@@ -125,7 +120,7 @@ def row_group_ranges(file: ArchivedFile) -> Iterator[RowGroupRange]:
             yield RowGroupRange(file, group, first, last, pc.all(later).as_py() is not False)
 
 
-def read_row_groups(cluster: list[RowGroupRange], fields: dict[str, StructField]) -> Iterator[pa.RecordBatch]:
+def read_row_groups(cluster: list[RowGroupRange], fields: dict[str, pa.Field]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of overlapping row groups in order."""
     if len(cluster) == 1 and cluster[0].is_sorted:
         [only] = cluster
@@ -146,7 +141,7 @@ def read_row_groups(cluster: list[RowGroupRange], fields: dict[str, StructField]
     yield from together.take(order).to_batches(BATCH_ROWS)
 
 
-def restore_types(batch: pa.RecordBatch, fields: dict[str, StructField]) -> pa.RecordBatch:
+def restore_types(batch: pa.RecordBatch, fields: dict[str, pa.Field]) -> pa.RecordBatch:
     """Return the columns with the types with which they were read from the server.
 
     Times and dates with slashes become text. Parquet stores some types differently: times, also within
@@ -156,15 +151,19 @@ def restore_types(batch: pa.RecordBatch, fields: dict[str, StructField]) -> pa.R
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         field = fields.get(name)
         if field is not None:
-            kind = to_arrow_schema(StructType([field]), timezone="UTC").field(0).type
-            column = column if column.type == kind else column.cast(kind)
+            column = column if column.type == field.type else column.cast(field.type)
         if pa.types.is_timestamp(column.type):
-            form = "epoch_ms" if field is None else column_time_format(field, "epoch_ms")
-            column = time_texts(column, form)
-        elif field is not None and column_time_format(field, "") == SLASHED_DATE:
+            column = time_texts(column, "epoch_ms" if field is None else time_format(field, "epoch_ms"))
+        elif field is not None and time_format(field, "") == SLASHED_DATE:
             column = encodable(column, SLASHED_DATE)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def time_format(field: pa.Field, default: str) -> str:
+    """Return the format in the comment of a column, or else the default."""
+    comment = (field.metadata or {}).get(b"comment", b"").decode(errors="replace")
+    return column_time_format(comment, bool(pa.types.is_date(field.type)), default)
 
 
 def entry_columns(parquet: pq.ParquetFile) -> list[str]:

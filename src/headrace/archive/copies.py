@@ -11,11 +11,11 @@ import logging
 import os
 from collections.abc import Iterable
 
+from headrace.archive.delta_log import table_errors
+from headrace.archive.files import existing_table
+from headrace.archive.location import ArchiveLocation, archive_location, same_store_url
+from headrace.archive.watermark import Watermark, quoted
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.watermark import Watermark, quoted
-from headrace.spark.archive.delta_log import table_errors
-from headrace.spark.archive.files import existing_table
-from headrace.spark.archive.location import ArchiveLocation, archive_location, same_store_url
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.columns.json_text import float_text
+from headrace.columns.nested_json import OPAQUE_TYPES, nested_texts
 from headrace.columns.time_formats import EXACT_MS, SLASHED_DATE, IsoStyle, parse_style
 from headrace.errors import UsageError
-from headrace.spark.decode.nested_json import OPAQUE_TYPES, nested_texts
 
 # Units per second: of Arrow types, and of written times.
 UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}

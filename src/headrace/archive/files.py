@@ -8,8 +8,7 @@ An archive is a Delta table, partitioned by stream and day. Its log says which f
 
 The name of a stream is in the log, so the name of its directory has no meaning. A stream with an empty name
 has a null there. The position is in every commit of Headrace. Where the log has lost it, because Delta
-deletes commits after a month, or because the table was set back, it is read from the files. This module does
-not need Spark.
+deletes commits after a month, or because the table was set back, it is read from the files.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.types import StructType
 
+from headrace.archive.delta_log import LOG_DIRECTORY, damage_error, raise_if_cut, read_log, table_errors
+from headrace.archive.delta_schema import arrow_schema
+from headrace.archive.location import LACKS_LIBRARY, ArchiveError, ArchiveLocation
 from headrace.errors import HeadraceError, UsageError
 from headrace.positions.entry_ids import START, EntryId, format_id, parse_id
 from headrace.positions.offsets import advance_offsets, sorted_offsets
 from headrace.positions.position import Positions, parse_positions
-from headrace.spark.archive.delta_log import LOG_DIRECTORY, damage_error, raise_if_cut, read_log, table_errors
-from headrace.spark.archive.location import LACKS_LIBRARY, ArchiveError, ArchiveLocation
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -152,7 +151,7 @@ class Archive:
     archived_through: dict[str, str]
     positions: Positions = field(default_factory=dict)
     highest_ids: dict[str, str] = field(default_factory=dict)
-    columns: StructType = field(default_factory=StructType)
+    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     zone: str = "UTC"
     vacuumed_ms: int | None = None
     was_set_back: bool = False
@@ -208,8 +207,8 @@ def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     through = known | highest_ids(unknown)
     recreated = [file for file in files if file.stream in positions and positions[file.stream].generation]
     highest = advance_offsets(sorted_offsets(through), highest_ids(recreated))
-    schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    columns = StructType([column for column in schema if column.name not in PARTITIONS])
+    schema = arrow_schema(table.schema().to_json())
+    columns = pa.schema([column for column in schema if column.name not in PARTITIONS])
     metadata = table.metadata()
     zone = metadata.configuration.get(ZONE_KEY) or "UTC"
     vacuumed_text = str(commit.get(VACUUMED_KEY, ""))

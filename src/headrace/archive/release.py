@@ -10,9 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from headrace.client.servers import Servers, servers_at
-from headrace.errors import UsageError
-from headrace.pipeline.watermark import (
+from headrace.archive.watermark import (
     UNKNOWN,
     Watermark,
     change_watermarks,
@@ -20,6 +18,8 @@ from headrace.pipeline.watermark import (
     quoted,
     watermark_key,
 )
+from headrace.client.servers import Servers, servers_at
+from headrace.errors import UsageError
 from headrace.suggestions import did_you_mean
 
 STREAMS_PER_REQUEST = 100

@@ -1,6 +1,6 @@
-"""Write one range of a stream to Parquet files of an archive, one for each day, in a Spark task.
+"""Write entries of a stream to Parquet files of an archive, one for each day.
 
-    range reader → record batches → | day 1 | day 1 · day 2 | day 2 |  → a file for day 1, one for day 2
+    record batches → | day 1 | day 1 · day 2 | day 2 |  → a file for day 1, one for day 2
 
 Entries come in the order of their IDs, so at most one file is open. Rows are collected to row groups of
 ROW_GROUP_BYTES, which bounds the memory of a task. A file is complete and on disk before it is returned; its
@@ -27,57 +27,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.archive.files import EXACT_COLUMN, new_digest, split_ids
+from headrace.archive.location import ArchiveLocation, store_errors
+from headrace.archive.partitions import partition_folder
+from headrace.archive.table import WrittenFile, sync_path
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_table import WrittenFile, sync_path
 from headrace.positions.entry_ids import U64_MAX
-from headrace.spark.archive.files import EXACT_COLUMN, new_digest, split_ids
-from headrace.spark.archive.location import ArchiveLocation, store_errors
-from headrace.spark.archive.partitions import partition_folder
-from headrace.spark.decode.schema import ColumnLayout
-from headrace.spark.errors import brief_errors
-from headrace.spark.options import Options
-from headrace.spark.source.arrow_reader import make_range_reader
-from headrace.spark.source.planner import OffsetRange
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
 UPLOAD_BYTES = 8 << 20
 LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
 LAST_MS = (LAST_DAY + 1) * 24 * 3600 * 1000  # the first millisecond after the year 9999
-
-
-@brief_errors
-class RangeWriter:
-    """Writes ranges in tasks; picklable."""
-
-    def __init__(
-        self,
-        location: ArchiveLocation,
-        layout: ColumnLayout,
-        names: tuple[str, ...],
-        options: Options,
-        zone: str,
-    ) -> None:
-        """Make a writer.
-
-        Args:
-            location: The archive.
-            layout: The columns to read.
-            names: Their names in the archive.
-            options: The options of the source.
-            zone: The time zone of the days.
-        """
-        self._location = location
-        self._layout = layout
-        self._names = names
-        self._options = options
-        self._zone = zone
-
-    def write(self, part: OffsetRange) -> list[WrittenFile]:
-        """Write one range; return its files, which are on disk."""
-        batches = make_range_reader(part, self._layout, self._options).batches()
-        renamed = (pa.RecordBatch.from_arrays(batch.columns, list(self._names)) for batch in batches)
-        return write_days(map(without_repeated_names, renamed), part.stream, self._location, self._zone)
 
 
 def write_days(

@@ -10,21 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import (
-    DateType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+import pyarrow as pa
 
-from headrace.errors import UsageError
-from headrace.pipeline.archive_table import ArchiveTable
-from headrace.pipeline.archive_verification import check_exclusive_commits
-from headrace.spark.archive.delta_log import LOG_DIRECTORY, table_errors
-from headrace.spark.archive.files import (
+from headrace.archive.delta_log import LOG_DIRECTORY, table_errors
+from headrace.archive.delta_schema import delta_json, sql_name
+from headrace.archive.files import (
+    EXACT_COLUMN,
     PARTITIONS,
     ZONE_KEY,
     archive_of,
@@ -32,8 +23,10 @@ from headrace.spark.archive.files import (
     existing_table,
     open_table,
 )
-from headrace.spark.archive.location import ArchiveLocation
-from headrace.spark.archive.partition_reader import EXACT_FIELD
+from headrace.archive.location import ArchiveLocation
+from headrace.archive.table import ArchiveTable
+from headrace.archive.verification import check_exclusive_commits
+from headrace.errors import UsageError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -49,16 +42,18 @@ PROPERTIES = {
 EXCLUSIVE_PROPERTY = "headrace.exclusive-commits"
 VERIFIED = "verified"
 
-FIELDS_COLUMN = StructField("fields", MapType(StringType(), StringType()))
+FIELDS_COLUMN = pa.field("fields", pa.map_(pa.string(), pa.string()))
 HEAD_COLUMNS = [
-    StructField("id", StringType()),
-    StructField("timestamp", TimestampType()),
-    StructField("sequence", LongType()),
+    pa.field("id", pa.string()),
+    pa.field("timestamp", pa.timestamp("us", "UTC")),
+    pa.field("sequence", pa.int64()),
 ]
+PAIR = pa.struct([("name", pa.binary()), ("value", pa.binary())])
+EXACT_FIELD = pa.field(EXACT_COLUMN, pa.list_(pa.field("element", PAIR)))
 TAIL_COLUMNS = [EXACT_FIELD]
 
 
-def create_or_open(location: ArchiveLocation, fields: StructType | None, zone: str) -> ArchiveTable:
+def create_or_open(location: ArchiveLocation, fields: pa.Schema | None, zone: str) -> ArchiveTable:
     """Create an archive, or open the existing one; new fields become new columns.
 
     Args:
@@ -144,15 +139,15 @@ def check_empty(location: ArchiveLocation) -> None:
         )
 
 
-def create_table(location: ArchiveLocation, fields: StructType | None, zone: str) -> DeltaTable:
+def create_table(location: ArchiveLocation, fields: pa.Schema | None, zone: str) -> DeltaTable:
     """Create the table of an empty archive."""
     from deltalake import DeltaTable, Schema
 
-    typed = [FIELDS_COLUMN] if fields is None else fields.fields
-    partitions = [StructField("stream", StringType()), StructField("date", DateType())]
-    columns = StructType([*partitions, *HEAD_COLUMNS, *typed, *TAIL_COLUMNS])
+    typed = [FIELDS_COLUMN] if fields is None else list(fields)
+    partitions = [pa.field("stream", pa.string()), pa.field("date", pa.date32())]
+    columns = pa.schema([*partitions, *HEAD_COLUMNS, *typed, *TAIL_COLUMNS])
     try:
-        schema = Schema.from_json(columns.json())
+        schema = Schema.from_json(delta_json(columns))
     except ValueError as error:
         raise UsageError(f"a Delta table cannot have such columns: {error}") from error
     if location.is_local:
@@ -174,18 +169,19 @@ def create_table(location: ArchiveLocation, fields: StructType | None, zone: str
 
 
 def missing_columns(
-    location: ArchiveLocation, existing: StructType, fields: StructType | None
-) -> list[StructField]:
+    location: ArchiveLocation, existing: pa.Schema, fields: pa.Schema | None
+) -> list[pa.Field]:
     """Return the fields for which the archive has no column yet.
 
     Raises:
         UsageError: if a column has another type, or only one of both has a map of all fields.
     """
     known = {column.name: column for column in existing}
-    if (fields is None) != (known.get("fields") == FIELDS_COLUMN):
+    has_map = "fields" in known and known["fields"].type == FIELDS_COLUMN.type
+    if (fields is None) != has_map:
         own = {column.name for column in (*HEAD_COLUMNS, *TAIL_COLUMNS)}
-        written = StructType([column for column in existing if column.name not in own]).simpleString()
-        has = "all in one map" if known.get("fields") == FIELDS_COLUMN else written
+        written = sql_name(pa.struct([column for column in existing if column.name not in own]))
+        has = "all in one map" if has_map else written
         raise UsageError(f"{location} was written with other fields ({has}); give another --to")
     folded = {column.name.lower(): column.name for column in existing}
     missing = []
@@ -196,16 +192,15 @@ def missing_columns(
                     f"{location} has a column {other!r}; {column.name!r} differs from it only in case"
                 )
             missing.append(column)
-        elif known[column.name].dataType != column.dataType:
+        elif known[column.name].type != column.type:
             raise UsageError(
                 f"{location} was written with other fields ({column.name} "
-                f"{known[column.name].dataType.simpleString()}, not {column.dataType.simpleString()}); "
-                "give another --to"
+                f"{sql_name(known[column.name].type)}, not {sql_name(column.type)}); give another --to"
             )
     return missing
 
 
-def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
+def known_fields(location: ArchiveLocation, inferred: pa.Schema) -> pa.Schema:
     """Return inferred fields with the types that the archive, if it exists, has for them already.
 
     Without those whose names differ from a column only in case: `_exact` keeps their entries.
@@ -216,7 +211,7 @@ def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
             return inferred
         known = {column.name: column for column in archive_of(location, table).columns}
     folded = {name.lower() for name in known}
-    return StructType(
+    return pa.schema(
         [
             known.get(column.name, column)
             for column in inferred
@@ -225,8 +220,8 @@ def known_fields(location: ArchiveLocation, inferred: StructType) -> StructType:
     )
 
 
-def delta_fields(columns: list[StructField]) -> list[Any]:
+def delta_fields(columns: list[pa.Field]) -> list[Any]:
     """Return columns as fields of deltalake."""
     from deltalake import Schema
 
-    return list(Schema.from_json(StructType(columns).json()).fields)
+    return list(Schema.from_json(delta_json(pa.schema(columns))).fields)

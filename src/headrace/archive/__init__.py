@@ -1,0 +1,1 @@
+"""Archives of streams as Delta tables: their state, writers, readers, upkeep and watermarks."""

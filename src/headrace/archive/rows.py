@@ -1,0 +1,84 @@
+"""Read the rows of archived files: which files and row groups, which IDs, and the exact fields of entries."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.archive.files import DAYS_APART_MAX, EXACT_COLUMN, ArchivedFile, split_ids
+from headrace.positions.entry_ids import parse_id
+
+BATCH_ROWS = 10_000
+BATCH_BYTES = 16 << 20
+DAY_MS = 24 * 3600 * 1000
+EPOCH = datetime.date(1970, 1, 1)
+BINARY_MAP = pa.map_(pa.binary(), pa.binary())
+
+
+@dataclass(frozen=True)
+class FileRowGroups:
+    """Some row groups of a file."""
+
+    file: ArchivedFile
+    groups: tuple[int, ...]
+
+
+def may_contain(file: ArchivedFile, after: str, upto: str) -> bool:
+    """Return whether a file can contain an entry after one ID and up to another, by its times or its date."""
+    if parse_id(after) >= parse_id(upto):
+        return False
+    if file.first_ms is not None and file.last_ms is not None:
+        return parse_id(after)[0] <= file.last_ms and file.first_ms <= parse_id(upto)[0]
+    if file.date is None:
+        return True
+    days = (file.date - EPOCH).days
+    first, last = (parse_id(each)[0] // DAY_MS for each in (after, upto))
+    return first - DAYS_APART_MAX <= days <= last + DAYS_APART_MAX
+
+
+def has_fields_map(schema: pa.Schema) -> bool:
+    """Return whether a file stores the fields as one map."""
+    return "fields" in schema.names and pa.types.is_map(schema.field("fields").type)
+
+
+def exact_as_map(exact: pa.ListArray) -> pa.MapArray:
+    """Convert the column `_exact` to maps, in which a name may occur twice; nulls remain nulls."""
+    names, values = exact.values.flatten()
+    offsets = pc.add(exact.offsets, 0)  # a copy: with nulls, the offsets must not be a slice
+    missing = exact.is_null() if exact.null_count else None
+    return pa.MapArray.from_arrays(offsets, names, values, mask=missing)
+
+
+def exact_fields(rows: pa.RecordBatch) -> pa.MapArray:
+    """Return the exact fields of rows of an archive of maps: from `_exact` where it is not null."""
+    fields = rows.column("fields").cast(BINARY_MAP)
+    if EXACT_COLUMN not in rows.schema.names or rows.column(EXACT_COLUMN).null_count == rows.num_rows:
+        return fields
+    is_exact = rows.column(EXACT_COLUMN).is_valid()
+    both = pa.concat_arrays([fields, exact_as_map(rows.column(EXACT_COLUMN))])
+    order = pa.array(range(rows.num_rows), pa.int64())
+    return both.take(pc.if_else(is_exact, pc.add(order, rows.num_rows), order))
+
+
+def rows_per_batch(file: pq.ParquetFile, piece: FileRowGroups) -> int:
+    """Return how many rows of a file to read at once, so that large rows do not fill the memory."""
+    groups = [file.metadata.row_group(group) for group in piece.groups]
+    rows: int = sum(group.num_rows for group in groups)
+    size: int = sum(group.total_byte_size for group in groups)
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
+
+
+def filter_id_range(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBatch:
+    """Return the rows with IDs after `after`, up to and including `upto`."""
+    ms, seq = split_ids(rows.column("id"))
+    low, high = ([pa.scalar(number, pa.uint64()) for number in parse_id(each)] for each in (after, upto))
+    return rows.filter(
+        pc.and_(
+            pc.or_(pc.greater(ms, low[0]), pc.and_(pc.equal(ms, low[0]), pc.greater(seq, low[1]))),
+            pc.or_(pc.less(ms, high[0]), pc.and_(pc.equal(ms, high[0]), pc.less_equal(seq, high[1]))),
+        )
+    )

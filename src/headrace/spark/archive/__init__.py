@@ -1,1 +1,0 @@
-"""Archives in Parquet files: which files count, and how they are read."""

@@ -1,0 +1,36 @@
+"""The columns of an archive as Spark reads them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from headrace.archive.creation import EXACT_FIELD
+from headrace.archive.files import EXACT_COLUMN, read_archive
+from headrace.archive.location import ArchiveLocation
+from headrace.archive.rows import has_fields_map
+from headrace.spark.archive_partitions import OWN_COLUMNS
+from headrace.spark.arrow_schemas import spark_columns
+
+ENTRY_COLUMNS = (
+    StructField("_stream", StringType()),
+    StructField("_id", StringType()),
+    StructField("_timestamp", TimestampType()),
+    StructField("_sequence", LongType()),
+)
+
+
+def typed_schema(location: ArchiveLocation) -> StructType | None:
+    """Return the columns to read of an archive of typed columns: all of them, and the entry's own.
+
+    `_exact` has the entries that the others do not represent. None for an archive of maps.
+
+    Raises:
+        UsageError: if there is no archive.
+        HeadraceError: if the store fails.
+    """
+    columns = read_archive(location).columns
+    if has_fields_map(columns):
+        return None
+    fields = [each for each in columns if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
+    return StructType([*ENTRY_COLUMNS, *spark_columns(pa.schema([*fields, EXACT_FIELD]))])

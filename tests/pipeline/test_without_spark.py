@@ -1,0 +1,53 @@
+"""Jobs and commands that need no PySpark run where importing it raises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import redis
+
+from archives import ArchiveMaker, publish
+from headrace.positions.position import Position
+
+# Makes importing PySpark fail, as if it was not installed.
+PROGRAM = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "py4j"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from headrace.cli.main import main
+sys.exit(main())
+"""
+
+
+def run(*arguments: str) -> str:
+    """Run the program in a process without PySpark; return what it prints."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema([("n", pa.int64())])])
+def test_an_archived_stream_is_trimmed_and_replayed(
+    tmp_path: Path, server_url: str, client: redis.Redis, schema: pa.Schema | None
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive", schema)
+    entries = [(f"{n}-0", {"n": n}) for n in range(1, 7)]
+    for entry_id, fields in entries:
+        client.xadd("s", fields, id=entry_id)
+    maker.add("s", entries[:4], reached={"s": "4-0"})
+    publish(client, "s", str(Position("4-0")))
+    run("trim", "--stream", "s", "--no-groups-ok", "--url", server_url)
+    assert client.xlen("s") == 3
+    archive = str(maker.directory)
+    run("replay", "--stream", "s", "--into", "t", "--archive", archive, "--url", server_url)
+    assert [fields["n"] for _, fields in client.xrange("t")] == ["1", "2", "3", "4", "5", "6"]
