@@ -44,6 +44,28 @@ print([name for name in sys.modules if name.startswith(("pyspark", "headrace.spa
     assert run(("pyspark", "py4j"), program) == "[{'cents': 5}]\n2 2\n[]"
 
 
+def test_sql_over_an_archive_needs_no_pyspark() -> None:
+    program = """
+import tempfile
+from archives import ArchiveMaker
+maker = ArchiveMaker(tempfile.mkdtemp())
+maker.add("orders", [("1-0", {"customer": "ann", "cents": 2})], reached={"orders": "1-0"})
+print(db.sql("SELECT sum(cents)::INT AS cents FROM orders", archive=maker.directory).to_pylist())
+print([name for name in sys.modules if name.startswith(("pyspark", "headrace.spark", "headrace.pipeline"))])
+"""
+    assert run(("pyspark", "py4j"), program) == "[{'cents': 7}]\n[]"
+
+
+def test_without_deltalake_an_error_says_what_to_install() -> None:
+    program = """
+try:
+    db.sql("SELECT * FROM orders", archive="archive")
+except headrace.HeadraceError as error:
+    print(error)
+"""
+    assert run(("deltalake",), program) == "archives need the package deltalake: pip install deltalake"
+
+
 @pytest.mark.parametrize("call", ["to_arrow()", "arrow_batches()"])
 def test_without_pyarrow_an_error_says_what_to_install(call: str) -> None:
     program = f"""

@@ -144,7 +144,13 @@ class Database:
         return [Stream(self.backend, name) for name in sorted(map(encode_name, found))]
 
     def sql(
-        self, query: str, schemas: Mapping[str, pa.Schema] | None = None, *, time_zone: str = "UTC"
+        self,
+        query: str,
+        schemas: Mapping[str, pa.Schema] | None = None,
+        *,
+        archive: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        time_zone: str = "UTC",
     ) -> pa.Table:
         """Run a query in SQL over streams, with DuckDB in this process; return its rows as a pyarrow.Table.
 
@@ -156,17 +162,22 @@ class Database:
         fit the type is null, and counted in a warning of the logger `headrace.stream`.
 
         The query sees the entries that exist when it begins. Of these only the named columns are read, and
-        only the times that conditions on `_timestamp` admit. headrace.sql() reads a stream with its archive.
+        only the times that conditions on `_timestamp` admit. With `archive`, archived entries and those that
+        are in the stream after them are one table, each entry once.
 
         Args:
             query: one statement in the SQL of DuckDB.
             schemas: by stream, columns that are not inferred, as `schema` of Stream.to_arrow().
+            archive: an archive of `headrace archive`, a directory or a URL such as `s3://lake/orders`. Its
+                columns have its types. It needs the package deltalake.
+            storage_options: the options of its object store, such as `AWS_ENDPOINT_URL`.
             time_zone: the time zone of times without one.
 
         Raises:
-            UsageError: if there is no such stream, DuckDB rejects the query, or DuckDB or pyarrow is not
+            UsageError: if there is no such stream or archive, DuckDB rejects the query, or a package is not
                 installed.
-            HeadraceError: if the query fails.
+            HeadraceError: if the query fails, the archive cannot be read, or the stream was recreated since
+                it was archived, or trimmed past its archive while it was read.
         """
         try:
             from headrace.api.sql import run_query
@@ -176,7 +187,7 @@ class Database:
             needed = "SQL on streams needs duckdb and pyarrow: pip install 'headrace[sql]'"
             raise UsageError(needed) from error
 
-        return run_query(self, query, schemas or {}, time_zone)
+        return run_query(self, query, schemas or {}, time_zone, archive, storage_options)
 
     def execute(self, *words: FieldValue) -> Any:
         """Execute any command and return its reply: `db.execute("XLEN", "orders")`.

@@ -6,21 +6,25 @@ them in batches. All scans of a query end at the same entry of a stream.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb  # noqa: F401 - so that one error says what to install
 import pyarrow as pa
 
+from headrace.api.archived_stream import ArchivedStream, archived_stream, open_archive
 from headrace.api.arrow_batches import ArrowBatches
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import encode_name
+from headrace.archive.sampling import sample_files
 from headrace.columns.layout import ENTRY_ROLES, ArrowLayout
 from headrace.columns.time_formats import SLASHED_DATE
 from headrace.columns.value_types import DATE_WITH_SLASHES, field_types
 from headrace.errors import CommandError, UsageError
+from headrace.positions.entry_ids import START, U64_MAX, format_id, parse_id
 from headrace.queries.duckdb_session import run_in_duckdb
 from headrace.queries.hints import no_stream_message
 from headrace.queries.scans import MS_MAX, ScannedStream
@@ -66,19 +70,38 @@ class QueryTable:
         stream: the name of both.
         fields: the names of the columns of fields.
         schema: all columns.
-        last_id: the last entry; None for an empty stream.
+        last_id: the last entry; None for an empty stream, or one that is only in the archive.
+        archived: its part in the archive; None without one.
     """
 
     stream: str
     fields: tuple[str, ...]
     schema: pa.Schema
     last_id: bytes | None
+    archived: ArchivedStream | None = None
 
 
-def run_query(database: Database, query: str, schemas: Mapping[str, pa.Schema], time_zone: str) -> pa.Table:
+def run_query(
+    database: Database,
+    query: str,
+    schemas: Mapping[str, pa.Schema],
+    time_zone: str,
+    archive: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> pa.Table:
     """Run a query, see Database.sql()."""
     backend = reading_backend(database)
-    tables = [find_table(backend, name, schemas.get(name)) for name in streams_in_query(database, query)]
+    if archive is None:
+        names = streams_in_query(database, query)
+        tables = [find_table(backend, name, schemas.get(name)) for name in names]
+    else:
+        # The archive is opened before the streams are looked at, so that it does not end after them.
+        location, contents = open_archive(archive, storage_options)
+        names = streams_in_query(database, query, contents.archived_through)
+        tables = []
+        for name in names:
+            archived = archived_stream(database.backend, location, contents, name)
+            tables.append(find_table(backend, name, schemas.get(name), archived))
     unused = sorted(set(schemas) - {table.stream for table in tables})
     if unused:
         raise UsageError(f"schemas: the query names no stream {unused[0]!r}")
@@ -93,12 +116,12 @@ def reading_backend(database: Database) -> Backend:
     return reader
 
 
-def streams_in_query(database: Database, query: str) -> list[str]:
-    """Return the existing streams that a query names, in its order. UsageError if there is none."""
+def streams_in_query(database: Database, query: str, archived: Collection[str] = ()) -> list[str]:
+    """Return the existing and archived streams that a query names, in its order. UsageError if none is."""
     words = identifiers(query, DUCKDB)  # some are not names, and the user may have no right to ask for them
     replies = reading_backend(database).request_all([(b"TYPE", encode_name(word)) for word in words])
     types = dict(zip(words, replies, strict=True))
-    names = [word for word, kind in types.items() if kind == b"stream"]
+    names = [word for word, kind in types.items() if kind == b"stream" or word in archived]
     if names:
         return names
     table = TABLE.search(without_literals(query, DUCKDB))
@@ -107,7 +130,7 @@ def streams_in_query(database: Database, query: str) -> list[str]:
     name = unquoted(table[1])
     if isinstance(types.get(name), CommandError):
         raise types[name]
-    raise UsageError(no_stream_message(name, known_streams(database)))
+    raise UsageError(no_stream_message(name, [*known_streams(database), *archived]))
 
 
 def known_streams(database: Database) -> list[str]:
@@ -118,14 +141,17 @@ def known_streams(database: Database) -> list[str]:
         return []
 
 
-def find_table(backend: Backend, name: str, schema: pa.Schema | None) -> QueryTable:
-    """Return the table of a stream: with the columns of a schema, or columns inferred from a sample."""
+def find_table(
+    backend: Backend, name: str, schema: pa.Schema | None, archived: ArchivedStream | None = None
+) -> QueryTable:
+    """Return the table of a stream: with the columns of a schema, or of its archive and of a sample."""
     key = encode_name(name)
+    start = b"-" if archived is None else archived.live_start
     sampled = b"%d" % SAMPLE_ENTRIES
     first, last = backend.request_all(
         [
-            (b"XRANGE", key, b"-", b"+", b"COUNT", sampled),
-            (b"XREVRANGE", key, b"+", b"-", b"COUNT", sampled),
+            (b"XRANGE", key, start, b"+", b"COUNT", sampled),
+            (b"XREVRANGE", key, b"+", start, b"COUNT", sampled),
         ]
     )
     for reply in (first, last):
@@ -133,13 +159,20 @@ def find_table(backend: Backend, name: str, schema: pa.Schema | None) -> QueryTa
             raise reply
     if schema is None:
         entries = dict([*first, *reversed(last)])  # none twice
-        columns = inferred_fields(
+        sample: list[Mapping[bytes, bytes]] = [
             dict(zip(words[::2], words[1::2], strict=True)) for words in entries.values()
-        )
+        ]
+        columns = []
+        if archived is not None:
+            columns = [field for field in archived.columns() if field.name.lower() not in RESERVED_NAMES]
+            sample += sample_files(archived.files)[0]
+        known = {field.name for field in columns}
+        columns += [field for field in inferred_fields(iter(sample)) if field.name not in known]
     else:
         columns = [field for field in ArrowLayout(schema).schema if field.name not in ENTRY_COLUMNS.names]
     fields = tuple(field.name for field in columns)
-    return QueryTable(name, fields, pa.schema([*ENTRY_COLUMNS, *columns]), last[0][0] if last else None)
+    last_id = last[0][0] if last else None
+    return QueryTable(name, fields, pa.schema([*ENTRY_COLUMNS, *columns]), last_id, archived)
 
 
 def inferred_fields(entries: Iterator[Mapping[bytes, bytes]]) -> list[pa.Field]:
@@ -179,11 +212,27 @@ class StreamTable(ScannedStream):
         """Read these columns and those that the query names."""
         needed = self._named.union(columns)
         fields = [field for field in self.schema if field.name in needed] or [self.schema.field("_sequence")]
+        if first_ms > last_ms:
+            return
+        schema, archived = pa.schema(fields), self._table.archived
+        if archived is not None:
+            after = START if first_ms == 0 else format_id((first_ms - 1, U64_MAX))
+            upto = None if last_ms == MS_MAX else format_id((last_ms, U64_MAX))
+            yield from archived.batches(schema, after, upto)
         end = self._table.last_id
-        if end is None or first_ms > last_ms:
+        if end is None or last_ms < first_live_ms(archived):
             return
         if last_ms < MS_MAX and int(end.partition(b"-")[0]) > last_ms:
             end = b"%d" % last_ms  # to the last entry of this millisecond
-        start = b"-" if first_ms == 0 else b"%d" % first_ms
+        start = b"-" if archived is None else archived.live_start
+        if first_ms > first_live_ms(archived):
+            start = b"%d" % first_ms
         key = encode_name(self._table.stream)
-        yield from ArrowBatches(self._backend, key, pa.schema(fields), start, end, None)
+        yield from ArrowBatches(self._backend, key, schema, start, end, None)
+        if archived is not None:
+            archived.check_anchor()
+
+
+def first_live_ms(archived: ArchivedStream | None) -> int:
+    """Return the first time of which entries may be read from the stream and not from the archive."""
+    return 0 if archived is None else parse_id(archived.through)[0]

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from headrace.archive.files import Archive, ArchivedFile, read_archive
 from headrace.archive.location import ArchiveLocation
+from headrace.archive.rows import in_id_order
 from headrace.archive.table import ArchiveTable, CountedFile, UpkeepResult, WrittenFile
-from headrace.archive.writer import DayFile, in_id_order
+from headrace.archive.writer import DayFile
 from headrace.errors import HeadraceError
 from headrace.plurals import plural
 

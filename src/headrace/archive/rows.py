@@ -82,3 +82,10 @@ def filter_id_range(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBat
             pc.or_(pc.less(ms, high[0]), pc.and_(pc.equal(ms, high[0]), pc.less_equal(seq, high[1]))),
         )
     )
+
+
+def in_id_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows in the order of their IDs: Spark and other programs do not always write them so."""
+    ms, seq = split_ids(rows.column("id"))
+    order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
+    return rows.take(order)

@@ -92,13 +92,6 @@ def without_repeated_names(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.field(at), pa.concat_arrays([maps, once]).take(pa.array(order)))
 
 
-def in_id_order(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows in the order of their IDs: Spark and other programs do not always write them so."""
-    ms, seq = split_ids(rows.column("id"))
-    order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
-    return rows.take(order)
-
-
 def split_days(batch: pa.RecordBatch, zone: str) -> Iterator[tuple[str | None, pa.RecordBatch]]:
     """Yield the rows of each day. The day is None after the year 9999, which not all readers support."""
     if batch.num_rows == 0:

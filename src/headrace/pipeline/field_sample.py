@@ -1,30 +1,16 @@
-"""Read the sample of entries from which a query infers columns: of both ends of a stream, and of its archive.
-
-    files        f1  f2  f3  f4  f5  f6  f7  f8  f9       by day
-    sampled      ^       ^       ^       ^       ^        evenly, the first and the last one included
-
-Fields come and go over the days of an archive, so the sample has entries of several files. A file is sampled
-where its first row group begins, and the last one also where its last row group begins.
-"""
+"""Read the sample of entries from which a query infers columns: from a stream and its archive."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pyarrow.parquet as pq
-
-from headrace.archive.files import EXACT_COLUMN, Archive, ArchivedFile
-from headrace.archive.rows import exact_as_map, exact_fields, has_fields_map
+from headrace.archive.files import Archive
+from headrace.archive.sampling import sample_files
 from headrace.client.servers import Servers
 from headrace.pipeline.column_inference import sample_both_ends
 
 SAMPLE_ENTRIES = 400  # of a stream, from both its ends
-SAMPLE_FILES = 8  # of its archive
-ENTRIES_PER_FILE = 100
-FILES_AT_ONCE = 4
-SCAN_ROWS = 65_536  # rows of a file whose column `_exact` is read at a time
 
 
 @dataclass(frozen=True)
@@ -54,48 +40,5 @@ def sample_fields(servers: Servers | None, contents: Archive | None, stream: str
     live = sample_both_ends(servers, [stream], SAMPLE_ENTRIES)[stream] if servers else []
     found = [] if isinstance(live, Exception) else live  # the stream may be only in the archive
     files = [file for file in contents.files if file.stream == stream] if contents else []
-    chosen = evenly_spaced(files, SAMPLE_FILES)
-    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        for entries in pool.map(lambda file: archived_sample(file, with_end=file is files[-1]), chosen):
-            found += entries
-    return FieldSample(found, len(files) - len(chosen))
-
-
-def evenly_spaced(files: Sequence[ArchivedFile], count: int) -> list[ArchivedFile]:
-    """Return at most so many of the files, the first and the last one included."""
-    if len(files) <= count:
-        return list(files)
-    return [files[n * (len(files) - 1) // (count - 1)] for n in range(count)]
-
-
-def archived_sample(file: ArchivedFile, *, with_end: bool) -> list[Mapping[bytes, bytes]]:
-    """Return the fields of some entries of a file; of one with typed columns only entries in `_exact`."""
-    with file.open() as parquet:
-        if has_fields_map(parquet.schema_arrow):
-            return sample_of_maps(parquet, with_end)
-        return sample_of_exact(parquet)
-
-
-def sample_of_maps(parquet: pq.ParquetFile, with_end: bool) -> list[Mapping[bytes, bytes]]:
-    """Return the first entries of the first row group of a file of maps, and maybe of the last one."""
-    columns = [name for name in ("fields", EXACT_COLUMN) if name in parquet.schema_arrow.names]
-    count = parquet.num_row_groups
-    found: list[Mapping[bytes, bytes]] = []
-    for group in sorted({0, count - 1} if with_end else {0}) if count else ():
-        if (batch := next(parquet.iter_batches(ENTRIES_PER_FILE, [group], columns), None)) is not None:
-            found += [dict(pairs) for pairs in exact_fields(batch).to_pylist() if pairs is not None]
-    return found
-
-
-def sample_of_exact(parquet: pq.ParquetFile) -> list[Mapping[bytes, bytes]]:
-    """Return the first entries in the column `_exact` of a file of typed columns."""
-    found: list[Mapping[bytes, bytes]] = []
-    if EXACT_COLUMN not in parquet.schema_arrow.names:
-        return found
-    for batch in parquet.iter_batches(SCAN_ROWS, columns=[EXACT_COLUMN]):
-        exact = batch.column(EXACT_COLUMN)
-        rows = exact_as_map(exact.filter(exact.is_valid()).slice(0, ENTRIES_PER_FILE - len(found)))
-        found += [dict(pairs) for pairs in rows.to_pylist()]
-        if len(found) >= ENTRIES_PER_FILE:
-            break
-    return found
+    archived, unread = sample_files(files)
+    return FieldSample([*found, *archived], unread)

@@ -1,0 +1,149 @@
+"""Read archived entries of one stream into batches of an Arrow schema, without Spark.
+
+    file of maps         each entry is encoded from its fields, as an entry of the stream is
+    file of columns      columns are cast to the types of the schema, or an error is raised
+    `_exact` not null    the entry is encoded from these fields: the columns do not represent it
+
+The ID gives the time and the sequence: the times of Parquet may end earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.archive.files import EXACT_COLUMN, ArchivedFile, split_ids
+from headrace.archive.rows import (
+    FileRowGroups,
+    exact_as_map,
+    exact_fields,
+    filter_id_range,
+    has_fields_map,
+    in_id_order,
+    may_contain,
+    rows_per_batch,
+)
+from headrace.columns.encoded import BatchAssembler, encode_entries
+from headrace.columns.layout import ENTRY_ROLES, ArrowLayout
+from headrace.errors import HeadraceError
+
+OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
+DERIVED_ROLES = ("stream", "id", "timestamp", "sequence")  # of columns that the ID and the name give
+
+TypedBatch = tuple[pa.RecordBatch, list[int]]
+
+
+class TypedArchiveReader:
+    """Reads entries of one archived stream as the columns of a schema."""
+
+    def __init__(self, stream: str, schema: pa.Schema) -> None:
+        """Raises UsageError if a column has a type that cannot be read."""
+        self._stream = stream
+        self._layout = ArrowLayout(schema)
+        self._assembler = BatchAssembler(self._layout, stream.encode("utf-8", "surrogateescape"), False)
+        self._needs_fields = any(spec.kind not in DERIVED_ROLES for spec in self._layout.specs)
+
+    def batches(self, files: Iterable[ArchivedFile], after: str, upto: str) -> Iterator[TypedBatch]:
+        """Yield the entries after one ID, up to and including another, file by file.
+
+        Each batch comes with the number of values that did not fit, for each of `decoded_fields`; or with
+        none if all did.
+
+        Raises:
+            MalformedEntry: if the value of a column that is not nullable is missing, or does not fit.
+            HeadraceError: if a column has another type, or a file cannot be read.
+        """
+        for file in files:
+            if file.stream == self._stream and may_contain(file, after, upto):
+                yield from self._read_file(file, after, upto)
+
+    @property
+    def decoded_fields(self) -> list[pa.Field]:
+        """The columns whose misfits are counted."""
+        return self._layout.decoded_fields
+
+    def _read_file(self, file: ArchivedFile, after: str, upto: str) -> Iterator[TypedBatch]:
+        with file.open() as parquet:
+            schema = parquet.schema_arrow
+            is_map = has_fields_map(schema)
+            groups = list(range(parquet.num_row_groups))
+            size = rows_per_batch(parquet, FileRowGroups(file, tuple(groups)))
+            for batch in parquet.iter_batches(size, groups, self._file_columns(schema)):
+                rows = filter_id_range(batch, after, upto)
+                if rows.num_rows == 0:
+                    continue
+                if is_map and self._needs_fields:
+                    rows = in_id_order(rows)
+                    yield from self._encode(rows.column("id"), exact_fields(rows))
+                elif EXACT_COLUMN in rows.schema.names:
+                    yield from self._split_exact(rows, file.path)
+                else:
+                    yield self._cast(rows, file.path)
+
+    def _file_columns(self, schema: pa.Schema) -> list[str]:
+        """Return the columns to read from a file. A column that was added later is missing in it."""
+        if not self._needs_fields:
+            return ["id"]
+        if has_fields_map(schema):
+            needed = ["fields", EXACT_COLUMN]
+        else:
+            needed = [*(name for name in self._layout.schema.names if is_field(name)), EXACT_COLUMN]
+        return ["id", *(name for name in needed if name in schema.names)]
+
+    def _split_exact(self, rows: pa.RecordBatch, path: str) -> Iterator[TypedBatch]:
+        """Yield the rows of the other columns, then the rows of `_exact`."""
+        is_exact = rows.column(EXACT_COLUMN).is_valid()
+        plain, exact = rows.filter(pc.invert(is_exact)), in_id_order(rows.filter(is_exact))
+        if plain.num_rows:
+            yield self._cast(plain, path)
+        if exact.num_rows:
+            yield from self._encode(exact.column("id"), exact_as_map(exact.column(EXACT_COLUMN)))
+
+    def _encode(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[TypedBatch]:
+        """Yield entries, in the order of their IDs, as the stream's own encoder makes them."""
+        ms, seq = split_ids(ids)
+        entries = [
+            (time, sequence, [word for pair in pairs or () for word in pair])
+            for time, sequence, pairs in zip(ms.to_pylist(), seq.to_pylist(), fields.to_pylist(), strict=True)
+        ]
+        for encoded in encode_entries(entries, self._layout, self._stream):
+            yield self._assembler.assemble(encoded)
+
+    def _cast(self, rows: pa.RecordBatch, path: str) -> TypedBatch:
+        """Cast the columns of rows to the schema. Raises HeadraceError for a value that does not fit."""
+        ms, seq = split_ids(rows.column("id"))
+        arrays = []
+        for spec, field in zip(self._layout.specs, self._layout.schema, strict=True):
+            try:
+                if spec.kind == "stream":
+                    array = pa.repeat(pa.scalar(self._stream, field.type), len(rows))
+                elif spec.kind == "id":
+                    array = rows.column("id").cast(field.type)
+                elif spec.kind == "timestamp":
+                    micros = pc.multiply_checked(ms.cast(pa.int64()), 1000)
+                    array = micros.cast(pa.timestamp("us")).cast(field.type)
+                elif spec.kind == "sequence":
+                    array = seq.cast(field.type)
+                elif not is_field(field.name) or field.name not in rows.schema.names:
+                    array = pa.nulls(len(rows), field.type)
+                else:
+                    array = rows.column(field.name).cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise HeadraceError(
+                    f"{path}: the column {field.name} is not {field.type}: {error}"
+                ) from error
+            if array.null_count and not field.nullable:
+                raise HeadraceError(f"{path}: the column {field.name} has a null; make it nullable")
+            arrays.append(array)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._layout.schema)
+        return batch, []
+
+
+def is_field(name: str) -> bool:
+    """Return whether a column of this name reads the archive's column of it.
+
+    A field with the name of one of the archive's own columns has none: its entries are in `_exact`.
+    """
+    return name not in OWN_COLUMNS and name not in ENTRY_ROLES
