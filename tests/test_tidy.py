@@ -114,6 +114,10 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
         "only a remote database, and the redis-py clients of a local one, need redis-py; SQL needs DuckDB",
     ),
     "headrace.api.group": ({"headrace.api.async_handlers"}, "most programs do not use asyncio"),
+    "headrace.api.sql": (
+        {"headrace.api.archived_stream"},
+        "only a query with an archive needs its packages and redis-py",
+    ),
     "headrace.api.stream": (
         {"headrace.api.arrow_batches", "headrace.api.consuming.async_stream"},
         "most programs use neither Arrow tables, which need pyarrow, nor asyncio",

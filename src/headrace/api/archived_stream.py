@@ -26,6 +26,7 @@ from headrace.api.codecs.arguments import encode_name
 from headrace.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.rows import has_fields_map
+from headrace.archive.sampling import sample_files
 from headrace.archive.typed_reader import OWN_COLUMNS, TypedArchiveReader
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CodecError, CommandError, HeadraceError
@@ -77,6 +78,10 @@ class ArchivedStream:
         if has_fields_map(schema) or not self.files:
             return []
         return [each for each in schema if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
+
+    def sample(self) -> list[Mapping[bytes, bytes]]:
+        """Return the fields of some archived entries, from which columns are inferred."""
+        return sample_files(self.files)[0]
 
     def batches(self, schema: pa.Schema, after: str, upto: str | None) -> Iterator[pa.RecordBatch]:
         """Yield the archived entries after an ID and up to another, or to the last one."""

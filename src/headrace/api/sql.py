@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING
 import duckdb  # noqa: F401 - so that one error says what to install
 import pyarrow as pa
 
-from headrace.api.archived_stream import ArchivedStream, archived_stream, open_archive
 from headrace.api.arrow_batches import ArrowBatches
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import encode_name
-from headrace.archive.sampling import sample_files
 from headrace.columns.layout import ENTRY_ROLES, ArrowLayout
 from headrace.columns.time_formats import SLASHED_DATE
 from headrace.columns.value_types import DATE_WITH_SLASHES, field_types
@@ -38,6 +36,7 @@ from headrace.queries.sql_tokens import (
 )
 
 if TYPE_CHECKING:
+    from headrace.api.archived_stream import ArchivedStream
     from headrace.api.database import Database
 
 SAMPLE_ENTRIES = 200  # from each end of a stream
@@ -95,6 +94,8 @@ def run_query(
         names = streams_in_query(database, query)
         tables = [find_table(backend, name, schemas.get(name)) for name in names]
     else:
+        from headrace.api.archived_stream import archived_stream, open_archive
+
         # The archive is opened before the streams are looked at, so that it does not end after them.
         location, contents = open_archive(archive, storage_options)
         names = streams_in_query(database, query, contents.archived_through)
@@ -165,7 +166,7 @@ def find_table(
         columns = []
         if archived is not None:
             columns = [field for field in archived.columns() if field.name.lower() not in RESERVED_NAMES]
-            sample += sample_files(archived.files)[0]
+            sample += archived.sample()
         known = {field.name for field in columns}
         columns += [field for field in inferred_fields(iter(sample)) if field.name not in known]
     else:
