@@ -13,10 +13,11 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker
 from headrace.archive.files import read_archive
+from headrace.archive.sampling import SAMPLE_FILES
 from headrace.cli.main import main
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.field_sample import SAMPLE_FILES, sample_fields
+from headrace.pipeline.field_sample import sample_fields
 from headrace.pipeline.query import (
     METADATA,
     archived_columns,
