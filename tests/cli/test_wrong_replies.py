@@ -46,7 +46,7 @@ MORE = {
     "tail from": ["tail", "s", "--from", "-"],
     "tail group": ["tail", "s", "--group", "g"],
 }
-WITHOUT_SERVER = {"check", "demo", "recover", "serve"}
+WITHOUT_SERVER = {"check", "demo", "export", "recover", "serve"}
 # What these print of a well-formed reply is right, however little sense it makes.
 MAY_SUCCEED = {"ls", "ls archives", "top", "query", "trim", "archive"}
 

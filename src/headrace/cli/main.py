@@ -31,6 +31,7 @@ COMMANDS = {
     "archive": "Copy streams to an archive: a Delta table, by stream and day.",
     "check": "Check a snapshot, a log or an archive for damage.",
     "demo": "Run a demo: a year of flights, a Spark query, an archive, a chart.",
+    "export": "Write all data into a snapshot for redis-server.",
     "groups": "List the consumer groups of a stream: consumers, lag, pending.",
     "inspect": "Draw a stream as stored in memory: tree, nodes, pending lists.",
     "load": "Load a CSV, JSON lines or Parquet file into a stream.",

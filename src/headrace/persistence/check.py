@@ -119,7 +119,7 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: st
     cold_store: the URL of the object store with cold files of the log; "": those are not read.
     """
     if os.path.isdir(path):
-        path = _manifest_in(path)
+        path = log_or_snapshot_in(path)
     if path.endswith(MANIFEST):
         return _check_log_directory(path, new_engine, now_ms, cold_store)
     directory, name = os.path.split(path)
@@ -154,7 +154,7 @@ def _manifests_in(directory: str) -> list[str]:
     return found
 
 
-def _manifest_in(directory: str) -> str:
+def log_or_snapshot_in(directory: str) -> str:
     """Return the manifest of the log in a directory.
 
     Without a log return the snapshot, as a server loads it then.

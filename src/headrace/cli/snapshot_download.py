@@ -1,0 +1,104 @@
+"""Download a snapshot from a running server, as a replica does in a full synchronisation.
+
+SYNC  ─▶  newlines while the server prepares
+          $<size>      the snapshot, of so many bytes
+          $EOF:<mark>  the snapshot, and the 40 bytes of the mark again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.client.connection import RawConnection
+from headrace.client.connection_errors import as_command_error
+from headrace.client.servers import Servers
+from headrace.errors import HeadraceError, UsageError
+
+MARK_BYTES = 40
+BUFFER_BYTES = 1 << 18
+LINE_MAX = 1000
+SILENCE_S = 120.0  # without a byte; servers send a newline every few seconds
+
+
+def download_snapshot(
+    servers: Servers, write: Callable[[memoryview], object], progress: Callable[[int, int], None]
+) -> int:
+    """Pass a new snapshot of the server on to write(); return its size in bytes.
+
+    Args:
+        progress: called with the bytes so far, and the size; 0 while that is unknown.
+
+    Raises:
+        UsageError: for a cluster.
+        HeadraceError: if the server rejects it, or sends something else.
+        redis.ConnectionError: if the connection is lost. OSError: what write() raises.
+    """
+    if servers.is_cluster:
+        raise UsageError("export the data of each node of a cluster by its own redis:// URL")
+    connection = RawConnection(servers, "")
+    try:
+        connection.exchange([(b"REPLCONF", b"CAPA", b"EOF")], SILENCE_S)  # an error reply does not matter
+        connection.send(b"SYNC")
+        return _Snapshot(connection, write, progress).receive()
+    finally:
+        connection.close()
+
+
+class _Snapshot:
+    """Receives one snapshot."""
+
+    def __init__(
+        self,
+        connection: RawConnection,
+        write: Callable[[memoryview], object],
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.connection = connection
+        self.write = write
+        self.progress = progress
+        self.buffer = bytearray(BUFFER_BYTES)
+        self.done = 0
+
+    def receive(self) -> int:
+        """Return the size when all is passed on."""
+        line, rest = self._first_line()
+        if line.startswith(b"-"):
+            raise as_command_error(Exception(line[1:].decode(errors="replace")))
+        if line.startswith(b"$EOF:") and len(line) == 5 + MARK_BYTES:
+            self._until_mark(line[5:], rest)
+        elif line.startswith(b"$") and line[1:].isdigit():
+            self._of_size(int(line[1:]), rest)
+        else:
+            raise HeadraceError(f"the server did not send a snapshot but {line[:80]!r}")
+        return self.done
+
+    def _first_line(self) -> tuple[bytes, bytes]:
+        """Return the first line that is not empty, and what was received after it."""
+        found = b""
+        while True:
+            found = (found + self._more()).lstrip(b"\r\n")
+            line, end, rest = found.partition(b"\n")
+            if end:
+                return line.rstrip(b"\r"), rest
+            if len(found) > LINE_MAX:
+                raise HeadraceError("the server did not send a snapshot")
+
+    def _of_size(self, size: int, data: bytes) -> None:
+        self._pass_on(data[:size], size)
+        while self.done < size:
+            self._pass_on(self._more()[: size - self.done], size)
+
+    def _until_mark(self, mark: bytes, data: bytes) -> None:
+        while (end := data.find(mark)) < 0:
+            cut = max(len(data) - MARK_BYTES + 1, 0)
+            self._pass_on(data[:cut], 0)
+            data = data[cut:] + self._more()
+        self._pass_on(data[:end], 0)
+
+    def _pass_on(self, data: bytes, size: int) -> None:
+        self.write(memoryview(data))
+        self.done += len(data)
+        self.progress(self.done, size)
+
+    def _more(self) -> bytes:
+        return bytes(memoryview(self.buffer)[: self.connection.receive(self.buffer)])

@@ -1,0 +1,231 @@
+"""Write the data of a directory into one snapshot, with all entries of cold files, in bounded memory.
+
+    manifest ─▶ base, log ──▶ keyspace ──▶ snapshot
+                                 │  ▲         ▲
+             too much in memory  │  │ places  │ one run after the other
+                                 ▼  │         │
+                temporary files ◀── cold runs ┘ ◀── cold files of the log
+
+The directory is only read. What the log adds to its base may be larger than memory: it leaves memory for
+files in a temporary directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import DamagedColdRun, HeadraceError, UsageError, os_error_text
+from headrace.keyspace.cold_storage import ColdStorage
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.aof.file_names import LogFileNames
+from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
+from headrace.persistence.check import MANIFEST, log_or_snapshot_in
+from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.data_directory import DataDirectory, DiskDirectory, File, write_file
+from headrace.persistence.gradual_writer import gradual_writer
+from headrace.persistence.rdb.file_checksum import crc_of_file
+from headrace.persistence.rdb.versions import COMPATIBLE
+from headrace.persistence.rdb.writer import SnapshotSize, write_rdb
+from headrace.persistence.recovery import Progress, Recovery, errors_with_paths, expiry_suspended
+
+FOREIGN_ADVICE = "headrace exports streams and strings only"
+CHECKSUM_BYTES = 8
+TRAILER_BYTES = 1 + CHECKSUM_BYTES  # the opcode of the end, and the CRC-64; zeros: it was not computed
+END = 0xFF
+SPILL = "spill"  # the directory of temporary cold files, in the temporary directory
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@dataclass
+class LoadedData:
+    """The data of a directory, and sentences about what was found there."""
+
+    keyspace: Keyspace
+    store: ExportStore
+    notes: list[str]
+
+
+class ExportStore(ColdStore):
+    """Reads runs from the cold files of the log, and stores runs in temporary ones. Removes no file."""
+
+    def __init__(self, files: ColdFiles, spilled: ColdFiles) -> None:
+        super().__init__(files)
+        self.spilled = spilled
+        self.loads = 0
+
+    def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
+        """Store runs in temporary files. Raises OSError."""
+        return list(self.spilled.write(runs))
+
+    def load(self, place: Any) -> Sequence[tuple[bytes, bytearray]]:
+        """Return keys and listpacks of a run. Raises DamagedColdRun."""
+        self.loads += 1
+        is_spilled = place.file.path == self.spilled.path(place.file.name)
+        return (self.spilled if is_spilled else self.files).read(place)
+
+    def remove_unreferenced(self) -> int:
+        """Remove nothing: the files belong to the log."""
+        return 0
+
+
+@contextlib.contextmanager
+def loaded(
+    path: str,
+    temporary: str,
+    new_engine: Callable[[], tuple[Keyspace, Execute]],
+    hot_memory: int,
+    now_ms: int,
+    progress: Progress | None = None,
+) -> Iterator[LoadedData]:
+    """Load a data directory, the directory of a log, or a snapshot, for the block; change nothing there.
+
+    Args:
+        temporary: an empty directory, for what does not fit into memory.
+        new_engine: returns an empty keyspace, and a function that executes commands on it.
+        hot_memory: bytes of data that may be in memory.
+        progress: called with a file, the bytes read of it, and its size.
+
+    Raises:
+        UsageError: if there are no data.
+        HeadraceError: if a server is running there, or a file is damaged or cannot be read.
+    """
+    if os.path.isdir(path):
+        path = log_or_snapshot_in(path)
+    directory, name = os.path.split(os.path.abspath(path))
+    names = LogFileNames()
+    if name.endswith(MANIFEST):
+        directory, below = os.path.split(directory)
+        names = LogFileNames(below, name.removesuffix(MANIFEST))
+    files = DiskDirectory(directory, "headrace export")
+    keyspace, execute = new_engine()
+    spilled = ColdFiles(DiskDirectory(temporary), SPILL)
+    store = ExportStore(ColdFiles(files, names.cold_directory), spilled)
+    keyspace.cold = ColdStorage(keyspace, store, hot_memory)
+    recovery = Recovery(files, keyspace, execute, now_ms, progress)
+    recovery.foreign_advice = FOREIGN_ADVICE
+    with contextlib.closing(store.files), contextlib.closing(spilled), _locked(files):
+        with expiry_suspended(keyspace), errors_with_paths(files):
+            _read(recovery, files, names, name)
+        if keyspace.cold.last_error:
+            raise HeadraceError(f"{temporary}: {keyspace.cold.last_error}")
+        yield LoadedData(keyspace, store, recovery.notes)
+
+
+def _read(recovery: Recovery, files: DataDirectory, names: LogFileNames, name: str) -> None:
+    """Load a log, whose last record may be incomplete, or a snapshot of this name."""
+    if not name.endswith(MANIFEST):
+        recovery.read_snapshot(name)
+        return
+    manifest = Manifest.load(files, names)
+    if manifest is None:
+        raise UsageError(f"{names.manifest}: no such file")
+    recovery.read_log(names, manifest, truncated_ok=True, fix_tail=False)
+
+
+@contextlib.contextmanager
+def _locked(files: DiskDirectory) -> Iterator[None]:
+    """Keep servers out of a directory, unless it cannot be written to, as a backup may be."""
+    try:
+        files.lock()
+    except OSError as error:
+        if error.errno not in NOT_WRITABLE:
+            raise HeadraceError(f"{files.root}: {os_error_text(error)}") from None
+    try:
+        yield
+    finally:
+        files.unlock()
+
+
+def write_snapshot(
+    data: LoadedData, path: str, now_ms: int, progress: Callable[[int, int], None] | None = None
+) -> SnapshotSize:
+    """Write all data to a file that redis-server 7.0 and later versions load; return its size.
+
+    Args:
+        progress: called about every MiB with the bytes written, and the number of cold runs read so far.
+
+    Raises:
+        HeadraceError: if a cold run is damaged, or the file cannot be written.
+    """
+    directory, name = os.path.split(os.path.abspath(path))
+    sizes: list[SnapshotSize] = []
+    data.store.loads = 0
+
+    def write(file: File) -> None:
+        sizes.append(
+            write_rdb(
+                data.keyspace,
+                gradual_writer(file),
+                version=COMPATIBLE,
+                now_ms=now_ms,
+                progress=progress and (lambda done: progress(done, data.store.loads)),
+            )
+        )
+
+    try:
+        write_file(DiskDirectory(directory), name, write)
+    except DamagedColdRun as error:
+        raise HeadraceError(str(error).removeprefix("COLDERR ")) from None
+    except OSError as error:
+        raise HeadraceError(f"{path}: {os_error_text(error)}") from None
+    return sizes[0]
+
+
+def check_received(path: str) -> None:
+    """Raise HeadraceError if a file is not a whole snapshot; its contents are compared with its checksum."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(max(map(len, SNAPSHOT_HEADS)))
+        file.seek(max(size - TRAILER_BYTES, 0))
+        trailer = file.read()
+        stored = int.from_bytes(trailer[-CHECKSUM_BYTES:], "little")
+        if not head.startswith(SNAPSHOT_HEADS) or size < len(head) + TRAILER_BYTES or trailer[0] != END:
+            raise HeadraceError("the server did not send a whole snapshot")
+        if stored and stored != crc_of_file(file.fileno(), size - CHECKSUM_BYTES):
+            raise HeadraceError(
+                "the snapshot was damaged on its way: its checksum is wrong; repeat the export"
+            )
+
+
+@contextlib.contextmanager
+def replacing(path: str, overwrite: bool) -> Iterator[str]:
+    """Yield the path of a temporary file beside `path`, which takes its name after the block.
+
+    If the block raises an error, the file is removed. What the block wrote must be synced.
+
+    Args:
+        overwrite: replace an existing file.
+
+    Raises:
+        UsageError: if there is a file, and overwrite is False; or no such directory.
+        HeadraceError: if the file cannot be renamed.
+    """
+    directory, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(directory):
+        raise UsageError(f"{directory}: no such directory")
+    temporary = os.path.join(directory, f"temp-{os.getpid()}-{name}")
+    _check_absent(path, overwrite)
+    try:
+        yield temporary
+        _check_absent(path, overwrite)
+        os.replace(temporary, path)
+        DiskDirectory(directory).sync_directory("")
+    except OSError as error:
+        raise HeadraceError(f"{path}: {os_error_text(error)}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def _check_absent(path: str, overwrite: bool) -> None:
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a directory: name a file")
+    if not overwrite and os.path.lexists(path):
+        raise UsageError(f"{path} exists: --overwrite replaces it")
