@@ -16,6 +16,7 @@ from headrace.errors import DamagedColdRun
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file_check import check_cold_file
 from headrace.persistence.cold.cold_files import ColdFiles, RunPlace
+from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
 
 DIRECTORY = "log/cold"
@@ -349,3 +350,34 @@ def test_threads_read_while_others_write_and_files_are_removed(cold: ColdFiles) 
         assert [cold.read(place) for place in found] == made
     totals = cold.totals()
     assert 0 < totals.dead_bytes < totals.bytes
+
+
+def test_no_lock_is_held_while_files_are_removed(cold: ColdFiles, files: FaultyFiles) -> None:
+    places = [cold.write([nodes([os.urandom(4000)])]) for _ in range(50)]
+    cold.close()
+    del places[:40]
+    gc.collect()
+    remove, found = files.remove, []
+
+    def remove_while_others_work(name: str) -> None:
+        other = threading.Thread(target=lambda: found.append(cold.totals().files))
+        other.start()
+        other.join(10)
+        remove(name)
+
+    files.remove = remove_while_others_work  # type: ignore[method-assign]
+    assert cold.remove_unreferenced() == 40
+    assert found == [10] * 40
+    assert cold.orphans() == []
+
+
+def test_a_store_removes_files_in_another_thread(cold: ColdFiles) -> None:
+    store, jobs = ColdStore(cold), []
+    cold.write([nodes([b"a"])])
+    cold.close()
+    store.run_in_background = jobs.append
+    assert store.remove_unreferenced() == store.remove_unreferenced() == 0
+    assert store.file_count() == 1
+    (job,) = jobs
+    job()
+    assert store.file_count() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import redis
 
 from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.data_directory import DiskDirectory
 from waiting import wait_until
 
 ENTRIES = 20_000
@@ -134,3 +136,23 @@ def test_an_error_in_a_reading_thread_reaches_the_client(start, connect, monkeyp
         with pytest.raises(redis.ResponseError):
             client.xrange("s", 1, 1)
     assert client.xrange("s", 1, 1) == [(b"1-0", {b"number": b"1"})]
+
+
+def test_the_event_loop_does_not_wait_while_files_are_removed(start, connect, monkeypatch):
+    server = start(*OPTIONS)
+    server.server.parts.cold.files.file_bytes_max = 1000  # so that each run has a file
+    client = connect(server)
+    fill(client)
+    wait_until(lambda: cold(client)["cold_runs"] > 1)
+    threads: list[threading.Thread] = []
+    remove = DiskDirectory.remove
+
+    def note_thread_and_remove(self: DiskDirectory, name: str) -> None:
+        if name.endswith(".cold"):
+            threads.append(threading.current_thread())
+        remove(self, name)
+
+    monkeypatch.setattr(DiskDirectory, "remove", note_thread_and_remove)
+    client.delete("s")
+    wait_until(lambda: cold(client)["cold_files"] <= 1)
+    assert threads and server.thread not in threads

@@ -32,6 +32,7 @@ OWNER_ONLY = 0o600  # data of clients are read through the server, as its users 
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
 LARGE_BYTES = 16 << 20  # removing a file of this size takes some milliseconds
 CLOSE_DELAY_S = 1.0  # until the caller has synced a directory and a manifest: they would wait for the pages
+DELAYED_CLOSES_MAX = 32  # files at once
 WAIT_BEFORE_AND_WRITE = 1 | 2  # SYNC_FILE_RANGE_..., linux/fs.h
 
 
@@ -201,14 +202,38 @@ class DataDirectory(Protocol):
         """Release the lock."""
 
 
-def _close_later(descriptor: int) -> None:
-    """Close a descriptor in a thread of its own; at once if there can be no other thread."""
-    timer = threading.Timer(CLOSE_DELAY_S, os.close, (descriptor,))
-    timer.daemon = True
-    try:
-        timer.start()
-    except RuntimeError:
-        os.close(descriptor)
+class _DelayedClose:
+    """Closes descriptors of removed files after a while, in one thread for all of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._descriptors: list[int] = []
+
+    def is_full(self) -> bool:
+        """Return whether to remove further files without this delay: descriptors are limited."""
+        return len(self._descriptors) >= DELAYED_CLOSES_MAX
+
+    def add(self, descriptor: int) -> None:
+        """Close a descriptor later; at once if there can be no other thread."""
+        with self._lock:
+            self._descriptors.append(descriptor)
+            if len(self._descriptors) > 1:
+                return
+        timer = threading.Timer(CLOSE_DELAY_S, self._close_all)
+        timer.daemon = True
+        try:
+            timer.start()
+        except RuntimeError:
+            self._close_all()
+
+    def _close_all(self) -> None:
+        with self._lock:
+            descriptors, self._descriptors = self._descriptors, []
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+_delayed_close = _DelayedClose()
 
 
 def identity_of(found: os.stat_result) -> FileIdentity:
@@ -361,14 +386,14 @@ class DiskDirectory:
         path = self.path(name)
         descriptor = -1
         with contextlib.suppress(OSError):
-            if os.stat(path).st_size >= LARGE_BYTES:
+            if os.stat(path).st_size >= LARGE_BYTES and not _delayed_close.is_full():
                 descriptor = os.open(path, os.O_RDONLY)
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         finally:
             if descriptor >= 0:  # the last close frees the pages: 0.3 s for a GiB, so in the background
-                _close_later(descriptor)
+                _delayed_close.add(descriptor)
 
     def sync_directory(self, name: str) -> None:
         descriptor = os.open(self.path(name), os.O_RDONLY | os.O_DIRECTORY)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.errors import DatabaseClosed
@@ -27,6 +28,8 @@ class ColdWriter:
         self._local_engine = local_engine
         self._cold = cold
         self._thread: threading.Thread | None = None
+        self._file_thread: threading.Thread | None = None
+        self._ended = False
 
     def start(self, batch: Batch) -> None:
         """Start to store a batch. Called with the engine's lock, when the last batch was placed."""
@@ -38,10 +41,28 @@ class ColdWriter:
         else:
             self._thread = thread
 
+    def run_in_background(self, work: Callable[[], object]) -> None:
+        """Run the upkeep of files without the lock; in this thread if no other one can be started.
+
+        Called with the engine's lock. After wait() it does nothing: another process may use the directory.
+        """
+        if self._ended:
+            return
+        thread = threading.Thread(target=work, name="headrace-cold-files", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            work()
+        else:
+            self._file_thread = thread
+
     def wait(self) -> None:
         """Wait until the files are complete: no batch is started any more. Called without the lock."""
-        if self._thread is not None:
-            self._thread.join()
+        with self._local_engine.lock:
+            self._ended = True
+        for thread in (self._thread, self._file_thread):
+            if thread is not None:
+                thread.join()
 
     def _store(self, batch: Batch) -> None:
         result = self._cold.store_in_thread(batch)

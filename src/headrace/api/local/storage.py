@@ -161,6 +161,8 @@ class Storage:
     def _start_cooling(self, cold: ColdStorage) -> None:
         self.cold_writer = ColdWriter(self.local_engine, cold)
         cold.writer = self.cold_writer.start
+        if isinstance(cold.store, ColdStore):
+            cold.store.run_in_background = self.cold_writer.run_in_background
 
     def _open_cold_storage(self, engine: Engine) -> None:
         """Open the cold storage if it is not, also later than load() for a rule."""

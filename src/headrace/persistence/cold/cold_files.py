@@ -143,6 +143,7 @@ class ColdFiles:
         self._lock = threading.Lock()
         self._known: dict[str, _KnownFile] = {}  # by name
         self._needed: frozenset[str] = frozenset()
+        self._removing: set[str] = set()  # names of files that nothing needed, until they are removed
         self._last_number = 0
         self._directory_is_durable = False
         self._writer: ColdFileWriter | None = None
@@ -284,20 +285,31 @@ class ColdFiles:
         Returns:
             The number of removed files.
         """
-        removed = 0
-        with self._lock:
-            for name, known in list(self._known.items()):
-                if name in self._needed or known.file() is not None:
-                    continue
-                try:
-                    self.files.remove(self.path(name))
-                except OSError:
-                    continue
-                self._open_files.forget(self.path(name))
+        with self._lock:  # not during the removal: the event loop acquires it, too
+            unneeded = {
+                name: known
+                for name, known in self._known.items()
+                if name not in self._needed and known.file() is None
+            }
+            for name in unneeded:
                 del self._known[name]
+                self._last_number = max(self._last_number, cold_file.file_number(name))
+            self._removing |= unneeded.keys()
+        removed = 0
+        for name, known in unneeded.items():
+            path = self.path(name)
+            try:
+                self.files.remove(path)
+            except OSError:
+                with self._lock:
+                    self._known.setdefault(name, known)
+            else:
                 removed += 1
+                self._open_files.forget(path)
                 if self.stored is not None:
                     self.stored.discard(name)
+            with self._lock:
+                self._removing.discard(name)
         return removed
 
     def sealed(self) -> list[str]:
@@ -307,7 +319,7 @@ class ColdFiles:
 
     def is_known(self, name: str) -> bool:
         """Return whether a place or a durable manifest may refer to a file."""
-        return name in self._known
+        return name in self._known or name in self._removing
 
     def set_in_store(self, name: str) -> None:
         """Note that the object store has a file."""
@@ -339,7 +351,7 @@ class ColdFiles:
             return [
                 name
                 for name in self.files.list(self.directory)
-                if cold_file.file_number(name) and name not in self._known
+                if cold_file.file_number(name) and name not in self._known and name not in self._removing
             ]
 
     def remove_orphans(self) -> tuple[int, int]:

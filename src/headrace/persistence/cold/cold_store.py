@@ -32,6 +32,8 @@ class ColdStore(RunStore):
         self.start: Callable[[Callable[[], None]], object] | None = None  # runs a function in another thread
         self._requested: dict[tuple[str, int], Sequence[tuple[bytes, bytearray]] | None] = {}  # None: not yet
         self._failed: dict[tuple[str, int], tuple[float, DamagedColdRun]] = {}  # with time.monotonic()
+        self.run_in_background: Callable[[Callable[[], object]], object] | None = None  # in another thread
+        self._is_removing = False
 
     def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
         """Store runs durably, as ColdFiles.write() does."""
@@ -94,8 +96,19 @@ class ColdStore(RunStore):
         return place.file
 
     def remove_unreferenced(self) -> int:
-        """Remove the files that nothing refers to; return how many."""
-        return self.files.remove_unreferenced()
+        """Remove the files that nothing refers to; return how many, 0 if another thread does it."""
+        if self.run_in_background is None:
+            return self.files.remove_unreferenced()
+        if not self._is_removing:
+            self._is_removing = True
+            self.run_in_background(self._remove_unreferenced)
+        return 0
+
+    def _remove_unreferenced(self) -> None:
+        try:
+            self.files.remove_unreferenced()
+        finally:
+            self._is_removing = False
 
     def is_stale(self, place: Any) -> bool:
         """Return whether most of the file with this place is dead, and nothing is appended to it."""

@@ -135,6 +135,7 @@ class ColdTasks:
             chosen.submit(self._load, cold, run, run.place)
 
         self.store.start = store_readers.submit
+        self.store.run_in_background = writer.submit
         self.engine.park_requests(load)
 
     def close(self) -> None:
@@ -142,6 +143,7 @@ class ColdTasks:
         self.object_store.close()
         if self.engine.cold is not None:
             self.engine.cold.writer = None
+            self.store.run_in_background = None
         for threads in self._threads:
             threads.shutdown(cancel_futures=True)
         self.files.close()
