@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import re
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace.keyspace import cold_storage
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.data_directory import DiskDirectory
 from waiting import wait_until
@@ -156,3 +161,47 @@ def test_the_event_loop_does_not_wait_while_files_are_removed(start, connect, mo
     client.delete("s")
     wait_until(lambda: cold(client)["cold_files"] <= 1)
     assert threads and server.thread not in threads
+
+
+def test_files_that_others_change_are_counted_and_named_until_they_are_back(
+    start, connect, monkeypatch, caplog, tmp_path: Path
+):
+    monkeypatch.setattr(cold_storage, "UPKEEP_MS", 20)
+    server = start(*OPTIONS)
+    server.server.parts.cold.files.file_bytes_max = 1000  # so that each run has a file
+    client = connect(server)
+    fill(client)
+    wait_until(lambda: cold(client)["cold_runs"] >= 3)
+    logging.getLogger("headrace").propagate = True
+    open_files = server.server.parts.cold.files._open_files
+    for number in (2, 3):
+        open_files.forget(f"appendonlydir/cold/{number}.cold")
+    folder = tmp_path / "appendonlydir/cold"
+    stored = {number: (folder / f"{number}.cold").read_bytes() for number in (1, 2, 3)}
+    (folder / "1.cold").unlink()
+    (folder / "other").write_bytes(bytes(len(stored[2])))
+    (folder / "other").rename(folder / "2.cold")
+    os.truncate(folder / "3.cold", 50)
+    wait_until(lambda: len(warnings(caplog)) == 3)
+    assert cold(client)["cold_files_damaged"] == 3
+    one, two, three = sorted(warnings(caplog))
+    assert f"cold file {folder}/1.cold: the file is missing; entries in it will be lost" in one
+    assert "'s' 1-0 to " in one and "(1 run)" in one
+    assert f"{folder}/2.cold: another file has this name; entries in it cannot be read: 's' " in two
+    assert f"{folder}/3.cold: it has 50 bytes instead of {len(stored[3])}; entries in it cannot" in three
+    assert client.xrange("s", count=1)[0][0] == b"1-0", "it is still open"
+    with pytest.raises(redis.ResponseError, match=r"COLDERR.*2\.cold"):
+        client.xrange("s", count=ENTRIES)
+    copied = re.search(r"cp (/proc/\S+) (\S+)$", one)
+    assert copied is not None
+    shutil.copyfile(copied[1], copied[2])
+    (folder / "2.cold").write_bytes(stored[2])
+    (folder / "3.cold").write_bytes(stored[3])
+    wait_until(lambda: cold(client)["cold_files_damaged"] == 0)
+    assert len([text for text in warnings(caplog) if "is back" in text]) == 3
+    assert len(client.xrange("s")) == ENTRIES
+    assert (folder / "1.cold").read_bytes() == stored[1]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for text in caplog.messages if text.startswith("cold file ")]

@@ -127,6 +127,7 @@ GAUGES: Rows = (
     ("cold_runs", "cold_runs", "Cold runs: parts of streams in files."),
     ("cold_bytes", "cold_bytes", "Bytes of memory that these entries would take."),
     ("cold_files", "cold_files", "Files with entries of streams."),
+    ("cold_files_damaged", "cold_files_damaged", "Such files that were removed, replaced or truncated."),
     ("cold_stored_bytes", "cold_stored_bytes", "Size of these files."),
     ("cold_cache_bytes", "cold_cache_bytes", "Memory for entries that were read back from files."),
     ("cold_store_files", "cold_store_files", "Cold files that are in the object store."),

@@ -56,6 +56,12 @@ class ColdWriter:
         else:
             self._file_thread = thread
 
+    def run_locked(self, work: Callable[[], None]) -> None:
+        """Run work() with the engine's lock, unless the database was closed."""
+        with contextlib.suppress(DatabaseClosed):
+            self._local_engine.run_locked(work)
+            self._local_engine.commit_and_wake(-1)
+
     def wait(self) -> None:
         """Wait until the files are complete: no batch is started any more. Called without the lock."""
         with self._local_engine.lock:
@@ -65,7 +71,6 @@ class ColdWriter:
                 thread.join()
 
     def _store(self, batch: Batch) -> None:
-        result = self._cold.store_in_thread(batch)
-        with contextlib.suppress(DatabaseClosed):  # then the entries are in the log only
-            self._local_engine.run_locked(result)
-            self._local_engine.commit_and_wake(-1)
+        self.run_locked(
+            self._cold.store_in_thread(batch)
+        )  # if it was closed, the entries are in the log only

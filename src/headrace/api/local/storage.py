@@ -45,6 +45,7 @@ from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import SYNC_EVERY_MS, error_reply_for
 from headrace.persistence.aof.manifest import Manifest, write_all
+from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.object_store import LOCAL_BYTES, ObjectStore
@@ -162,6 +163,10 @@ class Storage:
         self.cold_writer = ColdWriter(self.local_engine, cold)
         cold.writer = self.cold_writer.start
         if isinstance(cold.store, ColdStore):
+            local_engine = self.local_engine
+            cold.store.monitor = ColdFileMonitor(
+                self.cold_files, lambda: local_engine.engine.keyspace, self.cold_writer.run_locked
+            )
             cold.store.run_in_background = self.cold_writer.run_in_background
 
     def _open_cold_storage(self, engine: Engine) -> None:

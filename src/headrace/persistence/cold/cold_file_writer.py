@@ -26,6 +26,7 @@ class ColdFileWriter:
         self._entered = False  # the directory on the disk has its name
         self._file = files.create(path)
         try:
+            self.identity = self._file.identity()
             self._write(cold_file.header(number))
         except OSError:
             self.abandon()

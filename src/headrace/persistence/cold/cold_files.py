@@ -37,7 +37,7 @@ from headrace.persistence.cold.stored_files import (
     used_number,
 )
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DataDirectory
+from headrace.persistence.data_directory import DataDirectory, FileIdentity
 
 OPEN_FILES_MAX = 64
 T = TypeVar("T")
@@ -103,14 +103,23 @@ class ColdTotals(NamedTuple):
     dead_bytes: int
 
 
+class KnownIdentity(NamedTuple):
+    """A file as it was when it was opened or written. size is what its path must have, in bytes."""
+
+    path: str
+    identity: FileIdentity
+    size: int
+
+
 class _KnownFile:
     """A file that this object may remove. size is what it takes on disk, as far as is known."""
 
-    __slots__ = ("reference", "size")
+    __slots__ = ("identity", "reference", "size")
 
     def __init__(self) -> None:
         self.reference: weakref.ref[ColdFile] | None = None
         self.size = 0
+        self.identity: FileIdentity | None = None
 
     def file(self) -> ColdFile | None:
         return self.reference() if self.reference is not None else None
@@ -264,6 +273,9 @@ class ColdFiles:
                 known = self._known.setdefault(name, _KnownFile())
                 known.reference = weakref.ref(file)
                 known.size = file.size
+                if known.identity is None:
+                    with contextlib.suppress(OSError):
+                        known.identity = self.files.identity(file.path)
             return file
 
     def set_needed(self, names: Iterable[str]) -> None:
@@ -397,6 +409,39 @@ class ColdFiles:
             found = [known.file() for known in self._known.values()]
         return any(file is not None and self.is_stale(file) for file in found)
 
+    # ---- changes by others: see cold_file_monitor.py
+
+    def identities(self) -> dict[str, KnownIdentity]:
+        """Return what is known of the files that are needed, by name."""
+        with self._lock:
+            return {
+                name: KnownIdentity(self.path(name), known.identity, known.size)
+                for name, known in self._known.items()
+                if known.identity is not None and self._must_be_local(name, known)
+            }
+
+    def _must_be_local(self, name: str, known: _KnownFile) -> bool:
+        """Return whether a file is needed, and the object store does not have it."""
+        file = known.file()
+        return name in self._needed if file is None else not file.in_store
+
+    def keep_open(self, name: str, known: KnownIdentity) -> int:
+        """Append no more to a file that has changed; return the descriptor by which it stays open.
+
+        -1: it is not open.
+        """
+        with self._write_lock:
+            if self._current is not None and self._current.name == name:
+                self._abandon()
+        return self._open_files.keep_open(known.path, known.identity)
+
+    def accept(self, name: str, identity: FileIdentity, was_kept_open: bool) -> None:
+        """Use what has the name of a file now; was_kept_open: keep_open() returned a descriptor."""
+        with self._lock:
+            if name in self._known:
+                self._known[name].identity = identity
+        self._open_files.reopen(self.path(name), was_kept_open)
+
     def close(self) -> None:
         """Seal the current file, and close all files. Ignores errors: its runs are durable already."""
         with self._write_lock:
@@ -429,7 +474,9 @@ class ColdFiles:
             file = ColdFile(name, self.path(name))
             known = self._known[name] = _KnownFile()
             known.reference = weakref.ref(file)
-        return ColdFileWriter(self.files, file.path, number), file
+        writer = ColdFileWriter(self.files, file.path, number)
+        known.identity = writer.identity
+        return writer, file
 
     def _make_directory(self) -> None:
         """Make the directory and those above it, and their names durable. Raises OSError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from headrace.errors import RUN_REQUESTED, DamagedColdRun
 from headrace.keyspace.cold_storage import RunStore
+from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFile, ColdFiles
 
 IN_PLACE_S = 1.0  # that the event loop waits for a run
@@ -33,6 +35,7 @@ class ColdStore(RunStore):
         self._requested: dict[tuple[str, int], Sequence[tuple[bytes, bytearray]] | None] = {}  # None: not yet
         self._failed: dict[tuple[str, int], tuple[float, DamagedColdRun]] = {}  # with time.monotonic()
         self.run_in_background: Callable[[Callable[[], object]], object] | None = None  # in another thread
+        self.monitor: ColdFileMonitor | None = None
         self._is_removing = False
 
     def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
@@ -96,17 +99,28 @@ class ColdStore(RunStore):
         return place.file
 
     def remove_unreferenced(self) -> int:
-        """Remove the files that nothing refers to; return how many, 0 if another thread does it."""
+        """Remove the files that nothing refers to; return how many, 0 if another thread does it.
+
+        That one also checks whether the other files are still what was written.
+        """
         if self.run_in_background is None:
             return self.files.remove_unreferenced()
         if not self._is_removing:
             self._is_removing = True
-            self.run_in_background(self._remove_unreferenced)
+            self.run_in_background(self._maintain)
         return 0
 
-    def _remove_unreferenced(self) -> None:
+    def damaged_file_count(self) -> int:
+        """Return the number of files that were removed, replaced or truncated by others."""
+        return len(self.monitor.damaged) if self.monitor is not None else 0
+
+    def _maintain(self) -> None:
         try:
             self.files.remove_unreferenced()
+            if self.monitor is not None:
+                self.monitor.check()
+        except Exception:
+            logging.getLogger("headrace").exception("the upkeep of cold files failed")
         finally:
             self._is_removing = False
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from headrace.persistence.data_directory import DataDirectory, RandomAccessFile
+from headrace.persistence.data_directory import DataDirectory, FileIdentity, RandomAccessFile, identity_of
 
 
 class _OpenFile:
@@ -63,6 +64,28 @@ class OpenFiles:
                 found.forgotten = True
                 if found.readers == 0:
                     found.file.close()
+
+    def keep_open(self, path: str, identity: FileIdentity) -> int:
+        """Keep the file of this identity open until reopen(); return its descriptor, -1 if it is not open."""
+        with self._lock:
+            found = self._open.get(path)
+            descriptor: int = getattr(found.file, "descriptor", -1) if found is not None else -1
+            if (
+                found is None
+                or descriptor < 0
+                or not identity_of(os.fstat(descriptor)).is_same_file(identity)
+            ):
+                return -1
+            found.readers += 1
+            return descriptor
+
+    def reopen(self, path: str, was_kept_open: bool) -> None:
+        """Have the next reader open a file again. was_kept_open: keep_open() returned a descriptor."""
+        with self._lock:
+            found = self._open.get(path)
+            if found is not None and was_kept_open:
+                found.readers -= 1
+        self.forget(path)
 
     def close(self) -> None:
         """Close all files, those in use by their last reader."""

@@ -27,6 +27,7 @@ from headrace.keyspace.cold_storage import Batch, ColdStorage
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_files import remove_unlogged_orphans
 from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
@@ -135,6 +136,7 @@ class ColdTasks:
             chosen.submit(self._load, cold, run, run.place)
 
         self.store.start = store_readers.submit
+        self.store.monitor = ColdFileMonitor(self.files, lambda: self.engine.keyspace, self._report)
         self.store.run_in_background = writer.submit
         self.engine.park_requests(load)
 
@@ -194,12 +196,14 @@ def fields(tasks: ColdTasks) -> Section:
     if cold is None:
         return of_store
     totals = cold.cache.totals
+    damaged = cold.store.damaged_file_count() if isinstance(cold.store, ColdStore) else 0
     return [
         ("stream_hot_memory", cold.limit),
         ("cold_entries", totals.entries),
         ("cold_runs", totals.runs),
         ("cold_bytes", totals.weight),
         ("cold_files", cold.store.file_count()),
+        ("cold_files_damaged", damaged),
         ("cold_stored_bytes", cold.store.stored_bytes()),
         ("cold_cache_bytes", cold.cache.memory.total),
         ("cold_cache_hits", cold.cache.hits),

@@ -1,0 +1,218 @@
+"""Detect cold files that were removed, replaced or truncated while they are in use.
+
+    written, opened ──▶ identity: device, inode, size
+                            │ compared with the path, some files in each round
+                            ▼
+    missing, another file, shorter ──▶ damaged: which runs need it, a warning ──▶ put back: verified, a notice
+
+Reads of runs that were damaged in place fail by their checksum: the monitor compares no contents, except for
+those of a file that was put back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+from headrace.errors import log_text, os_error_text
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.cold import cold_file
+from headrace.persistence.cold.cold_file import DamagedBytes, IndexEntry
+from headrace.persistence.cold.cold_files import ColdFiles, KnownIdentity
+from headrace.persistence.data_directory import DiskDirectory, FileIdentity
+from headrace.plurals import plural
+from headrace.streams.cold_run import ColdRun, run_of
+from headrace.streams.node import node_at
+from headrace.streams.stream import Stream
+from headrace.structures.rax_walk import RaxCursor
+
+FILES_PER_ROUND = 500  # a check takes some microseconds
+SCAN_KEYS = 500  # looked at in each step of a search
+SCAN_NODES = 2000
+STREAMS_SHOWN = 10  # in a warning
+STEP_TIMEOUT_S = 1.0  # for the event loop to do a step; it may be ending
+
+Report = Callable[[Callable[[], None]], object]  # runs a function where the keyspace may be read
+
+
+class _DamagedFile:
+    """A file that is not as it was written, and the runs that need it; None: they were not found yet."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.runs: set[IndexEntry] | None = None
+        self.tried: FileIdentity | None = None  # what had this name, but not these runs
+        self.descriptor = -1  # by which the file is still open
+
+
+class ColdFileMonitor:
+    """Compares the cold files of a keyspace with what was written. Call check() in one thread at a time."""
+
+    def __init__(self, files: ColdFiles, keyspace: Callable[[], Keyspace], report: Report) -> None:
+        """report: runs a function where the keyspace may be read: soon, in another thread or in this one."""
+        self.files = files
+        self.damaged: dict[str, _DamagedFile] = {}
+        self._keyspace = keyspace
+        self._report = report
+        self._last = ""  # the name that was checked last
+
+    def check(self) -> None:
+        """Check the next files, and log what has changed."""
+        known = self.files.identities()
+        for name in self.damaged.keys() - known.keys():
+            del self.damaged[name]
+        for name in self._next_names(known):
+            what, found = self._difference(known[name])
+            damaged = self.damaged.get(name)
+            if damaged is None and what and name in self.files.identities():  # it is still needed
+                damaged = self.damaged[name] = _DamagedFile(what)
+                damaged.descriptor = self.files.keep_open(name, known[name])
+                self._locate_and_warn(name, damaged)
+            elif damaged is not None and damaged.runs is None:
+                self._locate_and_warn(name, damaged)
+            elif damaged is not None and found is not None and self._has_runs(name, damaged, found):
+                self._note_restored(name, damaged, found)
+
+    def _next_names(self, known: dict[str, KnownIdentity]) -> list[str]:
+        """Return the names to check now: in turn, and those of damaged files."""
+        names = sorted(known)
+        start = next((at for at, name in enumerate(names) if name > self._last), 0)
+        chosen = (names[start:] + names[:start])[:FILES_PER_ROUND]
+        if chosen:
+            self._last = chosen[-1]
+        return [*chosen, *(self.damaged.keys() - set(chosen))]
+
+    def _difference(self, known: KnownIdentity) -> tuple[str, FileIdentity | None]:
+        """Return how a file differs from what was written, "" if it does not; and what has its name."""
+        try:
+            found = self.files.files.identity(known.path)
+        except FileNotFoundError:
+            return "the file is missing", None
+        except OSError as error:
+            return os_error_text(error), None
+        if not found.is_same_file(known.identity):
+            return "another file has this name", found
+        if found.size < known.size:
+            return f"it has {found.size} bytes instead of {known.size}", found
+        return "", found
+
+    def _locate_and_warn(self, name: str, damaged: _DamagedFile) -> None:
+        """Find the runs that need a file, and log a warning; the next check tries again if that fails."""
+        runs: set[IndexEntry] = set()
+        ranges: dict[bytes, list[ColdRun]] = {}
+        steps = _runs_in(self._keyspace(), name)
+        is_complete = False
+
+        def step() -> None:
+            nonlocal is_complete
+            for found in steps:
+                if found is None:
+                    return
+                key, run = found
+                runs.add(IndexEntry(run.place.offset, run.place.size, run.place.checksum))
+                ranges.setdefault(key, [run, run])[1] = run
+            is_complete = True
+
+        while not is_complete:
+            if not self._do(step):
+                return
+        damaged.runs = runs
+        logging.getLogger("headrace").warning("%s", self._text(name, damaged, ranges))
+
+    def _do(self, step: Callable[[], None]) -> bool:
+        """Run a step where the keyspace may be read; return False if that takes too long."""
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                step()
+            finally:
+                done.set()
+
+        self._report(run)
+        return done.wait(STEP_TIMEOUT_S)
+
+    def _text(self, name: str, damaged: _DamagedFile, ranges: dict[bytes, list[ColdRun]]) -> str:
+        """Return the warning."""
+        path = self.files.path(name)
+        files = self.files.files
+        whole = os.path.abspath(files.path(path)) if isinstance(files, DiskDirectory) else path
+        shown = [
+            f"{log_text(key)!r} {first.first_ms}-{first.first_seq} to {last.last_ms}-{last.last_seq}"
+            for key, (first, last) in list(ranges.items())[:STREAMS_SHOWN]
+        ]
+        if len(ranges) > len(shown):
+            shown.append(f"{len(ranges) - len(shown)} more")
+        needed = f"entries in it cannot be read: {', '.join(shown)}" if shown else "no entry in it is needed"
+        advice = "put the file back from a backup; nothing else is affected"
+        if damaged.descriptor >= 0:
+            needed = needed.replace("cannot be read", "will be lost when this process ends")
+            open_path = f"/proc/{os.getpid()}/fd/{damaged.descriptor}"
+            advice = f"it is still open here, so copy it back: cp {open_path} {whole}"
+        count = plural(len(damaged.runs or ()), "run")
+        return f"cold file {whole}: {damaged.what}; {needed} ({count}); {advice}"
+
+    def _has_runs(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> bool:
+        """Return whether what has the name of a file now has all runs that are needed."""
+        if found == damaged.tried:
+            return False
+        damaged.tried = found
+        try:
+            source = self.files.files.random_access(self.files.path(name))
+        except OSError:
+            return False
+        try:
+            for run in damaged.runs or ():
+                if cold_file.run_checksum(source.read_at(run.offset, run.size)) != run.checksum:
+                    return False
+        except (OSError, DamagedBytes):
+            return False
+        finally:
+            source.close()
+        return True
+
+    def _note_restored(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> None:
+        """Use a file that was put back."""
+        del self.damaged[name]
+        self.files.accept(name, found, damaged.descriptor >= 0)
+        text = "cold file %s is back, with all runs that are needed"
+        logging.getLogger("headrace").warning(text, self.files.path(name))
+
+
+def _runs_in(keyspace: Keyspace, name: str) -> Iterator[tuple[bytes, ColdRun] | None]:
+    """Yield the runs that are in the file of this name, in order, with their keys; None between two steps.
+
+    The keyspace may change between two steps; what is added then may be missed.
+    """
+    for database in keyspace.databases:
+        cursor = 0
+        while True:
+            cursor, keys = database.values.scan(cursor, SCAN_KEYS)
+            for key in keys:
+                stream = database.values.find(key)
+                if isinstance(stream, Stream):
+                    yield from _runs_of_stream(key, stream, name)
+            yield None
+            if not cursor:
+                break
+
+
+def _runs_of_stream(key: bytes, stream: Stream, name: str) -> Iterator[tuple[bytes, ColdRun] | None]:
+    if stream.cold is None or all(file.name != name for file in stream.cold.runs_of_files):
+        return
+    after = b""
+    while True:
+        cursor = RaxCursor(stream.nodes)
+        more = cursor.seek(">", after) if after else cursor.seek("^")
+        for _ in range(SCAN_NODES):
+            node = node_at(cursor) if more else None
+            if node is None or node.run is None:
+                return
+            run = run_of(node)
+            if run.place.file.name == name:
+                yield key, run
+            after = node.key()
+            more = cursor.next()
+        yield None
