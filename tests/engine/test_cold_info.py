@@ -4,6 +4,8 @@ import pytest
 
 from cold_support import RunsInMemory
 from engine_talk import decode
+from headrace.client.stream_info import first_entry_id
+from headrace.console.server_stats import stream_stats
 from headrace.engine.engine import Engine
 
 FIELDS = ["cold-entries", "cold-bytes", "cold-files"]
@@ -83,3 +85,35 @@ def test_deletions_and_copies_are_counted():
     client.execute("DEL", "s")
     client.execute("RENAME", "t", "s")
     assert client.cold_fields() == before
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_lost_first_run_is_shown_as_an_error_beside_all_else(protocol):
+    client = Client(protocol)
+    client.add(30)
+    client.execute("XDEL", "s", "1-0")
+    client.cool()
+    client.cold.cache.limit = 1
+    before = client.info()
+    client.execute("XRANGE", "s", "20", "20")  # the first run leaves the cache
+    client.cold.store.stored.clear()
+    info = client.info()
+    assert info.pop("first-entry") is None
+    assert info.pop("cold-error").startswith("the entries 2-0 to 3-0 cannot be read: cold file lost.cold")
+    assert info["recorded-first-entry-id"] == "2-0"
+    assert info == {name: value for name, value in before.items() if name != "first-entry"}
+    assert list(info)[-3:] == FIELDS
+    assert client.execute("XINFO", "STREAM", "s", "FULL").startswith(b"-COLDERR")
+    client.execute("XADD", "t", "1-0", "f", "v")
+    client.execute("XTRIM", "s", "MAXLEN", "0")
+    assert "cold-error" not in client.info()
+
+
+def test_readers_of_xinfo_know_the_first_id_of_a_lost_run():
+    reply = {"first-entry": None, "recorded-first-entry-id": b"2-0"}
+    assert first_entry_id(reply) is None
+    assert first_entry_id(reply | {"cold-error": b"it is lost"}) == b"2-0"
+    assert first_entry_id(reply | {"first-entry": (b"5-0", {})}) == b"5-0"
+    stats = stream_stats(0, b"s", {**reply, "length": 3, "cold-error": b"it is lost"})
+    assert stats.first_entry_id == b"2-0"
+    assert stream_stats(0, b"s", {**reply, "length": 3}).first_entry_id is None

@@ -19,8 +19,8 @@ class StreamInfo(Generic[T]):
     Attributes:
         length: the number of entries.
         last_id: the largest ID ever generated; new IDs are larger.
-        first: the oldest entry; None if there is none.
-        last: the newest entry; None if there is none.
+        first: the oldest entry; None if there is none, or its cold file is damaged (`raw["cold-error"]`).
+        last: the newest entry; None as for `first`.
         groups: the number of consumer groups.
         entries_added: the number of entries ever added; None from servers before Redis 7.
         max_deleted_id: the largest deleted ID; None from servers before Redis 7.

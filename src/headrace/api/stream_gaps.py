@@ -15,6 +15,7 @@ import time
 from typing import Any, Literal, TypeAlias
 
 from headrace.api.stream_id import StreamID, id_from_reply
+from headrace.client.stream_info import first_entry_id
 from headrace.errors import HeadraceError, UsageError
 from headrace.plurals import plural
 
@@ -102,8 +103,8 @@ class GapWatch:
         if added is None:
             return None  # before Redis 7
         last = id_from_reply(info["last-generated-id"])
-        entry = info["first-entry"]
-        first = id_from_reply(entry[0]) if entry else last
+        first_id = first_entry_id(info)
+        first = id_from_reply(first_id) if first_id else last
         if self._position >= last:
             count = added
         elif first > self._position:

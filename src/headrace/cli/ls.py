@@ -15,6 +15,7 @@ from headrace.cli.completion import complete_streams
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
 from headrace.cli.streams import compile_pattern, no_match, select_streams, url_option
 from headrace.client.servers import Servers, servers_at
+from headrace.client.stream_info import first_entry_id
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
 from headrace.errors import UsageError
@@ -142,11 +143,11 @@ def read_summaries(servers: Servers, names: list[str]) -> Iterator[StreamSummary
                 continue
             if isinstance(about, Exception):
                 raise about
-            first, last = about["first-entry"], about["last-entry"]
+            first, last = first_entry_id(about), about["last-entry"]
             yield StreamSummary(
                 stream_key(name),
                 int(about["length"]),
-                first[0].decode() if first else None,
+                first.decode() if first else None,
                 last[0].decode() if last else None,
                 memory if isinstance(memory, int) else None,
                 int(about["groups"]),

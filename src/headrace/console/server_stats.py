@@ -231,12 +231,17 @@ def stream_stats(database: int, key: bytes, about: dict[str, object]) -> StreamS
         _bytes(about, "last-generated-id"),
         _maybe_int(about, "entries-added"),
         _bytes(about, "max-deleted-entry-id") or None,
-        first[0] if isinstance(first, list) and first else None,
+        first[0] if isinstance(first, list) and first else _first_id_of_damaged(about),
         last[0] if isinstance(last, list) and last else None,
         cold_entries=_int(about, "cold-entries"),
         cold_bytes=_int(about, "cold-bytes"),
         cold_files=_int(about, "cold-files"),
     )
+
+
+def _first_id_of_damaged(about: dict[str, object]) -> bytes | None:
+    """Return the ID of a first entry that cannot be read, because its cold file is damaged."""
+    return _bytes(about, "recorded-first-entry-id") or None if "cold-error" in about else None
 
 
 def group_stats(about: dict[str, object]) -> GroupStats:

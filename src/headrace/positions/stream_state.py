@@ -20,6 +20,7 @@ from typing import Any
 import redis
 
 from headrace.client.servers import Servers
+from headrace.client.stream_info import first_entry_id
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
 from headrace.fingerprint import entry_fingerprint
@@ -73,12 +74,12 @@ class StreamState:
 
 def parse_stream_state(reply: Any) -> StreamState:
     """Convert redis-py's form of the reply to XINFO STREAM."""
-    first, last = reply["first-entry"], reply["last-entry"]
+    first, last = first_entry_id(reply), reply["last-entry"]
     added = reply.get("entries-added")
     deleted = reply.get("max-deleted-entry-id")
     return StreamState(
         as_text(reply["last-generated-id"]),
-        as_text(first[0]) if first else None,
+        as_text(first) if first else None,
         int(reply["length"]),
         None if added is None else int(added),
         None if deleted is None else as_text(deleted),

@@ -16,7 +16,7 @@ from headrace.commands.call import Call
 from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
-from headrace.errors import CommandError, NoSuchKey, UnknownSubcommand, to_text
+from headrace.errors import CommandError, DamagedColdRun, NoSuchKey, UnknownSubcommand, to_text
 from headrace.resp.writer import ReplyWriter
 from headrace.streams import delivery
 from headrace.streams.cold_part import ColdPart
@@ -58,15 +58,20 @@ def run_stream(call: Call) -> None:
     n: cython.Py_ssize_t = len(argv)
     reply: ReplyWriter = call.reply
     if n == 3:
-        reply.map(16 + further_fields(stream))
+        first_error: bytes = edge_error(stream, False)
+        last_error: bytes = edge_error(stream, True)
+        reply.map(16 + further_fields(stream) + (1 if first_error or last_error else 0))
         write_counters(reply, stream)
         reply.bulk(b"groups")
         reply.integer(stream.group_count)
         reply.bulk(b"first-entry")
-        entries.write_edge(reply, stream, False)
+        write_edge(reply, stream, False, first_error)
         reply.bulk(b"last-entry")
-        entries.write_edge(reply, stream, True)
+        write_edge(reply, stream, True, last_error)
         write_cold(reply, stream)
+        if first_error or last_error:
+            reply.bulk(b"cold-error")
+            reply.bulk(first_error or last_error)
         write_rules(reply, stream.rules)
         return
     count: cython.longlong = parse_full(argv)
@@ -81,6 +86,26 @@ def run_stream(call: Call) -> None:
         write_group(reply, stream, group, count)
     write_cold(reply, stream)
     write_rules(reply, stream.rules)
+
+
+@cython.cfunc
+def edge_error(stream: Stream, reverse: cython.bint) -> bytes:
+    """Return why the first entry, or with `reverse` the last, cannot be read; empty if it can."""
+    if stream.run_count() > 0:
+        try:
+            StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse).next()
+        except DamagedColdRun as error:
+            return str(error).removeprefix("COLDERR ").encode(errors="surrogateescape")
+    return b""
+
+
+@cython.cfunc
+def write_edge(reply: ReplyWriter, stream: Stream, reverse: cython.bint, error: bytes) -> cython.void:
+    """Write the first entry, or with `reverse` the last; null if there is none, or it cannot be read."""
+    if error:
+        reply.null()
+    else:
+        entries.write_edge(reply, stream, reverse)
 
 
 @cython.cfunc
