@@ -5,6 +5,7 @@ import pytest
 from cold_support import RunsInMemory
 from engine_talk import decode
 from headrace.client.stream_info import first_entry_id
+from headrace.commands.server_interface import ServerInterface
 from headrace.console.server_stats import stream_stats
 from headrace.engine.engine import Engine
 
@@ -117,3 +118,30 @@ def test_readers_of_xinfo_know_the_first_id_of_a_lost_run():
     stats = stream_stats(0, b"s", {**reply, "length": 3, "cold-error": b"it is lost"})
     assert stats.first_entry_id == b"2-0"
     assert stream_stats(0, b"s", {**reply, "length": 3}).first_entry_id is None
+
+
+def test_dump_of_a_stream_larger_than_memory_is_rejected():
+    client = Client()
+    client.add(30)
+    hot = client.execute("DUMP", "s")
+    client.cool()
+    assert client.execute("DUMP", "s") == hot, "no limit is set"
+    client.cold.limit = 1000
+    assert client.execute("DUMP", "s") == hot, "the cache has room for it"
+    client.cold.cache.limit = 100
+    error = client.execute("DUMP", "s")
+    assert error.startswith(b"-ERR the stream takes ") and b"cold-cache-memory together (1100)" in error
+    assert b"XRANGE" in error and b"headrace export" in error
+    assert client.execute("COPY", "s", "t") == b":1\r\n"
+    client.execute("XTRIM", "s", "MAXLEN", "2")
+    assert client.execute("DUMP", "s").startswith(b"$")
+
+
+def test_dump_of_a_stream_larger_than_an_argument_is_rejected(monkeypatch):
+    client = Client()
+    client.add(30)
+    client.cool()
+    monkeypatch.setattr(ServerInterface, "config_get", lambda self, patterns: [(patterns[0], b"500")])
+    assert b"proto-max-bulk-len (500)" in client.execute("DUMP", "s")
+    client.execute("XADD", "hot", "1-0", "f", "v" * 1000)
+    assert client.execute("DUMP", "hot").startswith(b"$")

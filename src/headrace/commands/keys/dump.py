@@ -16,6 +16,7 @@ from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace import keyspace
 from headrace.persistence.dump import BadPayload, WrongChecksum, dump, restore
+from headrace.streams.stream import Stream
 
 I64_MAX = (1 << 63) - 1
 FREQUENCY_MAX = 255
@@ -45,8 +46,33 @@ class BadData(CommandError):
     text = "ERR Bad data format"
 
 
+class LargerThanMemory(CommandError):
+    """The payload of a stream would take more memory than data may."""
+
+    def __init__(self, size: int, limit: int, names: str) -> None:
+        super().__init__(
+            f"ERR the stream takes {size} bytes with what is in files, which is more than {names} ({limit}):"
+            " read it with XRANGE, or copy all data with `headrace export`"
+        )
+
+
+def check_size(call: Call, value: object) -> None:
+    """Raise LargerThanMemory for a stream with cold runs that is too large for a payload."""
+    if not isinstance(value, Stream) or value.cold is None or value.cold.totals.runs == 0:
+        return
+    size = value.memory.total + value.cold.totals.weight
+    cold = call.keyspace.cold
+    if cold.limit and size > cold.limit + cold.cache.limit:
+        limit = cold.limit + cold.cache.limit
+        raise LargerThanMemory(size, limit, "stream-hot-memory and cold-cache-memory together")
+    ((_, bulk_max),) = call.server.config_get([b"proto-max-bulk-len"])
+    if size > int(bulk_max):
+        raise LargerThanMemory(size, int(bulk_max), "proto-max-bulk-len")
+
+
 def payload_of(call: Call, value: object) -> bytes:
-    """Return the payload that DUMP replies with."""
+    """Return the payload that DUMP replies with. Raises LargerThanMemory."""
+    check_size(call, value)
     return dump(
         value,
         call.server.rdb_version(),
