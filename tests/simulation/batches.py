@@ -16,6 +16,9 @@ class Batches:
         self.chance = chance
         self.generator = CommandGenerator(grammar, chance)
         self.empty = True  # nothing exists yet
+        self.first = ["append"] * 4 + ["read"]
+        if grammar == "crashes_with_hot_rules":
+            self.first += ["hot-rule"] * 3
 
     def set_known(self, ids: list[bytes]) -> None:
         """Set the IDs of entries that exist or are pending, the newest last."""
@@ -30,7 +33,7 @@ class Batches:
             create = [[b"XGROUP", b"CREATE", b"s", group, b"0", b"MKSTREAM"] for group in GROUPS]
             requests = [
                 *create,
-                *(self.generator.command(rule) for rule in ["append"] * 4 + ["read"]),
+                *(self.generator.command(rule) for rule in self.first),
                 *requests,
             ]
         if self.chance.random() < 0.2:

@@ -65,7 +65,8 @@ class Life:
         self.now = now_ms
         self.files = SimulatedFiles(image, chance)
         self.files.mark = now_ms
-        self.batches = Batches(chance, "crashes_with_rules" if setup.rules else "crashes")
+        grammar = "crashes_with_rules" if setup.rules else "crashes"
+        self.batches = Batches(chance, "crashes_with_hot_rules" if setup.hot_rules else grammar)
         self.held = False  # the log has failed: no requests, no replies
         self.syncs: list[LaterSync] = []
         self.rewrite: PendingRewrite | None = None
@@ -77,7 +78,7 @@ class Life:
         self.shadow.keyspace.keep_expired = True
         if setup.cold:
             assert self.engine.cold is not None
-            self.engine.cold.limit = 1
+            self.engine.cold.limit = 0 if setup.hot_rules else 1
         self.repeat_session, _ = replayer(self.shadow, now_ms)
         self.sessions = [self.engine.session(), self.engine.session()]
         self.engine.record_effects(True)

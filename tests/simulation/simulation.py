@@ -36,6 +36,7 @@ class History:
         self.log_class = log_class
         self.images = 0
         self.cold_runs = 0  # stored
+        self.rewritten_runs = 0
         self.bases_with_cold_runs = 0  # in images
         self.boundaries = 0
 
@@ -56,7 +57,9 @@ class History:
             life.stop()
         images = Crashes(life, self.chance, f"life {depth + 1}").look()
         self.images += len(images)
-        self.cold_runs += life.engine.cold.runs_stored if life.engine.cold is not None else 0
+        if life.engine.cold is not None:
+            self.cold_runs += life.engine.cold.runs_stored
+            self.rewritten_runs += life.engine.cold.runs_rewritten
         self.bases_with_cold_runs += sum(
             b" type c\n" in image.get(NAMES.manifest, b"") for image, _ in images
         )

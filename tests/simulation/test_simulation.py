@@ -52,6 +52,25 @@ def test_random_histories_with_cold_runs_survive_crashes(first):
     assert runs > 0 and referred > 0
 
 
+@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES // 6, BLOCK))
+def test_random_histories_with_rules_for_cold_runs_survive_crashes(first):
+    runs = rewritten = referred = 0
+    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES // 6)):
+        chance = Random(seed)
+        setup = Setup.by_chance(chance)
+        setup.rules = setup.hot_rules = True
+        setup.cold = chance.choice((30, 100, 400))
+        setup.node_entries = min(setup.node_entries, 4)
+        setup.rdb_base = setup.rdb_base or chance.random() < 0.7
+        setup.rewrites = setup.rewrites or chance.random() < 0.7
+        history = History(seed, setup)
+        history.run()
+        runs += history.cold_runs
+        rewritten += history.rewritten_runs
+        referred += history.bases_with_cold_runs
+    assert runs > 0 and rewritten > 0 and referred > 0
+
+
 def test_a_seed_is_the_same_history_again():
     for seed in range(FIRST, FIRST + 3):
         one, other = History(seed), History(seed)

@@ -59,6 +59,9 @@ class Setup:
     node_bytes: int = 4096
     rules: bool = False  # clients set rules of streams and groups
     cold: int = 0  # bytes of a cold run; the oldest nodes of streams are in files; 0: all are in memory
+    hot_rules: bool = (
+        False  # with cold: clients set HOT-BYTES and HOT-AGE, instead of a limit for all streams
+    )
 
     @classmethod
     def by_chance(cls, chance: Random) -> Setup:
@@ -130,6 +133,7 @@ def open_cold_storage(engine: Engine, files: SimulatedFiles, run_bytes: int, lim
     )
     cold.run_bytes = run_bytes
     cold.cache.limit = run_bytes
+    engine.rule_registry.on_hot = lambda: None  # HOT-BYTES and HOT-AGE are accepted
 
 
 def new_engine(setup: Setup) -> Engine:
