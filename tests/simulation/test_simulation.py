@@ -52,10 +52,10 @@ def test_random_histories_with_cold_runs_survive_crashes(first):
     assert runs > 0 and referred > 0
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES // 6, BLOCK))
+@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES // 12, BLOCK))
 def test_random_histories_with_rules_for_cold_runs_survive_crashes(first):
     runs = rewritten = referred = 0
-    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES // 6)):
+    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES // 12)):
         chance = Random(seed)
         setup = Setup.by_chance(chance)
         setup.rules = setup.hot_rules = True
