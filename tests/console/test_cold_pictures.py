@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from rich.console import Console
 
 import headrace
-from headrace.cli.inspect import draw
+from headrace.cli.inspect import draw, from_server
 from headrace.cli.ls import StreamSummary, as_object
 from headrace.console.exposition import exposition
 from headrace.console.server_stats import ServerStats, StreamStats, stream_stats
 from headrace.console.stream_snapshot import ColdStats, StreamSnapshot, from_file, from_payload
 from headrace.console.top_picture import History, top_picture
 from headrace.errors import HeadraceError
+from headrace_server import headrace_server
 from waiting import wait_until
 
 ENTRIES = 3000
@@ -64,6 +66,7 @@ def test_a_cold_run_is_a_node_with_its_file_and_counts(base):
     assert f"{runs[0].live} entries + 1 deleted" in first
     assert f"{runs[0].run.inner_count()} nodes in " in first
     assert f"in files   {base.cold.entries:,} entries, which would take" in drawn
+    assert "of memory, in 1 file: 1.cold" in drawn
 
 
 def test_the_chosen_node_may_be_a_cold_run(base):
@@ -132,3 +135,15 @@ def test_ls_prints_the_numbers():
         "cold_bytes": 700,
         "cold_files": 1,
     }
+
+
+def test_inspect_names_the_cold_files_of_a_running_server(tmp_path: Path):
+    options = ("--appendonly", "yes", "--stream-hot-memory", "60kb")
+    with headrace_server(tmp_path, *options) as port, redis.Redis(port=port) as client:
+        pipe = client.pipeline(transaction=False)
+        for number in range(1, ENTRIES + 1):
+            pipe.xadd("s", {"text": "x" * 50}, id=f"{number}-0")
+        pipe.execute()
+        wait_until(lambda: client.info("memory")["cold_entries"] > 0)
+        drawn = text(draw(from_server("s", f"redis://127.0.0.1:{port}", False), "0", 3, 5, ("tree",)))
+    assert "of memory, in 1 file: 1.cold" in drawn

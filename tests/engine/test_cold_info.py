@@ -59,6 +59,7 @@ def test_the_fields_are_there_while_there_are_runs(protocol, more):
     assert info["cold-entries"] == 27
     assert memory * 0.8 < info["cold-bytes"] < memory
     assert info["cold-files"] == 3  # of three runs each
+    assert info.pop("cold-file-names", None) == (["0", "1", "2"] if more else None)
     assert {name: value for name, value in info.items() if name not in FIELDS} == hot
     client.execute("XTRIM", "s", "MINID", "25-0")
     assert client.cold_fields(*more)[::2] == [3, 1]
@@ -72,7 +73,7 @@ def test_the_rules_are_last():
     client.execute("XCFGSET", "s", "MAX-LEN", "1000")
     client.cool()
     assert list(client.info())[-4:] == [*FIELDS, "rules"]
-    assert list(client.info("FULL"))[-4:] == [*FIELDS, "rules"]
+    assert list(client.info("FULL"))[-5:] == [*FIELDS, "cold-file-names", "rules"]
 
 
 def test_deletions_and_copies_are_counted():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -125,7 +127,16 @@ def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
         payload = client.dump(name)
         if payload is None:
             raise UsageError(f"{where}: stream {key!r} was deleted meanwhile")
-        return from_payload(key, where, payload, cold if cold.entries else None)
+        snapshot = from_payload(key, where, payload, cold if cold.entries else None)
+        if cold.entries:
+            snapshot.cold_names = cold_names(client.xinfo_stream(name, full=True))
+        return snapshot
+
+
+def cold_names(about: Mapping[str, Any]) -> list[str]:
+    """Return the names of the cold files in a reply of XINFO STREAM FULL; those of the oldest runs first."""
+    names = about.get("cold-file-names", [])
+    return [name.decode(errors="backslashreplace") for name in names]
 
 
 def draw(
@@ -171,7 +182,7 @@ def summary(snapshot: StreamSnapshot) -> Text:
         text.append(f", {data / length:.1f} bytes an entry", styles.GREY)
     text.append(f"; last ID {stream.last_id()}, {stream.entries_added:,} added in all", styles.GREY)
     if snapshot.cold is not None:
-        text.append("\n").append_text(cold_text(snapshot.cold))
+        text.append("\n").append_text(cold_text(snapshot.cold, snapshot.cold_names))
     if stream.rules is not None:
         text.append("\n").append_text(rules_text(stream.rules))
     return text

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from headrace.console import styles
+from headrace.console.escaping import printable
 from headrace.console.stream_snapshot import ColdStats
 from headrace.plurals import plural
 from headrace.streams.cold_run import ColdRun
+
+NAMES_MAX = 20  # of files in a line
 
 
 def run_picture(run: ColdRun) -> Table:
@@ -32,10 +35,13 @@ def run_rows(run: ColdRun) -> Iterator[tuple[str, str]]:
     yield "deleted since", plural(run.deleted_count(), "entry")
 
 
-def cold_text(cold: ColdStats) -> Text:
-    """Return the line about what of a stream is in files."""
+def cold_text(cold: ColdStats, names: Sequence[str] = ()) -> Text:
+    """Return the line about what of a stream is in files of these names."""
     text = Text("in files", styles.GREY)
     text.append(f"   {plural(cold.entries, 'entry')}", "bold")
     text.append(f", which would take {styles.format_size(cold.bytes)} of memory, ", styles.GREY)
     text.append(f"in {plural(cold.files, 'file')}", styles.GREY)
+    if names:
+        shown = ", ".join(printable(name) for name in names[:NAMES_MAX])
+        text.append(f": {shown}{', …' if len(names) > NAMES_MAX else ''}", styles.GREY)
     return text

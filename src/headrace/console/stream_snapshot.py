@@ -93,9 +93,13 @@ class StreamSnapshot:
     now_ms: int
     packs: list[PackedNode] = field(default_factory=list)
     cold: ColdStats | None = None  # what is in files
+    cold_names: list[str] = field(default_factory=list)  # of these files, as far as they are known
 
     def __post_init__(self) -> None:
         self.packs = list(packed_nodes(self.stream))
+        if not self.cold_names:
+            runs = (pack.run for pack in self.packs if pack.run is not None)
+            self.cold_names = list(dict.fromkeys(run.place.file.name for run in runs))
         self.entries_before = [0, *accumulate(pack.live for pack in self.packs)]
 
     def pack_number(self, node: str) -> int:

@@ -75,7 +75,7 @@ def run_stream(call: Call) -> None:
         write_rules(reply, stream.rules)
         return
     count: cython.longlong = parse_full(argv)
-    reply.map(15 + further_fields(stream))
+    reply.map(15 + further_fields(stream) + (1 if stream.run_count() > 0 else 0))
     write_counters(reply, stream)
     reply.bulk(b"entries")
     entries.write_entries(reply, StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False), count)
@@ -85,6 +85,7 @@ def run_stream(call: Call) -> None:
     for group in stream.groups():
         write_group(reply, stream, group, count)
     write_cold(reply, stream)
+    write_file_names(reply, stream)
     write_rules(reply, stream.rules)
 
 
@@ -173,6 +174,18 @@ def write_cold(reply: ReplyWriter, stream: Stream) -> cython.void:
     reply.integer(cold.totals.weight)
     reply.bulk(b"cold-files")
     reply.integer(cold.file_count())
+
+
+@cython.cfunc
+def write_file_names(reply: ReplyWriter, stream: Stream) -> cython.void:
+    """Write the names of the cold files, the oldest runs first; nothing if there are none."""
+    cold: ColdPart | None = stream.cold
+    if cold is None or cold.totals.runs == 0:
+        return
+    reply.bulk(b"cold-file-names")
+    reply.array(cold.file_count())
+    for file in cold.runs_of_files:
+        reply.bulk(str(getattr(file, "name", file)).encode())
 
 
 @cython.cfunc
