@@ -326,11 +326,11 @@ def test_a_transaction_waits_for_the_store_and_fails_if_it_is_lost(full_with, ne
         assert pipe.xrange("s", 1, 1).execute()[0][0][0] == b"1-0"
     network.cut(silent=True)
     with client.pipeline() as pipe:
-        pipe.xrange("s", 9000, 9000)
+        pipe.xrange("s", 3000, 3000)
         with pytest.raises(redis.ResponseError, match="COLDERR the entries"):
             pipe.execute()
     network.restore()
-    wait_until(lambda: has_entry(client, "9000-0"))
+    wait_until(lambda: has_entry(client, "3000-0"))
 
 
 def test_a_server_that_is_killed_loses_and_doubles_nothing(reach, store_port, tmp_path, url) -> None:
