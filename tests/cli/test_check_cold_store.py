@@ -1,4 +1,4 @@
-"""`headrace check` of a log whose cold files are in an object store, here a directory."""
+"""`headrace check` and `export` of a log whose cold files are in an object store, here a directory."""
 
 from pathlib import Path
 
@@ -68,6 +68,17 @@ def test_a_local_copy_and_the_one_in_the_store_are_both_read(data, tmp_path, cap
     assert main(["check", str(data)]) == 0
     assert main(["check", "--cold-store", f"file://{tmp_path}/store", str(data)]) == 1
     assert "other bytes than were uploaded" in shown(capsys)
+
+
+def test_an_export_reads_files_in_the_store(data, tmp_path, capsys) -> None:
+    file = tmp_path / "all.rdb"
+    assert main(["export", str(data), str(file)]) == 1
+    assert "it is in an object store: give its URL" in shown(capsys) and not file.exists()
+    assert main(["export", "--cold-store", f"file://{tmp_path}/store", str(data), str(file)]) == 0
+    (tmp_path / "loaded").mkdir()
+    file.rename(tmp_path / "loaded/dump.rdb")
+    with headrace.open(tmp_path / "loaded") as db:
+        assert [int(entry[1][1]) for entry in db.execute("XRANGE", "s", "-", "+")] == list(range(ENTRIES))
 
 
 def test_another_url_is_a_wrong_argument(data, capsys) -> None:

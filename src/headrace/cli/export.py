@@ -50,7 +50,14 @@ Examples:
     show_default=True,
     help="Keep at most so much of the data in memory, the rest in files beside FILE.",
 )
-def command(source: str, file: str, overwrite: bool, hot_memory: str) -> None:
+@click.option(
+    "--cold-store",
+    metavar="URL",
+    default="",
+    envvar="HEADRACE_COLD_STORE",
+    help="The object store that has cold files of DIR, as in s3://bucket/prefix.",
+)
+def command(source: str, file: str, overwrite: bool, hot_memory: str, cold_store: str) -> None:
     """Write all data into a snapshot that redis-server 7.0 and later versions load.
 
     The source is the data directory of a server that is not running, or the URL of one that is: that sends
@@ -66,7 +73,7 @@ def command(source: str, file: str, overwrite: bool, hot_memory: str) -> None:
         found = (
             from_server(source, temporary, display)
             if is_url
-            else from_directory(source, temporary, limit, display)
+            else from_directory(source, temporary, limit, display, cold_store)
         )
         size = os.path.getsize(temporary)
     Console(highlight=False).print(line(f"{file}: {found}{plural(size, 'byte')}"), soft_wrap=True)
@@ -98,7 +105,9 @@ def progress_display() -> Iterator[Progress]:
         yield display
 
 
-def from_directory(source: str, temporary: str, hot_memory: int, display: Progress) -> str:
+def from_directory(
+    source: str, temporary: str, hot_memory: int, display: Progress, cold_store: str = ""
+) -> str:
     """Write the data of a directory to the file `temporary`; return how many keys and entries these are."""
     now_ms = time.time_ns() // 1_000_000
     reading: dict[str, TaskID] = {}
@@ -111,7 +120,7 @@ def from_directory(source: str, temporary: str, hot_memory: int, display: Progre
     beside = os.path.dirname(os.path.abspath(temporary))
     with (
         tempfile.TemporaryDirectory(prefix="temp-export-", dir=beside) as scratch,
-        loaded(source, scratch, new_engine, hot_memory, now_ms, on_read) as data,
+        loaded(source, scratch, new_engine, hot_memory, now_ms, on_read, cold_store) as data,
     ):
         for note in data.notes:
             logging.getLogger("headrace").warning("%s", note)

@@ -28,6 +28,8 @@ from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
 from headrace.persistence.check import MANIFEST, log_or_snapshot_in
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.cold.object_store import ObjectStore
+from headrace.persistence.cold.stored_files import StoredFiles
 from headrace.persistence.data_directory import DataDirectory, DiskDirectory, File, write_file
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.file_checksum import crc_of_file
@@ -83,6 +85,7 @@ def loaded(
     hot_memory: int,
     now_ms: int,
     progress: Progress | None = None,
+    cold_store: str = "",
 ) -> Iterator[LoadedData]:
     """Load a data directory, the directory of a log, or a snapshot, for the block; change nothing there.
 
@@ -91,6 +94,7 @@ def loaded(
         new_engine: returns an empty keyspace, and a function that executes commands on it.
         hot_memory: bytes of data that may be in memory.
         progress: called with a file, the bytes read of it, and its size.
+        cold_store: the URL of the object store that has cold files of the log; "": none is known.
 
     Raises:
         UsageError: if there are no data.
@@ -107,11 +111,14 @@ def loaded(
     keyspace, execute = new_engine()
     spilled = ColdFiles(DiskDirectory(temporary), SPILL)
     store = ExportStore(ColdFiles(files, names.cold_directory), spilled)
+    in_store = ObjectStore(cold_store) if cold_store else None
+    store.files.stored = StoredFiles(files, names.cold_directory, in_store, is_read_only=True)
     keyspace.cold = ColdStorage(keyspace, store, hot_memory)
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
     recovery.foreign_advice = FOREIGN_ADVICE
     with contextlib.closing(store.files), contextlib.closing(spilled), _locked(files):
         with expiry_suspended(keyspace), errors_with_paths(files):
+            store.files.stored.load()
             _read(recovery, files, names, name)
         if keyspace.cold.last_error:
             raise HeadraceError(f"{temporary}: {keyspace.cold.last_error}")
