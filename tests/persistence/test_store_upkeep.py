@@ -149,6 +149,17 @@ def test_local_copies_stay_up_to_the_limit_those_that_were_read_last(world: Worl
     wait_until(lambda: world.local() == ["1.cold"])
 
 
+def test_a_file_that_left_the_data_directory_is_not_monitored(world: World) -> None:
+    _, places = written(world.cold)
+    assert list(world.cold.identities()) == ["1.cold", "2.cold"]
+    world.cold.set_needed(["1.cold", "2.cold"])
+    places.clear()  # the manifest needs the files, and no run does
+    gc.collect()
+    world.upkeep.begin()
+    wait_until(lambda: world.local() == [])
+    assert world.cold.identities() == {}
+
+
 @pytest.mark.parametrize("fault", ["put", "put answer", "head"])
 def test_a_failed_upload_keeps_the_file_is_counted_and_tried_again(world: World, fault: str) -> None:
     made, places = written(world.cold)

@@ -346,6 +346,8 @@ class ColdFiles:
         with self._lock:
             known = self._known.get(name)
             file = known.file() if known is not None else None
+            if known is not None:
+                known.identity = None  # the monitor does not miss it
             if file is not None:
                 file.is_local = False
         self.files.remove(self.path(name))
