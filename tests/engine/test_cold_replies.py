@@ -104,6 +104,7 @@ def compare_with_hot(cold, grammar, seed):
         hot.take_woken()
         cold.engine.take_woken()
         stored = max(stored, cold.cold.runs_stored)
+    cold.cold.limit = 1 << 30  # DUMP rejects what is larger than memory
     for key in list(hot.keyspace.databases[0].values):
         hot.execute(session, [b"DUMP", key], now)
         cold.execute([b"DUMP", key], now)
@@ -362,3 +363,47 @@ def test_an_entry_whose_trim_would_begin_in_a_lost_run_is_not_added(line, later)
     load_all(engine, cold, asked)
     assert (reply or session.reply.take()) == LOST
     assert talk(engine, session, b"XLEN s") == b":100\r\n" and engine.effects.take() == []
+
+
+@pytest.mark.parametrize("rules", [b"", b"XGROUP CFGSET s g ORDERED-BY n"])
+def test_a_group_gets_what_precedes_a_lost_run_and_the_log_has_it(rules):
+    engine, session, cold = cold_engine()
+    hot, reader = hot_engine()
+    for number in range(1, 101):
+        talk(hot, reader, b"XADD s %d-0 n %d" % (number, number))
+    for each, client in ((engine, session), (hot, reader)):
+        talk(each, client, b"XADD a 1-0 n 1")
+        for line in (b"XGROUP CREATE a g 0", b"XGROUP CREATE s g 0", rules):
+            if line:
+                talk(each, client, line)
+    hot.effects.take()
+    cold.cache.limit = 1
+    cold.store.stored.pop(3)
+    engine.record_effects(True)
+    read = talk(engine, session, b"XREADGROUP GROUP g ann COUNT 60 STREAMS a s > >")
+    assert read.count(b"-0\r\n") == 1 + 30
+    assert talk(engine, session, b"XREADGROUP GROUP g bob STREAMS s >").startswith(
+        b"-COLDERR the entries 31-0"
+    )
+    claimed = talk(engine, session, b"XCLAIM s g ann 0 30 31 FORCE JUSTID")
+    assert claimed.startswith(b"-COLDERR")
+    for _, words in engine.effects.take():
+        hot.execute(reader, list(words), 1000)
+        assert not reader.reply.take().startswith(b"-"), words
+    for line in (*STATE, b"XPENDING a g", b"XPENDING s g - + 99", b"XINFO GROUPS s", b"XINFO GROUPS a"):
+        assert talk(engine, session, line) == talk(hot, reader, line), line
+
+
+def test_a_claim_ends_before_a_lost_run():
+    engine, session, cold = cold_engine(1200)
+    talk(engine, session, b"XGROUP CREATE s g 0")
+    cold.cache.limit = 1
+    talk(engine, session, b"XREADGROUP GROUP g ann STREAMS s >")
+    firsts = {int.from_bytes(nodes[0][0][:8]): place for place, nodes in cold.store.stored.items()}
+    lost = min(first for first in firsts if first > 1050)  # a claim requires the runs of 1,000 entries
+    cold.store.stored.pop(firsts[lost])
+    reply = talk(engine, session, b"XAUTOCLAIM s g bob 0 0 COUNT 1200 JUSTID")
+    assert reply.startswith(b"*3\r\n$6\r\n%d-0\r\n*%d\r\n" % (lost, lost - 1))
+    assert b"$3\r\nbob\r\n$4\r\n%d\r\n" % (lost - 1) in talk(engine, session, b"XPENDING s g")
+    again = talk(engine, session, b"XAUTOCLAIM s g bob 0 %d-0 COUNT 1200 JUSTID" % lost)
+    assert again.startswith(b"-COLDERR the entries %d-0" % lost)

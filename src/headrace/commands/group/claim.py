@@ -15,7 +15,7 @@ from headrace.commands.group import loss_log, members
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import EntryLookup
-from headrace.errors import CommandError, InvalidStreamId, InvalidSyntax, NotAnInteger
+from headrace.errors import CommandError, DamagedColdRun, InvalidStreamId, InvalidSyntax, NotAnInteger
 from headrace.resp.writer import ReplyWriter
 from headrace.streams import cold_reads, delivery
 from headrace.streams.consumer import Consumer
@@ -322,7 +322,12 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
     while slot >= 0 and claim.changes < count and scanned < count * SCANNED_PER_COUNT:
         scanned += 1
         following = pending.after(slot)
-        entry = claim.lookup.find(pending.ms_of(slot), pending.seq_of(slot))
+        try:
+            entry = claim.lookup.find(pending.ms_of(slot), pending.seq_of(slot))
+        except DamagedColdRun:
+            if claim.changes == 0:
+                raise
+            break  # the next call begins here
         if entry is None:
             deleted.append(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
             claim.remove_deleted(slot, None)

@@ -16,13 +16,14 @@ from headrace.commands.group.stream_reply import StreamReply
 from headrace.commands.spec import Command
 from headrace.commands.stream import read, read_options
 from headrace.commands.stream.read_options import ReadOptions, ReplyBudget
-from headrace.errors import CommandError
+from headrace.errors import CommandError, DamagedColdRun
 from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import ReplyWriter
 from headrace.streams import cold_reads
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
+from headrace.streams.rules import GroupRules
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -125,7 +126,12 @@ class XReadGroupRequest:
         for i in range(len(self.keys)):
             if budget.stream_limit() == 0:
                 break
-            answered += self._write_stream(call, i, budget)
+            try:
+                answered += self._write_stream(call, i, budget)
+            except DamagedColdRun:
+                if answered == 0:
+                    raise
+                break  # the client must get what was delivered to it; the next read meets the damage again
         if call.effects.recording:
             call.effects.make_atomic(start)
         if answered == 0:
@@ -236,32 +242,46 @@ class XReadGroupRequest:
         reply.bulk(key)
         list_mark: cython.Py_ssize_t = reply.open_array()
         after: StreamId | None = self.after[i]
-        if after is not None:
-            writer.write_history(after)
-        else:
-            if group.rules is not None:
-                writer.apply_rules(group.rules, self.options.noack)
-            writer.claiming = self.options.claim != read_options.NO_CLAIM
-            if writer.claiming:
-                writer.passes = self.passes
-                writer.write_claimed(self.options.claim)
-                self.passes = writer.passes
-            if group.redeliveries is not None and not self.options.noack:
-                writer.write_due(group.redeliveries)
-            if writer.order is not None:
-                ordered_read.write(writer, writer.order)
-            else:
-                writer.write_new(self.options.noack)
+        damage: DamagedColdRun | None = None
+        try:
+            self._write_entries(writer, after)
+        except DamagedColdRun as error:
+            if writer.found == 0:
+                damage = error
         writer.flush_claims()
         if writer.delivered > 0:
             call.keyspace.changes += 1
         elif consumer_created and not self.options.noack and call.effects.recording:
             members.record_consumer(call, key, group, consumer)
+        if damage is not None:
+            reply.rewind(mark)
+            raise damage
         if writer.found == 0 and after is None:
             reply.rewind(mark)
             return 0
         reply.close_array(list_mark, writer.found)
         return 1
+
+    @cython.cfunc
+    def _write_entries(self, writer: StreamReply, after: StreamId | None) -> cython.void:
+        """Write the entries of one stream. After DamagedColdRun those before the damage are written."""
+        rules: GroupRules | None = writer.group.rules
+        if after is not None:
+            writer.write_history(after)
+            return
+        if rules is not None:
+            writer.apply_rules(rules, self.options.noack)
+        writer.claiming = self.options.claim != read_options.NO_CLAIM
+        if writer.claiming:
+            writer.passes = self.passes
+            writer.write_claimed(self.options.claim)
+            self.passes = writer.passes
+        if writer.group.redeliveries is not None and not self.options.noack:
+            writer.write_due(writer.group.redeliveries)
+        if writer.order is not None:
+            ordered_read.write(writer, writer.order)
+        else:
+            writer.write_new(self.options.noack)
 
 
 @cython.cfunc

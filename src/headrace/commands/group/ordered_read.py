@@ -193,22 +193,24 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
     entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
     waiting: cython.int = 0
     passed: cython.bint = False
-    while reply.may_have_more():
-        if waiting == WAITING_MAX:
-            order.is_behind = True
-            break
-        if not entry.next():
-            break
-        passed = True
-        if not _deliver_new(reply, order, entry):
-            waiting += 1
-    if waiting > 0:
-        call.keyspace.changes += 1
-        order.has_news = True  # the holders may be blocked
-        call.keyspace.rules.continue_later(stream)
-    if passed and call.effects.recording:
-        reply.flush_claims()
-        members.record_last_id(call, reply.key, group)
+    try:
+        while reply.may_have_more():
+            if waiting == WAITING_MAX:
+                order.is_behind = True
+                break
+            if not entry.next():
+                break
+            passed = True
+            if not _deliver_new(reply, order, entry):
+                waiting += 1
+    finally:  # see StreamReply.write_new()
+        if waiting > 0:
+            call.keyspace.changes += 1
+            order.has_news = True  # the holders may be blocked
+            call.keyspace.rules.continue_later(stream)
+        if passed and call.effects.recording:
+            reply.flush_claims()
+            members.record_last_id(call, reply.key, group)
 
 
 @cython.cfunc

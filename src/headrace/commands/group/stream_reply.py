@@ -307,15 +307,19 @@ class StreamReply:
         most: cython.longlong = self.limit
         if self.pending_max < I64_MAX and not noack:
             most = min(most, before + max(self.pending_max - self.consumer.pending_count, 0))
-        while self.found < most and not self.budget.is_full() and entry.next():
-            self.write_entry(entry, 0, 0)
-            slot = delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
-            if call.effects.recording and not noack:
-                self.record_claim(slot, last)
-            self.delivered += 1
-        if call.effects.recording and self.found > before:
-            self.flush_claims()
-            members.record_last_id(call, self.key, group)
+        try:
+            while self.found < most and not self.budget.is_full() and entry.next():
+                self.write_entry(entry, 0, 0)
+                slot = delivery.deliver(
+                    stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack
+                )
+                if call.effects.recording and not noack:
+                    self.record_claim(slot, last)
+                self.delivered += 1
+        finally:  # an entry that cannot be read ends the loop: what was delivered before must be in the log
+            if call.effects.recording and self.found > before:
+                self.flush_claims()
+                members.record_last_id(call, self.key, group)
 
     @cython.cfunc
     def write_entry(
