@@ -15,6 +15,7 @@ from headrace.errors import DamagedColdRun
 from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.cold_references import ColdReferences
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
 from headrace.persistence.dump import BadPayload, restore
@@ -83,7 +84,7 @@ def test_a_base_among_random_commands_is_equal_to_one_without_references(seed: i
         expected = inline(keyspace, version, now)
         pieces: list[Any] = []
         out = RdbOutput(pieces.append, deferred=deferred)
-        references: set[Any] = set()
+        references = ColdReferences()
         step_bytes = random.choice([1, 50, 1000])
         image = keyspace.freeze(now, step_bytes) if random.random() < 0.8 else keyspace.view(now)
         view = image.databases[0].epoch == 0
@@ -199,7 +200,7 @@ def base_of(engine: Engine) -> bytes:
         pieces.append,
         version=VERSIONS[0],
         now_ms=START_MS,
-        references=set(),
+        references=ColdReferences(),
         checksum=False,
         compress=False,
     )

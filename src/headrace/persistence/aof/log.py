@@ -73,6 +73,7 @@ from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.cold_references import ColdReferences
 from headrace.persistence.data_directory import DataDirectory, File, PendingSync, write_file
 from headrace.visibility import Public
 
@@ -316,7 +317,7 @@ class Log:
         self._recorder.forget_database()
         self.rewrite = PendingRewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
         if self.cold_files is not None:
-            self.rewrite.references = set()
+            self.rewrite.references = ColdReferences()
         self._settle_manifest(unlocked)
         return self.rewrite
 
@@ -568,6 +569,8 @@ class Log:
             rewrite.failure = self.failure
             return False
         self._replace_manifest(following)
+        if rewrite.references is not None:
+            rewrite.references.adopt()
         self._older_size = size
         self._base_offset = rewrite.offset
         if fresh is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.persistence.aof.manifest import ManifestLine
-from headrace.persistence.cold.cold_files import ColdFile
+from headrace.persistence.cold.cold_references import ColdReferences
 
 
 @dataclass
@@ -19,6 +19,6 @@ class PendingRewrite:
     offset: int  # in the bytes given to commit(): the base contains the records before it
     usable: bool = True  # False after a failed sync of the records written since
     failure: str = ""  # why finish_rewrite() returned False
-    # The cold files that the new base refers to: rdb_steps() adds them. They are kept as long as this object.
-    # None: the base must not refer to any.
-    references: set[ColdFile] | None = None
+    # The cold runs that the new base refers to: rdb_steps() adds them. Their files are kept as long as this
+    # object. None: the base must not refer to any.
+    references: ColdReferences | None = None

@@ -51,12 +51,14 @@ class ColdFile:
         "in_store",
         "is_local",
         "live_bytes",
+        "logged_from",
         "name",
         "path",
         "read_at",
         "released",
         "run_bytes",
         "size",
+        "unreadable",
     )
 
     def __init__(self, name: str, path: str) -> None:
@@ -69,6 +71,8 @@ class ColdFile:
         self.is_local = True  # it is in the data directory, as far as is known
         self.in_store = False  # the object store has confirmed that it has it
         self.read_at = 0.0  # when a run was read last, by time.monotonic()
+        self.unreadable: set[int] = set()  # the offsets of runs whose last read failed
+        self.logged_from = 0  # the entries of runs from this offset on are also in the log
 
     @property
     def dead_bytes(self) -> int:
@@ -211,7 +215,18 @@ class ColdFiles:
         """Return what decode returns for the bytes and the checksum of a run. Raises DamagedColdRun."""
         file = place.file
         file.read_at = time.monotonic()
-        what = ""
+        try:
+            found = self._read_anywhere(place, decode, ids, seconds)
+        except DamagedColdRun:
+            file.unreadable.add(place.offset)
+            raise
+        file.unreadable.discard(place.offset)
+        return found
+
+    def _read_anywhere(
+        self, place: RunPlace, decode: Callable[[bytes, int], T], ids: str, seconds: float
+    ) -> T:
+        file = place.file
         if file.is_local or not file.in_store:
             try:
                 return self._read_local(place, decode)
@@ -223,6 +238,7 @@ class ColdFiles:
                     logging.getLogger("headrace").warning(text, file.path, place.offset, error.what)
                     file.is_local = False
         assert self.stored is not None
+        what = ""
         try:
             return self.stored.read(
                 file.name, place.offset, place.size, lambda data: decode(data, place.checksum), seconds
@@ -257,6 +273,7 @@ class ColdFiles:
         if not cold_file.HEADER_BYTES <= offset <= offset + size <= file.size:
             what = f"it has {file.size} bytes, which do not contain the run of {size} bytes at {offset}"
             raise Damaged(file.size, what, file.path)
+        file.logged_from = max(file.logged_from, offset + size)
         return RunPlace(file, offset, size, checksum)
 
     def open(self, name: str) -> ColdFile:

@@ -43,11 +43,11 @@ COUNT_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 @cython.ccall
 def write_run(out: RdbOutput, image: StreamImage, references: Any) -> cython.void:
-    """Write the run that is the current node of the image, and add its file to references, a set."""
+    """Write the run that is the current node of the image, and add it to references, ColdReferences."""
     run: ColdRun | None = image.run
     assert run is not None
     place: Any = run.place
-    references.add(place.file)
+    references.add(place)
     out.byte(RUN)
     out.raw_id(image.ms, image.seq)
     out.string(place.file.name.encode())

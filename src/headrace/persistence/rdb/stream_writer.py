@@ -47,7 +47,7 @@ def write_image(
     image: StreamImage,
     stream_type: cython.int,
     now_ms: cython.longlong,
-    references: set[Any] | None = None,
+    references: Any = None,
 ) -> cython.void:
     """Write the image as stream_steps() does."""
     group: Group
@@ -67,7 +67,7 @@ def stream_steps(
     stream_type: cython.int,
     now_ms: cython.longlong,
     step_bytes: cython.longlong,
-    references: set[Any] | None = None,
+    references: Any = None,
 ) -> Iterator[None]:
     """Write the image as write_stream() does, in steps of about step_bytes; yield after each.
 
@@ -126,7 +126,7 @@ def _node_steps(
     image: StreamImage,
     stream_type: cython.uchar,
     step_bytes: cython.longlong,
-    references: set[Any] | None,
+    references: Any,
 ) -> Iterator[None]:
     """Write the nodes, before them their number."""
     refers: cython.bint = references is not None and image.by_reference

@@ -50,7 +50,7 @@ def write_rdb(
     aux: Mapping[bytes, bytes] | None = None,
     now_ms: int,
     progress: Callable[[int], None] | None = None,
-    references: set[Any] | None = None,
+    references: Any = None,
 ) -> SnapshotSize:
     """Write all keys that have not expired at now_ms to sink(bytes), in pieces of up to 64 KiB.
 
@@ -78,15 +78,15 @@ def rdb_steps(
     version: RdbVersion,
     aof_base: bool = False,
     aux: Mapping[bytes, bytes] | None = None,
-    references: set[Any] | None = None,
+    references: Any = None,
 ) -> Iterator[int]:
     """Write the file in steps of image.step_bytes; yield the number of keys so far. Then call out.end().
 
     It yields at least once, at the end. Other work can be done between two steps if the image is one of
     Keyspace.freeze(). Arguments: see write_rdb().
 
-    references: refer to cold runs instead of writing their nodes, and add their ColdFiles to this set; only
-        for the base of a log. Keep the set until a durable manifest names the files.
+    references: refer to cold runs instead of writing their nodes, and add them to this ColdReferences; only
+        for the base of a log. Keep it until a durable manifest names the files.
     """
     out.raw(b"REDIS%04d" % version.rdb_version)
     _write_aux(out, b"redis-bits", 64)
@@ -117,7 +117,7 @@ def _database_steps(
     image: KeyspaceImage,
     database: DatabaseImage,
     version: RdbVersion,
-    references: set[Any] | None,
+    references: Any,
 ) -> Iterator[int]:
     """Write the database unless all its keys have expired; yield the number of keys so far."""
     key: bytes | None
@@ -157,7 +157,7 @@ def _frozen_steps(
     stream: StreamImage,
     version: RdbVersion,
     dies_at: cython.longlong,
-    references: set[Any] | None,
+    references: Any,
 ) -> Iterator[None]:
     """Write a stream in steps."""
     if may_have_extras(stream, image.settings):
@@ -176,7 +176,7 @@ def _write_key(
     value: object,
     version: RdbVersion,
     dies_at: cython.longlong,
-    references: set[Any] | None,
+    references: Any,
 ) -> cython.void:
     """Write a key at once: a string, or the view of a stream, which is valid until the next change only."""
     stream: StreamImage
@@ -195,7 +195,7 @@ def _write_key(
 
 
 @cython.cfunc
-def _type_of(stream: StreamImage, version: RdbVersion, references: set[Any] | None) -> cython.int:
+def _type_of(stream: StreamImage, version: RdbVersion, references: Any) -> cython.int:
     """Return the type byte of a stream."""
     kind: cython.int = TYPE_COLD if stream.by_reference and references is not None else version.stream_type
     return kind

@@ -21,7 +21,7 @@ from headrace.keyspace.image import KeyspaceImage
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.rewrite import command_steps, write_commands
-from headrace.persistence.cold.cold_files import ColdFile
+from headrace.persistence.cold.cold_references import ColdReferences
 from headrace.persistence.data_directory import DataDirectory, File, write_file
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.encoder_thread import EncoderThread
@@ -301,7 +301,7 @@ class SaveManager:
         return keyspace.before_first_expiry(now) if fields or keyspace.hides_expired() else now
 
     def _rdb_writer(
-        self, aof_base: bool, fields: dict[bytes, bytes], references: set[ColdFile] | None = None
+        self, aof_base: bool, fields: dict[bytes, bytes], references: ColdReferences | None = None
     ) -> Callable[[EncoderThread], Steps]:
         version = self.rdb_version()
 
@@ -417,7 +417,7 @@ class SaveManager:
             )
 
     def _write_rdb(
-        self, file: File, now: int, aof_base: bool, references: set[ColdFile] | None = None
+        self, file: File, now: int, aof_base: bool, references: ColdReferences | None = None
     ) -> None:
         fields = {} if aof_base else self.snapshot_fields()
         write_rdb(

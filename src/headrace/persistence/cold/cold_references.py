@@ -1,0 +1,43 @@
+"""The cold runs to which a new base of the log refers.
+
+A run is in the log twice until the next rewrite: its entries were logged when they were added, and its cold
+file has them. The rewrite drops the first copy. It must not do so if the second one cannot be read.
+
+    file   0 ...................... logged_from ............ size
+           runs of the present base             runs whose entries are also in the log
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.errors import DamagedColdRun
+from headrace.persistence.cold.cold_files import ColdFile, RunPlace
+
+ONLY_LOGGED = "it cannot be read, and only the log has its entries: a restart loads them from there"
+
+
+class ColdReferences:
+    """The places of runs, as the end of the last one in each file. Iterating gives the files."""
+
+    def __init__(self) -> None:
+        self._ends: dict[ColdFile, int] = {}
+
+    def add(self, place: RunPlace) -> None:
+        """Add a run.
+
+        Raises:
+            DamagedColdRun: if the last read of it failed, and the log still has its entries.
+        """
+        file = place.file
+        if place.offset in file.unreadable and place.offset >= file.logged_from:
+            raise DamagedColdRun(file.path, place.offset, ONLY_LOGGED)
+        self._ends[file] = max(self._ends.get(file, 0), place.offset + place.size)
+
+    def __iter__(self) -> Iterator[ColdFile]:
+        return iter(self._ends)
+
+    def adopt(self) -> None:
+        """Note that the log refers to the runs now, and no longer has their entries."""
+        for file, end in self._ends.items():
+            file.logged_from = max(file.logged_from, end)
