@@ -8,6 +8,7 @@ UsageError       an invalid argument, option or file; the program prints one lin
 from __future__ import annotations
 
 import copy
+import re
 
 LOG_NAME_MAX = 512  # bytes of a name in a line of the log
 NAME_ECHO_MAX = 128  # bytes of an unknown name that an error repeats
@@ -196,6 +197,11 @@ class ServerOutOfMemory(CommandError):
 
 
 RUN_REQUESTED = "it is being read from the object store; try again"
+COLD_ERROR = re.compile(
+    r"COLDERR (?:the entries (?P<ids>.+?) cannot be read: )?"
+    r"cold file (?P<file>.+?), at byte (?P<offset>\d+): (?P<what>.*)",
+    re.DOTALL,
+)
 
 
 class DamagedColdRun(CommandError):
@@ -207,7 +213,8 @@ class DamagedColdRun(CommandError):
 
     def __init__(self, file: str, offset: int, what: str, ids: str = "") -> None:
         entries = f"the entries {ids} cannot be read: " if ids else ""
-        super().__init__(f"COLDERR {entries}cold file {file}, at byte {offset}: {what}")
+        place = f"cold file {file}, at byte {offset}: " if file else ""
+        super().__init__(f"COLDERR {entries}{place}{what}")
         self.file = file
         self.offset = offset
         self.what = what
@@ -215,6 +222,14 @@ class DamagedColdRun(CommandError):
 
     def __reduce__(self) -> tuple[type, tuple[str, int, str, str]]:
         return type(self), (self.file, self.offset, self.what, self.ids)
+
+    @classmethod
+    def from_text(cls, text: str) -> DamagedColdRun:
+        """Return the error with this wire text. `file` is "" if the text does not name one."""
+        parts = COLD_ERROR.fullmatch(text)
+        if parts is None:
+            return cls("", 0, text.removeprefix("COLDERR "))
+        return cls(parts["file"], int(parts["offset"]), parts["what"], parts["ids"] or "")
 
 
 class TooFewReplicas(CommandError):

@@ -1,5 +1,6 @@
 """Streams larger than memory in a program: headrace.open(hot_memory=)."""
 
+import copy
 import logging
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import pytest
 
 import headrace
 from headrace import Retention
-from headrace.errors import CommandError, UsageError
+from headrace.client.server_errors import command_error
+from headrace.errors import CommandError, DamagedColdRun, UsageError
 from headrace.persistence.cold.cold_store import ColdStore
+from headrace_server import headrace_server
 from waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("cold_program.py")
@@ -143,17 +146,76 @@ def test_a_full_disk_keeps_the_nodes_in_memory(tmp_path, monkeypatch, caplog) ->
         assert db.info().cold_error == ""
 
 
+def damage(path: Path) -> None:
+    """Change a byte in each run of the oldest cold file."""
+    file = cold_files(path)[0]
+    data = bytearray(file.read_bytes())
+    for at in range(100, len(data), 100):
+        data[at] ^= 1
+    file.write_bytes(data)
+
+
+def assert_reads_raise_damaged_cold_run(db: headrace.Database) -> None:
+    stream = db.stream("s")
+    reads = [
+        stream.first,
+        lambda: list(stream.range()),
+        lambda: list(stream.reverse()),
+        lambda: stream.read(after="0"),
+        stream.to_arrow,
+        lambda: db.sql("SELECT count(n) FROM s"),
+        lambda: db.execute("XRANGE", "s", "-", "+"),
+    ]
+    for read in reads:
+        with pytest.raises(DamagedColdRun, match=r"^COLDERR the entries .*\.cold") as caught:
+            read()
+        assert caught.value.file.endswith(".cold")
+        assert (caught.value.offset > 0, caught.value.ids.count("-"), bool(caught.value.what)) == (
+            True,
+            2,
+            True,
+        )
+    for atomic in (False, True):
+        assert isinstance(
+            db.backend.request_all([(b"XRANGE", b"s", b"-", b"+")], atomic=atomic)[0], DamagedColdRun
+        )
+    with pytest.raises(DamagedColdRun):
+        next(stream.follow(after="0"))
+    assert len(stream) == ENTRIES
+
+
 def test_a_damaged_file_is_an_error_of_the_commands_that_read_it(tmp_path) -> None:
     with headrace.open(tmp_path, fsync="no", hot_memory="100kb") as db:
         fill(db)
         wait_until(lambda: hot_bytes(db) <= 100 << 10)
-        path = cold_files(tmp_path)[0]
-        data = bytearray(path.read_bytes())
-        data[1000] ^= 1
-        path.write_bytes(data)
-        with pytest.raises(CommandError, match=r"COLDERR .*\.cold"):
-            db.execute("XRANGE", "s", "-", "+")
-        assert db.execute("XLEN", "s") == ENTRIES
+        damage(tmp_path)
+        assert_reads_raise_damaged_cold_run(db)
+
+
+def test_a_damaged_file_of_a_server_is_the_same_error(tmp_path) -> None:
+    options = ("--appendonly", "yes", "--stream-hot-memory", "100kb")
+    with (
+        headrace_server(tmp_path, *options) as port,
+        headrace.connect(f"redis://127.0.0.1:{port}") as db,
+    ):
+        fill(db)
+        wait_until(lambda: b"cold_entries:0\r" not in db.execute("INFO", "memory"))
+        damage(tmp_path)
+        assert_reads_raise_damaged_cold_run(db)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DamagedColdRun("log/cold/1.cold", 32, "the file is missing"),
+        DamagedColdRun("log/cold/1.cold", 0, "get: 503, at byte 7: cold file", "1-0 to 5-3"),
+        DamagedColdRun("", 0, "another server's text"),
+    ],
+)
+def test_the_error_is_read_from_its_text(error: DamagedColdRun) -> None:
+    read = command_error(str(error))
+    assert (type(read), read.args, vars(read)) == (DamagedColdRun, error.args, vars(error))
+    assert str(copy.copy(read)) == str(error)
 
 
 def test_a_rule_bounds_a_stream_without_a_limit_for_all(tmp_path) -> None:

@@ -5,10 +5,13 @@ The exception's text is the server's, code first. The advice is a note, which tr
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headrace.errors import (
     AccessDenied,
     CommandError,
     CrossSlot,
+    DamagedColdRun,
     ElementsTooLarge,
     EntriesKept,
     GroupExists,
@@ -27,7 +30,7 @@ from headrace.errors import (
     WrongType,
 )
 
-BY_CODE: dict[str, type[CommandError]] = {
+BY_CODE: dict[str, Callable[[str], CommandError]] = {
     "NOGROUP": NoSuchGroup,
     "BUSYGROUP": GroupExists,
     "WRONGTYPE": WrongType,
@@ -40,6 +43,7 @@ BY_CODE: dict[str, type[CommandError]] = {
     "CROSSSLOT": CrossSlot,
     "NOREPLICAS": TooFewReplicas,
     "NOQUORUM": NotConfirmed,
+    "COLDERR": DamagedColdRun.from_text,
 }
 
 # Errors whose code is ERR are distinguished by their text.
@@ -93,11 +97,11 @@ def command_error(text: str) -> CommandError:
     """
     text = reason_of(text)
     code = text.partition(" ")[0]
-    kind = BY_CODE.get(code)
-    if kind is None:
-        kind = next((kind for words, kind in BY_TEXT if text.startswith(words)), CommandError)
-    error = kind(text)
-    if advice := ADVICE_FOR_CODE.get(code) or ADVICE.get(kind):
+    make = BY_CODE.get(code)
+    if make is None:
+        make = next((kind for words, kind in BY_TEXT if text.startswith(words)), CommandError)
+    error = make(text)
+    if advice := ADVICE_FOR_CODE.get(code) or ADVICE.get(type(error)):
         error.add_note(advice)
     elif "MISCONF" in text:
         error.add_note(DISK_ADVICE)
