@@ -159,6 +159,51 @@ def test_names_that_differ_in_case_are_an_error(database: headrace.Database) -> 
     assert rows(database.sql("SELECT m FROM s")) == [(3,)]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        'SELECT x FROM "Orders" UNION ALL SELECT x FROM "orders"',
+        "SELECT a.x, b.x FROM Orders a, orders b",
+        "PIVOT Orders ON orders USING sum(x)",  # several statements for DuckDB, so it is not known
+    ],
+)
+def test_streams_whose_names_differ_in_case_are_an_error(database: headrace.Database, query: str) -> None:
+    for name in ("Orders", "orders"):
+        database.stream(name).add({"x": name})
+    with pytest.raises(UsageError, match=r"^Orders, orders: two names differ only in case"):
+        database.sql(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'SELECT x FROM "{}"',
+        'SELECT orders.x FROM "{}" AS orders, other AS "OTHER"',
+        'WITH "ORDERS" AS (SELECT * FROM "{}") SELECT x FROM Orders',
+        "SELECT x FROM `{}` WHERE 'orders' <> 'Orders' AND orders = 7",
+    ],
+)
+def test_a_name_that_is_no_table_does_not_change_which_stream_is_read(
+    database: headrace.Database, query: str
+) -> None:
+    database.stream("other").add({"y": 1})
+    for name in ("Orders", "orders", "ORDERS"):
+        database.stream(name).add({"x": name, "orders": 7})
+    for name in ("Orders", "orders"):
+        assert rows(database.sql(query.format(name))) == [(name,)]
+
+
+def test_a_column_whose_name_has_a_nul_character_is_an_error(database: headrace.Database) -> None:
+    database.stream("s").add({"a\0b": 1, "a": 2, "c": 3})
+    for query in ("SELECT * FROM s", 'SELECT "a\0b" FROM s'):
+        with pytest.raises(UsageError, match=r"^'a.x00b': DuckDB cuts the name.*to_arrow"):
+            database.sql(query)
+    assert rows(database.sql("SELECT a, c FROM s")) == [(2, 3)]
+    schema = pa.schema([("a\0b", pa.int64())])
+    with pytest.raises(UsageError, match="DuckDB cuts the name"):
+        database.sql("SELECT * FROM s", {"s": schema})
+
+
 def test_an_error_of_a_scan_is_the_error_of_the_query(database: headrace.Database) -> None:
     database.stream("s").add({"n": "x"}, id="1-0")
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])

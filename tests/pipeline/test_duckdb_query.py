@@ -162,8 +162,25 @@ def test_a_field_with_the_name_of_a_keyword_is_hinted_at(stream_server: StreamSe
 
 def test_names_that_differ_in_case_need_spark(stream_server: StreamServer) -> None:
     stream_server.add("s", [("1-0", {"n": 1, "N": 2})])
-    with pytest.raises(UsageError, match=r"n, N: two names differ only in case; --engine spark"):
+    with pytest.raises(UsageError, match=r"^N, n: two names differ only in case; --engine spark"):
         headrace.sql("SELECT * FROM s", stream_server.url)
+
+
+def test_streams_whose_names_differ_in_case_are_not_confused(stream_server: StreamServer) -> None:
+    stream_server.add("Orders", [("1-0", {"n": 1})])
+    stream_server.add("orders", [("1-0", {"n": 2})])
+    with pytest.raises(UsageError, match=r"^Orders, orders: two names differ only in case.*--engine spark"):
+        headrace.sql("SELECT n FROM Orders UNION ALL SELECT n FROM orders", stream_server.url)
+    for name, n in (("Orders", 1), ("orders", 2)):
+        found = headrace.sql(f'SELECT orders.n FROM "{name}" AS orders', stream_server.url)
+        assert rows_of(found) == [(n,)]
+
+
+def test_a_field_name_with_a_nul_character_is_an_error(stream_server: StreamServer) -> None:
+    stream_server.add("s", [("1-0", {"a\0b": 1, "a": 2})])
+    with pytest.raises(UsageError, match=r"^'a.x00b': DuckDB cuts the name of a column"):
+        headrace.sql("SELECT * FROM s", stream_server.url)
+    assert rows_of(headrace.sql("SELECT a FROM s", stream_server.url)) == [(2,)]
 
 
 def test_what_ends_a_read_is_the_error_of_the_query(

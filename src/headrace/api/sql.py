@@ -7,7 +7,6 @@ them in batches. All scans of a query end at the same entry of a stream.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,8 +22,9 @@ from headrace.columns.time_formats import SLASHED_DATE
 from headrace.columns.value_types import DATE_WITH_SLASHES, field_types
 from headrace.errors import CommandError, UsageError
 from headrace.positions.entry_ids import START, U64_MAX, format_id, parse_id
-from headrace.queries.duckdb_session import run_in_duckdb
+from headrace.queries.duckdb_session import distinct_tables, run_in_duckdb
 from headrace.queries.hints import no_stream_message
+from headrace.queries.names import ambiguous_columns, check_no_nul
 from headrace.queries.scans import MS_MAX, ScannedStream
 from headrace.queries.sql_tokens import (
     DUCKDB,
@@ -118,11 +118,15 @@ def reading_backend(database: Database) -> Backend:
 
 
 def streams_in_query(database: Database, query: str, archived: Collection[str] = ()) -> list[str]:
-    """Return the existing and archived streams that a query names, in its order. UsageError if none is."""
+    """Return the existing and archived streams that a query names, in its order.
+
+    Raises UsageError if there is none, or DuckDB cannot distinguish two of them.
+    """
     words = identifiers(query, DUCKDB)  # some are not names, and the user may have no right to ask for them
     replies = reading_backend(database).request_all([(b"TYPE", encode_name(word)) for word in words])
     types = dict(zip(words, replies, strict=True))
     names = [word for word, kind in types.items() if kind == b"stream" or word in archived]
+    names = distinct_tables(query, names, "use a query for each")
     if names:
         return names
     table = TABLE.search(without_literals(query, DUCKDB))
@@ -200,14 +204,14 @@ class StreamTable(ScannedStream):
         names = table.schema.names
         # DuckDB may need a named column also for a condition that it does not pass on.
         self._named = {name for name in names if whole or name.lower() in words}
-        same = Counter(name.lower() for name in names)
-        confused = sorted(name for name in self._named if same[name.lower()] > 1)
-        if confused:
+        ambiguous = ambiguous_columns(names)
+        check_no_nul(sorted(self._named), "read such fields with to_arrow()")
+        if confused := sorted(self._named & ambiguous):
             raise UsageError(
                 f"{', '.join(confused)}: other columns differ only in case, which DuckDB ignores; read such "
                 "fields with to_arrow()"
             )
-        super().__init__(pa.schema([field for field in table.schema if same[field.name.lower()] == 1]))
+        super().__init__(pa.schema([field for field in table.schema if field.name not in ambiguous]))
 
     def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
         """Read these columns and those that the query names."""

@@ -8,7 +8,6 @@ Names may be quoted as in Spark, too: `orders:eu` or "orders:eu".
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from pyspark.sql.types import StructType
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.errors import UsageError
 from headrace.pipeline.column_declarations import parse_columns
-from headrace.pipeline.query import StreamView, differ_in_case, every_column, find_views
+from headrace.pipeline.query import StreamView, every_column, find_views
 from headrace.pipeline.stream_dataset import StreamDataset
-from headrace.queries.duckdb_session import run_in_duckdb
+from headrace.queries.duckdb_session import distinct_tables, run_in_duckdb
+from headrace.queries.names import ambiguous_columns, check_no_nul, equal_except_case
 from headrace.queries.sql_tokens import DUCKDB
 from headrace.spark.options import DEFAULT_URL
 
@@ -109,9 +109,12 @@ def run_sql(
     if url is None and location is None:
         raise UsageError("without a server the query needs an archive")
     views = find_views(sql, url, archive=location, fields=fields, dialect=DUCKDB)
-    for names in ([view.stream for view in views], *(view.columns.names for view in views)):
-        if differ_in_case(names):
-            raise UsageError(f"{', '.join(names)}: two names differ only in case; {OTHER_ENGINE}")
+    tables = distinct_tables(sql, [view.stream for view in views], OTHER_ENGINE)
+    views = [view for view in views if view.stream in tables]
+    for view in views:
+        if confused := equal_except_case(view.columns.names):
+            raise UsageError(f"{', '.join(confused)}: two names differ only in case; {OTHER_ENGINE}")
+        check_no_nul(view.columns.names, "name the columns to read")
     data = {
         view.stream: StreamDataset(url, view.stream, visible_columns(view), view.columns.names, location)
         for view in views
@@ -121,9 +124,9 @@ def run_sql(
 
 
 def visible_columns(view: StreamView) -> StructType:
-    """Return the columns that DuckDB sees: all but those that the query does not name and case confuses."""
+    """Return the columns that DuckDB sees: all but those that it confuses and the query does not name."""
     every = every_column(view.table.fields)
-    count = Counter(name.lower() for name in every.names)
+    ambiguous = ambiguous_columns(every.names)
     return StructType(
-        [each for each in every if count[each.name.lower()] == 1 or each.name in view.columns.names]
+        [each for each in every if each.name not in ambiguous or each.name in view.columns.names]
     )

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.queries.hints import HasColumns, column_hint, no_stream_message
+from headrace.queries.names import equal_except_case
 from headrace.queries.sql_tokens import quoted_for_duckdb
 
 if TYPE_CHECKING:
@@ -62,6 +63,34 @@ def run_in_duckdb(
             yield execute(connection, sql)
     finally:
         connection.close()
+
+
+def distinct_tables(sql: str, names: Sequence[str], instead: str) -> list[str]:
+    """Return the names, without those that are no tables of the query and differ from others only in case.
+
+    Args:
+        sql: The query.
+        names: The names in the query of streams that exist.
+        instead: What to do if DuckDB cannot distinguish two tables.
+
+    Raises:
+        UsageError: if the query reads two streams whose names differ only in case, or it is not clear.
+    """
+    confused = equal_except_case(names)
+    if not confused:
+        return list(names)
+    import duckdb
+
+    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+        try:
+            tables = connection.get_table_names(quoted_for_duckdb(sql))
+        except duckdb.Error:  # such as PIVOT, which is several statements
+            tables = set(confused)
+    if same := equal_except_case(tables.intersection(confused)):
+        raise UsageError(
+            f"{', '.join(same)}: two names differ only in case, and DuckDB ignores case; {instead}"
+        )
+    return [name for name in names if name not in confused or name in tables]
 
 
 def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
