@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import redis
 
 import headrace
 from headrace.api.backend import Stop
-from headrace.client.interruptible import WakeupSockets
+from headrace.client.interruptible import WakeupSockets, exchange_until_woken
 from waiting import wait_until
 
 READ = [b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"]
@@ -140,3 +141,24 @@ def test_wakeups_of_an_earlier_wait_do_no_harm() -> None:
     sockets.give_back(second)
     sockets.close()
     second.wake()  # nothing happens
+
+
+def test_a_wait_ends_if_its_socket_was_closed_and_the_number_belongs_to_another(
+    url: str, admin: redis.Redis, aside: Callable[..., Any]
+) -> None:
+    """A database is closed in one thread while another waits, and a third one opens something."""
+    pool = redis.ConnectionPool.from_url(url)
+    connection = pool.get_connection()
+    connection.connect()
+    wakeup = WakeupSockets().take()
+    words = [b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"$"]
+    waiting = aside(lambda: exchange_until_woken(pool, connection, words, wakeup, 3600))
+    wait_until(lambda: blocked(admin) == 1)
+    sock, connection._sock = connection._sock, None
+    sock.close()
+    with socket.create_connection(("127.0.0.1", int(admin.get_connection_kwargs()["port"]))):
+        wakeup.wake()  # the new socket has the free number, unless another thread was faster
+        with pytest.raises(redis.ConnectionError, match="was closed"):
+            waiting.result()
+    wakeup.close()
+    pool.disconnect()

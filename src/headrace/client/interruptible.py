@@ -134,10 +134,10 @@ def exchange_until_woken(
         while not connection.can_read(0):
             if not poll.poll(timeout_ms):
                 raise redis.TimeoutError("the server did not reply in time")
+            if wakeup.clear():
+                timeout_ms = end_blocking(pool, client_id, sock)
             if connection._sock is not sock:
                 raise redis.ConnectionError("the connection was closed")
-            if wakeup.clear():
-                timeout_ms = end_blocking(pool, connection, client_id, sock)
         try:
             return connection.read_response()
         except ERROR_REPLIES as error:
@@ -147,33 +147,38 @@ def exchange_until_woken(
         raise
 
 
-def end_blocking(pool: Any, connection: Any, client_id: int, sock: socket.socket) -> float:
-    """Send CLIENT UNBLOCK on another connection until the blocked one has a reply.
+def end_blocking(pool: Any, client_id: int, sock: socket.socket) -> float:
+    """Send CLIENT UNBLOCK on another connection until the blocked one has a reply, or is closed.
 
     Returns the milliseconds to wait for that reply.
     """
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
     try:
         other = pool.get_connection()
     except redis.MaxConnectionsError:
         other = pool.connection_class(**pool.connection_kwargs)
         try:
-            return unblock(other, client_id, poll)
+            return unblock(other, client_id, sock)
         finally:
             other.disconnect()
     try:
-        return unblock(other, client_id, poll)
+        return unblock(other, client_id, sock)
     finally:
         pool.release(other)
 
 
-def unblock(other: Any, client_id: int, poll: select.poll) -> float:
-    """See end_blocking()."""
-    while True:
+def unblock(other: Any, client_id: int, sock: socket.socket) -> float:
+    """See end_blocking().
+
+    Another thread may close the socket at any time, and the next one that is opened may get its number.
+    """
+    reply: Any = 0
+    while reply == 0 and (fd := sock.fileno()) >= 0:
         (reply,) = exchange(other, [(b"CLIENT", b"UNBLOCK", client_id)])
-        if reply == 1 or isinstance(reply, Exception) or poll.poll(UNBLOCK_RETRY_MS):
-            return (other.socket_timeout or 30.0) * 1000
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        if reply == 0 and poll.poll(UNBLOCK_RETRY_MS):
+            break
+    return (other.socket_timeout or 30.0) * 1000
 
 
 def own_id(connection: Any) -> int:
