@@ -281,6 +281,83 @@ def test_a_handler_that_cancels_what_it_waits_for_has_failed(database: headrace.
     assert group.info().pending == 0
 
 
+def test_a_handler_whose_task_is_cancelled_has_failed(database: headrace.Database) -> None:
+    stream = numbers(database, 3)
+    group = stream.group("readers", backoff=SOON, max_deliveries=2)
+    calls: list[int] = []
+
+    @group.handler(consumer="one", block=0.3)
+    async def handle(entry: headrace.Delivery[Any]) -> None:
+        calls.append(number(entry))
+        if calls[-1] == 1 or calls == [0]:  # 1 always, 0 once
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().call_soon(task.cancel)
+            await asyncio.sleep(SECONDS_MAX)
+        async with asyncio.timeout(SECONDS_MAX):  # counts the cancellations of its task, too
+            await asyncio.sleep(0)
+
+    finish(group.run_async(signals=False))
+    assert Counter(calls) == {0: 2, 1: 2, 2: 1}
+    (letter,) = group.dead_letters
+    assert (number(letter), letter.error.startswith("CancelledError")) == (1, True)
+    assert group.info().pending == 0
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_consumer_goes_on_when_a_task_that_waits_is_cancelled(
+    database: headrace.Database, concurrency: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "headrace.consumer")
+    stream = numbers(database, 1)
+    group = stream.group("readers")
+    done: list[int] = []
+
+    @group.handler(consumer="one", concurrency=concurrency)
+    async def handle(entry: headrace.Delivery[Any]) -> None:
+        done.append(number(entry))
+
+    async def cancel_and_add() -> None:
+        running = asyncio.ensure_future(group.run_async(signals=False))
+        while not done:
+            await asyncio.sleep(0.001)
+        for n in range(1, 4):
+            await asyncio.sleep(0.02)
+            for task in [one for one in asyncio.all_tasks() if "_run_one" in repr(one.get_coro())]:
+                task.cancel()
+            await asyncio.to_thread(stream.add, {"n": n})
+            while len(done) == n:
+                await asyncio.sleep(0.001)
+        group.stop()
+        await running
+
+    finish(cancel_and_add())
+    assert done == [0, 1, 2, 3]
+    assert "a task was cancelled, but not the consumer" in caplog.text
+    assert group.info().pending == 0
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_plain_handler_that_raises_cancelled_error_has_failed(
+    database: headrace.Database, is_async: bool
+) -> None:
+    group = numbers(database, 2).group("readers", backoff=SOON)
+    calls: list[int] = []
+
+    @group.handler(consumer="one", block=0.3)
+    def handle(entry: headrace.Delivery[Any]) -> None:
+        calls.append(number(entry))
+        if calls.count(0) == 1 and calls[-1] == 0:
+            raise asyncio.CancelledError
+
+    if is_async:
+        finish(group.run_async(signals=False))
+    else:
+        group.run(signals=False)
+    assert Counter(calls) == {0: 2, 1: 1}
+    assert group.info().pending == 0
+
+
 # The end.
 
 
@@ -429,6 +506,70 @@ def test_when_it_is_cancelled_what_had_begun_is_delivered_again(database: headra
     for entry in group.consumer("two", block=1.0):
         found[number(entry)] = entry.times_delivered
     assert found == {n: 2 if n in begun else 1 for n in range(50)}
+
+
+async def cancel_its_task(running: Coroutine[Any, Any, Any], begun: asyncio.Event) -> None:
+    task = asyncio.ensure_future(running)
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def cancel_all_tasks(running: Coroutine[Any, Any, Any], begun: asyncio.Event) -> None:
+    others = asyncio.all_tasks()
+    task = asyncio.ensure_future(running)
+    await begun.wait()
+    for each in asyncio.all_tasks() - others:
+        each.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def let_a_sibling_fail(running: Coroutine[Any, Any, Any], begun: asyncio.Event) -> None:
+    async def fail() -> None:
+        await begun.wait()
+        raise KeyError
+
+    with pytest.raises(ExceptionGroup):  # noqa: PT012
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(running)
+            tasks.create_task(fail())
+
+
+async def limit_the_time(running: Coroutine[Any, Any, Any], begun: asyncio.Event) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    with suppress(asyncio.CancelledError):  # and it counts on
+        await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):  # noqa: PT012
+        async with asyncio.timeout(None) as limit:
+            setting = asyncio.ensure_future(begun.wait())
+            setting.add_done_callback(lambda _: limit.reschedule(0))
+            await running
+
+
+@pytest.mark.parametrize("end", [cancel_its_task, cancel_all_tasks, let_a_sibling_fail, limit_the_time])
+def test_a_cancellation_of_the_consumer_is_no_failure_of_its_entry(
+    database: headrace.Database, end: Any
+) -> None:
+    group = numbers(database, 3).group("readers", lease=0.3, max_deliveries=1)
+
+    async def run() -> None:
+        begun = asyncio.Event()
+
+        @group.handler(consumer="one")
+        async def handle(entry: headrace.Delivery[Any]) -> None:
+            begun.set()
+            await asyncio.sleep(SECONDS_MAX)
+
+        await end(group.run_async(signals=False), begun)
+
+    finish(run())
+    assert len(group.dead_letters) == 0
+    found = [number(entry) for entry in group.stream.group("readers", lease=0.3).consumer("two", block=1.0)]
+    assert sorted(found) == [0, 1, 2]
 
 
 def test_a_wait_that_is_cancelled_loses_no_entry(database: headrace.Database) -> None:

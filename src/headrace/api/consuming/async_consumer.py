@@ -8,6 +8,9 @@ wait. It starts with one runner. A runner that gets an entry starts another one 
 that would poll beside another exits. So one thread waits, whatever the concurrency.
 
 When a task is cancelled, its thread is told to stop, and the Worker still receives the server's reply.
+
+A cancellation of run() ends all runners. If only the task of a runner is cancelled, such as by a watchdog of
+the program, that is a failure of the entry that it handles, and the consumer goes on.
 """
 
 from __future__ import annotations
@@ -110,6 +113,11 @@ class AsyncDriver:
         for stop in self._waits[:]:
             stop.set()
 
+    def wake_after_calls(self) -> None:
+        """Wake also when the calls in threads end whose tasks were cancelled: no task waits for them."""
+        for call in self._running_calls:
+            call.add_done_callback(lambda _: self.wake())
+
     def settle(self, how: Callable[..., None], *arguments: Any) -> None:
         """Report an entry's result to the Worker without waking waiters, because this task asks for the next
         action.
@@ -193,6 +201,8 @@ class TaskPool:
         self._runners: set[asyncio.Task[None]] = set()
         self._waiting_action: Action | None = None  # the action of the waiting runner
         self._error: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None  # of run()
+        self._earlier_cancellations = 0  # of that task, which it has ignored
         self._threads: ThreadPoolExecutor | None = None
         self._function = function
         self._call: Callable[[Any], Awaitable[Any]] = function
@@ -202,6 +212,9 @@ class TaskPool:
 
     async def run(self) -> None:
         """Run until stop() was called and all begun entries are finished."""
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._earlier_cancellations = self._task.cancelling()
         self._start_runner()
         try:
             while self._runners:
@@ -210,7 +223,8 @@ class TaskPool:
             self._worker.stop()
             for runner in self._runners:
                 runner.cancel()
-            await asyncio.wait(self._runners)
+            if self._runners:
+                await asyncio.wait(self._runners)
             raise
         finally:
             if self._threads is not None:
@@ -230,9 +244,18 @@ class TaskPool:
 
     def _on_runner_done(self, runner: asyncio.Task[None]) -> None:
         self._runners.discard(runner)
-        if not runner.cancelled() and (error := runner.exception()) is not None:
+        if runner.cancelled():
+            if not self._is_cancelled():  # while it waited: no entry has failed
+                log.warning("%s: a task was cancelled, but not the consumer: it goes on", self._worker)
+                self._driver.wake_after_calls()
+                self._start_runner()
+        elif (error := runner.exception()) is not None:
             self._error = self._error or error
             self._worker.stop()
+
+    def _is_cancelled(self) -> bool:
+        """Return whether run() was cancelled, and not only a runner."""
+        return self._task is not None and self._task.cancelling() > self._earlier_cancellations
 
     async def _run_one(self) -> None:
         """Run one runner."""
@@ -273,12 +296,10 @@ class TaskPool:
         try:
             result = await self._call(work)
         except asyncio.CancelledError as error:
-            if task.cancelling():
+            if self._is_cancelled():
                 worker.abandon(work)
                 raise
-            driver.settle(
-                worker.record_failure, work, error
-            )  # the handler was cancelled by something of its own
+            driver.settle(worker.record_failure, work, error)  # something else cancelled the handler
         except Exception as error:
             driver.settle(worker.record_failure, work, error)
         except BaseException:
@@ -289,6 +310,8 @@ class TaskPool:
                 worker.abandon(work)
                 raise unawaited_handler_error(self._function, result)
             driver.settle(worker.ack, work)
+        while task.cancelling() and not self._is_cancelled():
+            task.uncancel()  # the cancellation ends with the handler: the next entry is not affected
         await asyncio.sleep(0)  # a handler that never waits would keep the loop from everything else
 
     async def _in_thread(self, function: Callable[[Any], Any], work: Work) -> Any:

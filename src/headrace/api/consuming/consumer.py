@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 import threading
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -407,7 +408,7 @@ class ThreadDriver:
             while (work := self.next()) is not None:
                 try:
                     result = function(work)
-                except Exception as error:
+                except (Exception, CancelledError) as error:  # a thread cannot be cancelled
                     self.settle(worker.record_failure, work, error)
                 except BaseException:
                     worker.abandon(work)
