@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 import headrace
 from headrace.api import stream_gaps
+from headrace.api.stream_gaps import GapWatch, StreamGap
+from headrace.api.stream_id import StreamID
 from headrace_server import headrace_server
+from waiting import wait_until
 
 
 @pytest.fixture(params=["in memory", "server"])
@@ -109,3 +113,116 @@ def test_a_follower_in_asyncio_warns_too(db: headrace.Database, caplog: pytest.L
     assert warnings(caplog) == [
         "stream orders: 15 entries removed before they were read, between 0-0 and 20-0"
     ]
+
+
+def replace(stream: Any, first: int, last: int) -> None:
+    """Add entries, each of which replaces all before it."""
+    for n in range(first, last + 1):
+        stream.add({"n": n}, id=f"{n}-0", maxlen=1, approximate=False)
+
+
+def test_a_gap_is_found_while_the_stream_is_quiet(
+    db: headrace.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_gaps, "CHECK_INTERVAL_S", 0.5)
+    orders = db.stream("orders")
+    add(orders, 1, 3)
+    stop = headrace.Stop()
+    follower = orders.follow(after="0", stop=stop)
+    seen = [str(next(follower).id) for _ in range(3)]
+    replace(orders, 20, 29)
+    thread = threading.Thread(target=lambda: seen.extend(str(entry.id) for entry in follower))
+    thread.start()
+    try:
+        wait_until(lambda: bool(follower.gaps))
+    finally:
+        stop.set()
+        thread.join()
+    assert seen == ["1-0", "2-0", "3-0", "29-0"]
+    assert follower.gaps == [StreamGap(StreamID(0, 0), StreamID(29, 0), 9)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("waits", [False, True])
+def test_nothing_after_a_gap_is_delivered_with_raise(
+    db: headrace.Database, monkeypatch: pytest.MonkeyPatch, is_async: bool, waits: bool
+) -> None:
+    monkeypatch.setattr(stream_gaps, "CHECK_INTERVAL_S", 3600.0)
+    orders = db.stream("orders")
+    add(orders, 1, 3)
+    seen = []
+    stop = headrace.Stop()
+
+    def lose_entries() -> None:
+        if waits:  # in one step, so that the read that waits gets the last entry only
+            words = [
+                (b"XADD", b"orders", b"MAXLEN", b"=", b"1", b"%d-0" % n, b"n", b"1") for n in range(20, 30)
+            ]
+            timer = threading.Timer(0.2, db.backend.request_all, (words, True))
+            timer.start()
+        else:
+            replace(orders, 20, 29)
+
+    async def follow_async() -> None:
+        async for entry in orders.follow_async(after="0", stop=stop, on_gap="raise"):
+            seen.append(str(entry.id))
+            if seen[-1] == "3-0":
+                lose_entries()
+
+    def follow() -> None:
+        for entry in orders.follow(after="0", stop=stop, on_gap="raise"):
+            seen.append(str(entry.id))
+            if seen[-1] == "3-0":
+                lose_entries()
+
+    with pytest.raises(StreamGap) as caught:
+        asyncio.run(follow_async()) if is_async else follow()
+    assert seen == ["1-0", "2-0", "3-0"]
+    assert (caught.value.first, caught.value.missing) == (StreamID(29, 0), 9)
+
+
+def test_entries_that_are_read_in_time_are_no_gap(db: headrace.Database) -> None:
+    orders = db.stream("orders")
+    add(orders, 1, 1)
+    follower = orders.follow(after="0", on_gap="raise")
+    assert str(next(follower).id) == "1-0"
+    for n in range(2, 20):
+        replace(orders, n, n)
+        assert str(next(follower).id) == f"{n}-0"
+    replace(orders, 20, 21)
+    with pytest.raises(StreamGap, match=r"^1 entry removed"):
+        next(follower)
+
+
+def stream_info(added: int, first: int, last: int) -> dict[str, Any]:
+    entry = [b"%d-0" % first, [b"n", b"1"]]
+    length = last - first + 1
+    return {
+        "entries-added": added,
+        "length": length,
+        "last-generated-id": b"%d-0" % last,
+        "first-entry": entry if length else None,
+    }
+
+
+def test_a_check_counts_the_entries_that_were_read_before_it() -> None:
+    watch = GapWatch("s", StreamID(0, 0), "raise")
+    unread = [[b"%d-0" % n, [b"n", b"1"]] for n in range(1, 6)]
+    assert watch.check(stream_info(8, 4, 8), unread) is None  # 1 to 3 were removed after they were read
+    for n in range(1, 6):
+        watch.advance(StreamID(n, 0))
+    assert watch.check(stream_info(8, 4, 8)) is None
+    gap = watch.check(stream_info(10, 9, 10), [[b"9-0", [b"n", b"1"]]])
+    assert gap is not None and (gap.first, gap.missing) == (StreamID(9, 0), 3)
+
+
+def test_after_a_check_nothing_is_due_until_the_next_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = GapWatch("s", StreamID(0, 0))
+    assert watch.seconds_until_due() == 0.0
+    watch.check(stream_info(1, 1, 1))
+    assert watch.seconds_until_due() is None
+    watch.advance(StreamID(1, 0))
+    left = watch.seconds_until_due()
+    assert left is not None and 0 < left <= stream_gaps.CHECK_INTERVAL_S
+    watch.postpone()  # the user may not ask
+    assert watch.seconds_until_due() is None

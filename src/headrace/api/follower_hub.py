@@ -9,6 +9,8 @@
 
 A follower that has read everything up to the position of the blocking read is covered by it: it joins without
 a request. A read is submitted again for each page, so a slow follower holds up no other one.
+
+The blocking read has a time limit while followers have entries not yet checked for gaps: see stream_gaps.py.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace.api.backend import Backend, Stop, Wakeup
@@ -93,6 +95,7 @@ class FollowerHub:
         self._waiting: dict[FollowRead, None] = {}
         self._covered: dict[bytes, StreamID] = {}  # positions of the blocking read, while it runs
         self._rearm: Stop | None = None  # ends the blocking read
+        self._has_limit = False  # the blocking read ends in time for the next check for gaps
         self._idle = Wakeup()
         self._is_running = False
         self._process = os.getpid()
@@ -119,7 +122,11 @@ class FollowerHub:
 
     def _is_covered(self, read: FollowRead) -> bool:
         start = self._covered.get(read.key)
-        if start is None or read.position is None or (read.gaps is not None and read.gaps.is_due()):
+        if start is None or read.position is None:
+            return False
+        if read.gaps is not None and (
+            read.gaps.is_due() or not (self._has_limit or read.gaps.seconds_until_due() is None)
+        ):
             return False
         return read.position >= start
 
@@ -171,11 +178,14 @@ class FollowerHub:
         requests = list(groups)
         for at in range(0, len(requests), REQUESTS_MAX):
             chunk = requests[at : at + REQUESTS_MAX]
-            for words, reply in zip(chunk, backend.request_all(chunk), strict=True):
+            keys = keys_to_check(one for words in chunk for one in groups[words])
+            replies = backend.request_all([*chunk, *map(stream_info_request, keys)])
+            about = dict(zip(keys, replies[len(chunk) :], strict=True))
+            for words, reply in zip(chunk, replies, strict=False):
                 if isinstance(reply, CommandError):
                     self._finish(groups[words], error=reply)
                 elif reply:
-                    self._finish(groups[words], reply=reply[0][1])
+                    self._deliver(groups[words], reply[0][1], about)
                 else:
                     for one in groups[words]:
                         one.checked = True
@@ -188,17 +198,19 @@ class FollowerHub:
                 asked.setdefault(one.key, []).append(one)
         if not asked:
             return
-        replies = backend.request_all([(b"XINFO", b"STREAM", key) for key in asked])
+        replies = backend.request_all(list(map(stream_info_request, asked)))
         for about, of_stream in zip(replies, asked.values(), strict=True):
-            info = None if isinstance(about, CommandError) else pairs_from_reply(about)
+            info = info_from_reply(about)
             for one in of_stream:
                 if one.position is None:
                     last = StreamID.MIN if info is None else id_from_reply(info["last-generated-id"])
                     one.position = last
                     if one.gaps is not None:
                         one.gaps.start(last)
-                if one.gaps is not None and info is not None:
-                    one.gaps.check(info)
+                if one.gaps is not None:
+                    check_gaps(one.gaps, info, [])
+                    if one.gaps.must_raise:
+                        self._finish([one], reply=[])
 
     def _block(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
         """Wait until one of the streams has an entry, or a follower joins that is not covered."""
@@ -206,14 +218,16 @@ class FollowerHub:
         for one in reads:
             assert one.position is not None
             starts[one.key] = min(starts.get(one.key, one.position), one.position)
+        due = (one.gaps.seconds_until_due() for one in reads if one.gaps is not None)
+        limit = min((seconds for seconds in due if seconds is not None), default=None)
         rearm = Stop()
         with self._lock:
             if any(not one.checked for one in self._waiting):
                 return  # it joined meanwhile
-            self._covered, self._rearm = starts, rearm
+            self._covered, self._rearm, self._has_limit = starts, rearm, limit is not None
         words = [b"XREAD", b"COUNT", b"%d" % PAGE, b"STREAMS", *starts, *map(bytes, starts.values())]
         try:
-            reply = backend.wait(words, None, rearm)
+            reply = backend.wait(words, limit, rearm)
         except CommandError as error:  # of one of the streams, which a check finds
             self._check(backend, reads)
             if all(one.checked for one in reads if not one.is_done):
@@ -223,12 +237,29 @@ class FollowerHub:
             with self._lock:
                 self._covered, self._rearm = {}, None
                 served = list(self._waiting)
-        for key, entries in reply or ():
-            of_stream = [one for one in served if one.key == key]
-            same = [one for one in of_stream if one.position == starts[key]]
-            for one in of_stream:
+        if not reply:
+            if not rearm.is_set():
+                self._look(backend, served)
+            return
+        followers = {key: [one for one in served if one.key == key] for key, _ in reply}
+        keys = keys_to_check(one for of_stream in followers.values() for one in of_stream)
+        infos = backend.request_all(list(map(stream_info_request, keys))) if keys else []
+        about = dict(zip(keys, infos, strict=True))
+        for key, entries in reply:
+            same = [one for one in followers[key] if one.position == starts[key]]
+            for one in followers[key]:
                 one.checked = False
-            self._finish(same, reply=entries)
+            self._deliver(same, entries, about)
+
+    def _deliver(self, reads: Sequence[FollowRead], entries: Reply, about: dict[bytes, Any]) -> None:
+        """Give followers of a stream the entries that were read, after a check for gaps.
+
+        about: replies of XINFO STREAM, by stream, which were read after the entries.
+        """
+        for one in reads:
+            if one.gaps is not None and one.gaps.checks_each_read and one.key in about:
+                check_gaps(one.gaps, info_from_reply(about[one.key]), entries[: one.count])
+        self._finish(reads, reply=entries)
 
     def _finish(
         self, reads: Sequence[FollowRead], reply: Reply | None = None, error: BaseException | None = None
@@ -242,6 +273,30 @@ class FollowerHub:
                 one.reply = reply if reply is None or one.count is None else reply[: one.count]
                 one.error = error
             one.deliver()
+
+
+def keys_to_check(reads: Iterable[FollowRead]) -> list[bytes]:
+    """Return the streams of followers that check each read for gaps."""
+    found = (one.key for one in reads if one.gaps is not None and one.gaps.checks_each_read)
+    return list(dict.fromkeys(found))
+
+
+def stream_info_request(key: bytes) -> tuple[bytes, ...]:
+    """Return the request for the state of a stream."""
+    return (b"XINFO", b"STREAM", key)
+
+
+def info_from_reply(reply: Any) -> dict[str, Any] | None:
+    """Return the state of a stream; None if it does not exist or the user may not ask."""
+    return None if isinstance(reply, CommandError) else pairs_from_reply(reply)
+
+
+def check_gaps(gaps: GapWatch, info: dict[str, Any] | None, unread: Reply) -> None:
+    """Check a follower's position against the state of its stream, if that is known."""
+    if info is None:
+        gaps.postpone()
+    else:
+        gaps.check(info, unread)
 
 
 HUBS: weakref.WeakKeyDictionary[Backend, dict[int, FollowerHub]] = weakref.WeakKeyDictionary()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
@@ -632,21 +632,36 @@ class Stream(Generic[T]):
         """Wait for the entries after an ID. On a server, all that wait share a connection."""
         backend = self.entry_reader
         if not backend.is_remote:
-            if gaps is not None and gaps.is_due():
-                self._check_gaps(gaps)
             options = () if count is None else (b"COUNT", b"%d" % count)
             words = (b"XREAD", *options, b"STREAMS", self.key, bytes(after))
+            if gaps is not None:
+                return entries_from_reply(self._wait_watching(words, stop, gaps), self.codec)
             reply = backend.wait(words, seconds, stop)
             return entries_from_reply(reply[0][1], self.codec) if reply else []
         read = partial(FollowRead, self.key, after, count, gaps)
         return entries_from_reply([*read_shared(backend, read, seconds, stop).result()], self.codec)
 
-    def _check_gaps(self, gaps: GapWatch) -> None:
+    def _wait_watching(self, words: Sequence[bytes], stop: Stop | None, gaps: GapWatch) -> list[Any]:
+        """Return the entries of a read; none if `stop` is set or a gap must be raised."""
+        if gaps.is_due():
+            self._check_gaps(gaps, [])
+        while not (gaps.must_raise or (stop is not None and stop.is_set())):
+            reply = self.entry_reader.wait(words, gaps.seconds_until_due(), stop)
+            entries: list[Any] = reply[0][1] if reply else []
+            is_stopped = stop is not None and stop.is_set()
+            if gaps.checks_each_read if entries else not is_stopped:
+                self._check_gaps(gaps, entries)
+            if entries:
+                return entries
+        return []
+
+    def _check_gaps(self, gaps: GapWatch, unread: Sequence[Any]) -> None:
         try:
             about = self.entry_reader.request(b"XINFO", b"STREAM", self.key)
-        except CommandError:
-            return  # there is no stream, or the user may not ask
-        gaps.check(pairs_from_reply(about))
+        except CommandError:  # there is no stream, or the user may not ask
+            gaps.postpone()
+        else:
+            gaps.check(pairs_from_reply(about), unread)
 
     def follow(self, after: IdLike = "$", stop: Stop | None = None, *, on_gap: OnGap = "warn") -> Follower[T]:
         """Iterate over the entries after an ID, and then over new entries as they are added.

@@ -6,12 +6,16 @@ by more than the follower has read, the others were removed.
 
     position 4-0, 4 entries up to it     XTRIM MINID 990-0     first entry 990-0, 989 entries before it
                                                                →  985 are missing after 4-0
+
+A check is one XINFO STREAM. A follower that raises gaps checks after each read, before it returns entries.
+Any other one checks once a second while it reads, and a second after its last entry.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from headrace.api.stream_id import StreamID, id_from_reply
@@ -71,24 +75,36 @@ class GapWatch:
         if on_gap not in ("warn", "raise"):
             raise UsageError(f'on_gap={on_gap!r}: must be "warn" or "raise"')
         self.found: list[StreamGap] = []
-        self._raises = on_gap == "raise"
+        self.checks_each_read = on_gap == "raise"
         self._name = name
         self._position = self._known = StreamID.MIN if after is None else after
         self._count: int | None = None  # entries ever added up to the position
         self._next_check = 0.0
+        self._checked: StreamID | None = None  # the position at the last check
 
     def start(self, after: StreamID) -> None:
         """Set the position of a follower that has read nothing."""
         self._position = self._known = after
 
+    @property
+    def must_raise(self) -> bool:
+        """Whether gaps are to be raised, and there is one."""
+        return self.checks_each_read and bool(self.found)
+
     def raise_found(self) -> None:
         """Raise the last gap, if gaps are to be raised and there is one."""
-        if self._raises and self.found:
+        if self.must_raise:
             raise self.found[-1]
 
     def is_due(self) -> bool:
         """Return whether to call check() before the next read."""
         return time.monotonic() >= self._next_check
+
+    def seconds_until_due(self) -> float | None:
+        """Return after how long without an entry to call check(); None: all that was read is checked."""
+        if self._checked is self._position:
+            return None
+        return max(0.0, self._next_check - time.monotonic())
 
     def advance(self, entry: StreamID) -> None:
         """Record that the follower has read an entry."""
@@ -96,9 +112,17 @@ class GapWatch:
         if self._count is not None:
             self._count += 1
 
-    def check(self, info: dict[str, Any]) -> StreamGap | None:
-        """Return the gap that a reply of XINFO STREAM reveals, and log it; None if there is none."""
+    def postpone(self) -> None:
+        """Set the time of the next check, because there is no information about the stream."""
         self._next_check = time.monotonic() + CHECK_INTERVAL_S
+        self._checked = self._position
+
+    def check(self, info: dict[str, Any], unread: Sequence[Any] = ()) -> StreamGap | None:
+        """Return the gap that a reply of XINFO STREAM reveals, and log it; None if there is none.
+
+        unread: the entries after the position, as in a reply, if they were read before `info`.
+        """
+        self.postpone()
         added = info.get("entries-added")
         if added is None:
             return None  # before Redis 7
@@ -108,16 +132,24 @@ class GapWatch:
         if self._position >= last:
             count = added
         elif first > self._position:
-            count = added - info["length"]
+            count = added - info["length"] - entries_before(first, unread)
         else:
             return None
+        following = first if not unread else min(first, id_from_reply(unread[0][0]))
         gap: StreamGap | None = None
         if self._count is not None and count > self._count:
-            gap = StreamGap(self._known, first, count - self._count)
-        elif self._count is None and StreamID.MIN < self._position < first and added > info["length"]:
-            gap = StreamGap(self._position, first, None)
+            gap = StreamGap(self._known, following, count - self._count)
+        elif self._count is None and StreamID.MIN < self._position < following and added > info["length"]:
+            gap = StreamGap(self._position, following, None)
         self._count, self._known = count, self._position
         if gap is not None:
             self.found.append(gap)
             log.warning("stream %s: %s", self._name, gap)
         return gap
+
+
+def entries_before(first: StreamID, entries: Sequence[Any]) -> int:
+    """Return how many of the entries of a reply were removed since: those before the stream's first one."""
+    if not entries or id_from_reply(entries[0][0]) >= first:
+        return 0
+    return sum(id_from_reply(entry[0]) < first for entry in entries)
