@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -209,3 +211,36 @@ def test_an_error_of_a_scan_is_the_error_of_the_query(database: headrace.Databas
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     with pytest.raises(HeadraceError, match="stream 's', entry 1-0: field 'n' is missing or does not fit"):
         database.sql("SELECT n FROM s", {"s": schema})
+
+
+def test_ctrl_c_ends_a_query_while_duckdb_computes(
+    orders: headrace.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
+    iterate = ArrowBatches.__iter__
+
+    def with_timer(self: ArrowBatches) -> Any:
+        if timer.ident is None:
+            timer.start()
+        return iterate(self)
+
+    monkeypatch.setattr(ArrowBatches, "__iter__", with_timer)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    names = "orders a, orders b, orders c, orders d"  # 1.3e11 rows
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            orders.sql(f"SELECT sum(sin(a.cents * b.cents + c.cents * d.cents)) FROM {names}")
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert rows(orders.sql("SELECT count(*) FROM orders")) == [(600,)]
+
+
+def test_a_query_in_another_thread_is_a_query(orders: headrace.Database) -> None:
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(rows(orders.sql("SELECT max(cents) FROM orders"))))
+    thread.start()
+    thread.join()
+    assert found == [(600,)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import pathlib
 import random
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import duckdb
@@ -497,3 +499,30 @@ def test_an_error_says_how_to_declare_only_some_columns(
     assert "--fields 'infer, …'" in capsys.readouterr().err
     assert main([*command, "infer, delay INT"]) == 0
     assert capsys.readouterr().out == "carrier,delay\nUA,2\n"
+
+
+def test_ctrl_c_ends_the_command_while_duckdb_computes(
+    stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream_server.add("s", entries(600))
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    timer = threading.Timer(0.3, signal.pthread_kill, (main_thread, signal.SIGINT))
+
+    class WithTimer(StreamDataset):
+        def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
+            if timer.ident is None:
+                timer.start()
+            return super().read(columns, first_ms, last_ms)
+
+    monkeypatch.setattr("headrace.pipeline.duckdb_query.StreamDataset", WithTimer)
+    query = "SELECT sum(sin(a.n * b.n + c.n * d.n)) FROM s a, s b, s c, s d"  # 1.3e11 rows
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["query", query, "--url", stream_server.url]) == 130
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err.strip().endswith("headrace: interrupted")
+    assert main(["query", "SELECT count(*) FROM s", "--url", stream_server.url, "--csv"]) == 0
+    assert capsys.readouterr().out == "count_star()\n600\n"

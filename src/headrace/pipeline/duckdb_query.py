@@ -18,9 +18,11 @@ from pyspark.sql.types import StructType
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.errors import UsageError
 from headrace.pipeline.column_declarations import parse_columns
+from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query import StreamView, every_column, find_views
 from headrace.pipeline.stream_dataset import StreamDataset
 from headrace.queries.duckdb_session import distinct_tables, run_in_duckdb
+from headrace.queries.interruptible import QueryRows
 from headrace.queries.names import ambiguous_columns, check_no_nul, equal_except_case
 from headrace.queries.sql_tokens import DUCKDB
 from headrace.spark.options import DEFAULT_URL
@@ -39,7 +41,7 @@ class QueryResult:
     """
 
     views: tuple[StreamView, ...]
-    rows: pa.RecordBatchReader
+    rows: QueryRows
 
 
 def sql(
@@ -119,7 +121,7 @@ def run_sql(
         view.stream: StreamDataset(url, view.stream, visible_columns(view), view.columns.names, location)
         for view in views
     }
-    with run_in_duckdb(sql, data, views, zone) as rows:
+    with run_in_duckdb(sql, data, views, zone, poll=raise_if_interrupted) as rows:
         yield QueryResult(tuple(views), rows)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.queries.hints import HasColumns, column_hint, no_stream_message
+from headrace.queries.interruptible import InterruptibleConnection, QueryRows, do_nothing
 from headrace.queries.names import equal_except_case
 from headrace.queries.sql_tokens import quoted_for_duckdb
 
@@ -34,7 +36,8 @@ def run_in_duckdb(
     tables: Sequence[HasColumns],
     zone: str,
     known: Callable[[], Iterable[str]] | None = None,
-) -> Iterator[pa.RecordBatchReader]:
+    poll: Callable[[], None] = do_nothing,
+) -> Iterator[QueryRows]:
     """Run a query; its rows can be read within the block, and are computed meanwhile.
 
     Args:
@@ -44,6 +47,7 @@ def run_in_duckdb(
         zone: The time zone of times without one.
         known: Returns the names of all streams, for a suggestion if there is no such table; default: those of
             the tables.
+        poll: Called several times a second while DuckDB computes; an exception that it raises ends the query.
 
     Raises:
         UsageError: if DuckDB rejects the query.
@@ -52,6 +56,7 @@ def run_in_duckdb(
     import duckdb
 
     connection = duckdb.connect()
+    interruptible = InterruptibleConnection(connection, poll)
     try:
         connection.execute("SET TimeZone = ?", [zone])
         connection.execute("SET python_enable_replacements = false")  # variables of Python are no tables
@@ -60,9 +65,9 @@ def run_in_duckdb(
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         with errors_explained(tables, data, known):
-            yield execute(connection, sql)
+            yield QueryRows(interruptible.call(partial(execute, connection, sql)), interruptible)
     finally:
-        connection.close()
+        interruptible.close()
 
 
 def distinct_tables(sql: str, names: Sequence[str], instead: str) -> list[str]:
