@@ -13,7 +13,7 @@ from headrace.client.url import has_password, without_password
 from headrace.errors import UsageError
 from headrace.spark.options import DEFAULT_URL
 
-WITH_URL = sorted(set(COMMANDS) - {"serve", "check", "demo"})
+WITH_URL = sorted(set(COMMANDS) - {"serve", "check", "demo", "export"})  # export names its source
 PROFILES = """
 [profile.default]
 url = "redis://default"
