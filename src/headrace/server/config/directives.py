@@ -159,7 +159,7 @@ _GENERAL = [
         "cold-store",
         StoreUrl(),
         "",
-        "The object store for cold files, as s3://bucket/prefix (also gs, az, file); empty for none.",
+        "The object store for cold files: s3://bucket/prefix, gs://, az:// or file://.",
         mutable=False,
     ),
     Directive(
