@@ -13,7 +13,6 @@ import os
 import secrets
 import socket
 import threading
-from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -300,6 +299,18 @@ def generate_consumer_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
+def is_failure(error: BaseException) -> bool:
+    """Return whether an error of a handler in a thread is a failure of its entry.
+
+    A thread cannot be cancelled, so CancelledError is one, too. asyncio is only imported if it may be that.
+    """
+    if isinstance(error, Exception):
+        return True
+    from asyncio import CancelledError
+
+    return isinstance(error, CancelledError)
+
+
 class ThreadDriver:
     """Performs the actions of a Worker, in as many threads as call next()."""
 
@@ -408,11 +419,12 @@ class ThreadDriver:
             while (work := self.next()) is not None:
                 try:
                     result = function(work)
-                except (Exception, CancelledError) as error:  # a thread cannot be cancelled
-                    self.settle(worker.record_failure, work, error)
-                except BaseException:
-                    worker.abandon(work)
-                    raise
+                except BaseException as error:
+                    if is_failure(error):
+                        self.settle(worker.record_failure, work, error)
+                    else:
+                        worker.abandon(work)
+                        raise
                 else:
                     if result is not None and is_unawaited(result):
                         worker.abandon(work)
