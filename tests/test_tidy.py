@@ -106,7 +106,7 @@ FUNCTION_LINES_MAX = 70  # from `def` to the last line, docstring included
 # `headrace` itself (__init__, testing) may import any package.
 LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
     "headrace.api.consuming.consumer": (
-        {"headrace.api.consuming.async_consumer"},
+        {"asyncio", "headrace.api.consuming.async_consumer"},
         "most programs do not use asyncio",
     ),
     "headrace.api.database": (
