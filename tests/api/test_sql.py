@@ -219,11 +219,13 @@ def test_ctrl_c_ends_a_query_while_duckdb_computes(
     main = threading.main_thread().ident
     assert main is not None
     timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
+    starting = threading.Lock()  # threads of DuckDB read the four tables at once
     iterate = ArrowBatches.__iter__
 
     def with_timer(self: ArrowBatches) -> Any:
-        if timer.ident is None:
-            timer.start()
+        with starting:
+            if timer.ident is None:
+                timer.start()
         return iterate(self)
 
     monkeypatch.setattr(ArrowBatches, "__iter__", with_timer)

@@ -508,11 +508,13 @@ def test_ctrl_c_ends_the_command_while_duckdb_computes(
     main_thread = threading.main_thread().ident
     assert main_thread is not None
     timer = threading.Timer(0.3, signal.pthread_kill, (main_thread, signal.SIGINT))
+    starting = threading.Lock()  # threads of DuckDB read the four tables at once
 
     class WithTimer(StreamDataset):
         def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
-            if timer.ident is None:
-                timer.start()
+            with starting:
+                if timer.ident is None:
+                    timer.start()
             return super().read(columns, first_ms, last_ms)
 
     monkeypatch.setattr("headrace.pipeline.duckdb_query.StreamDataset", WithTimer)
