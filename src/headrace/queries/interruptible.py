@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -37,7 +38,7 @@ class InterruptibleConnection:
     def __init__(self, connection: DuckDBPyConnection, poll: Callable[[], None] = do_nothing) -> None:
         self._connection = connection
         self._poll = poll
-        self._running: _Call[Any] | None = None
+        self._running: Future[Any] | None = None
 
     def call(self, function: Callable[[], T]) -> T:
         """Return the result of a function that uses the connection.
@@ -47,53 +48,35 @@ class InterruptibleConnection:
         """
         if threading.current_thread() is not threading.main_thread():
             return function()
-        self._running = call = _Call(function)
+        result: Future[T] = Future()
+        thread = threading.Thread(
+            target=_compute, args=(function, result), name="headrace duckdb", daemon=True
+        )
         try:
-            call.start()
-            while not call.ended.wait(POLL_S):
+            thread.start()
+            self._running = result
+            while not wait([result], POLL_S).done:
                 self._poll()
             self._poll()  # rather than the error that a signal has caused
         except BaseException:
-            while call.is_alive() and not call.ended.wait(POLL_S):
+            while thread.is_alive() and not wait([result], POLL_S).done:
                 self._connection.interrupt()  # again: it has no effect before the query has begun
             raise
         self._running = None
-        return call.result()
+        return result.result()
 
     def close(self) -> None:
         """Close the connection, or after two signals leave it to the thread that still uses it."""
-        if self._running is None or not self._running.is_alive() or self._running.ended.is_set():
+        if self._running is None or self._running.done():
             self._connection.close()
 
 
-class _Call(threading.Thread, Generic[T]):
-    """A thread that calls a function."""
-
-    def __init__(self, function: Callable[[], T]) -> None:
-        super().__init__(name="headrace duckdb", daemon=True)
-        self.ended = threading.Event()
-        self._function = function
-        self._result: list[T] = []
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        """Call the function."""
-        try:
-            self._result.append(self._function())
-        except BaseException as error:
-            self._error = error
-        finally:
-            self.ended.set()
-
-    def result(self) -> T:
-        """Return the result, or raise the error of the function."""
-        error, self._error = self._error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # its traceback has this frame: they would be a reference cycle
-        return self._result.pop()
+def _compute(function: Callable[[], T], result: Future[T]) -> None:
+    """Call a function in this thread, for another one."""
+    try:
+        result.set_result(function())
+    except BaseException as error:
+        result.set_exception(error)
 
 
 class QueryRows:
