@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.errors import DamagedColdRun
-from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.stream_scan import streams_in_steps
 from headrace.streams import cold_run, cooling
 from headrace.streams.cold_run import ColdRun, RunCache
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
-
-SCAN_KEYS = 500  # looked at in each step
 
 
 class RewrittenRuns:
@@ -66,25 +65,19 @@ def _has_lost_entries(run: ColdRun, copy: ColdRun) -> bool:
 def sparse_runs(
     keyspace: Keyspace, size: int, is_stale: Callable[[Any], bool]
 ) -> Iterator[RewrittenRuns | None]:
-    """Yield the runs of all streams that should be written again, and None after each SCAN_KEYS keys.
+    """Yield the runs of all streams that should be written again, and None between two steps.
 
     Args:
-        keyspace: It may change between two steps; what is added then may be missed.
+        keyspace: See streams_in_steps().
         size: The bytes of the runs to be written.
         is_stale: Whether the file of a place is mostly dead.
     """
-    database: Database
-    for database in keyspace.databases:
-        cursor = 0
-        while True:
-            cursor, keys = database.values.scan(cursor, SCAN_KEYS)
-            for key in keys:
-                stream = database.values.find(key)
-                if isinstance(stream, Stream):
-                    after = b""
-                    while outers := cooling.sparse_after(stream, after, size, is_stale):
-                        after = outers[-1].key()
-                        yield RewrittenRuns(stream, outers)
+    for found in streams_in_steps(keyspace):
+        if found is None:
             yield None
-            if not cursor:
-                break
+            continue
+        _, stream = found
+        after = b""
+        while outers := cooling.sparse_after(stream, after, size, is_stale):
+            after = outers[-1].key()
+            yield RewrittenRuns(stream, outers)

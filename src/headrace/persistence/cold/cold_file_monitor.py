@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.errors import log_text, os_error_text
 from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.stream_scan import streams_in_steps
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file import DamagedBytes, IndexEntry
 from headrace.persistence.cold.cold_files import ColdFiles, KnownIdentity
@@ -29,8 +30,7 @@ from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
 FILES_PER_ROUND = 500  # a check takes some microseconds
-SCAN_KEYS = 500  # looked at in each step of a search
-SCAN_NODES = 2000
+SCAN_NODES = 2000  # looked at in each step of a search
 STREAMS_SHOWN = 10  # in a warning
 STEP_TIMEOUT_S = 1.0  # for the event loop to do a step; it may be ending
 
@@ -182,21 +182,12 @@ class ColdFileMonitor:
 
 
 def _runs_in(keyspace: Keyspace, name: str) -> Iterator[tuple[bytes, ColdRun] | None]:
-    """Yield the runs that are in the file of this name, in order, with their keys; None between two steps.
-
-    The keyspace may change between two steps; what is added then may be missed.
-    """
-    for database in keyspace.databases:
-        cursor = 0
-        while True:
-            cursor, keys = database.values.scan(cursor, SCAN_KEYS)
-            for key in keys:
-                stream = database.values.find(key)
-                if isinstance(stream, Stream):
-                    yield from _runs_of_stream(key, stream, name)
+    """Yield the runs that are in the file of this name, in order, with their keys; None between two steps."""
+    for found in streams_in_steps(keyspace):
+        if found is None:
             yield None
-            if not cursor:
-                break
+        else:
+            yield from _runs_of_stream(*found, name)
 
 
 def _runs_of_stream(key: bytes, stream: Stream, name: str) -> Iterator[tuple[bytes, ColdRun] | None]:
