@@ -23,11 +23,12 @@ import pyarrow as pa
 from headrace.api.arrow_batches import describe_misfits
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import encode_name
-from headrace.archive.files import EXACT_COLUMN, Archive, ArchivedFile, read_archive
+from headrace.api.info import pairs_from_reply
+from headrace.archive.files import Archive, ArchivedFile, read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
-from headrace.archive.rows import has_fields_map
+from headrace.archive.rows import has_fields_map, typed_columns
 from headrace.archive.sampling import sample_files
-from headrace.archive.typed_reader import OWN_COLUMNS, TypedArchiveReader
+from headrace.archive.typed_reader import TypedArchiveReader
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CodecError, CommandError, HeadraceError
 from headrace.fingerprint import entry_fingerprint
@@ -77,7 +78,7 @@ class ArchivedStream:
         schema = self.archive.columns
         if has_fields_map(schema) or not self.files:
             return []
-        return [each for each in schema if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
+        return typed_columns(schema)
 
     def sample(self) -> list[Mapping[bytes, bytes]]:
         """Return the fields of some archived entries, from which columns are inferred."""
@@ -157,8 +158,7 @@ def check_same_stream(found: ArchivedStream) -> None:
     position = found.archive.positions.get(found.stream) or Position(found.through)
     key = encode_name(found.stream)
     entries = found.backend.request(b"XRANGE", key, position.id.encode(), position.id.encode())
-    reply = pairs(found.backend.request(b"XINFO", b"STREAM", key))
-    named = {name.decode(): value for name, value in reply.items()}
+    named = pairs_from_reply(found.backend.request(b"XINFO", b"STREAM", key))
     for name in ("first-entry", "last-entry"):
         if named[name]:
             named[name] = (named[name][0], pairs(named[name][1]))
@@ -172,7 +172,7 @@ def check_same_stream(found: ArchivedStream) -> None:
 
 
 def pairs(words: list[Any]) -> dict[bytes, Any]:
-    """Return a flat list of names and values as a dict."""
+    """Return the fields and values of an entry as a dict."""
     return dict(zip(words[::2], words[1::2], strict=True))
 
 

@@ -1,8 +1,9 @@
-"""Read the rows of archived files: which files and row groups, which IDs, and the exact fields of entries."""
+"""Read the rows of archived files: which files and row groups, which IDs, the exact fields, typed columns."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,12 +11,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.archive.files import DAYS_APART_MAX, EXACT_COLUMN, ArchivedFile, split_ids
+from headrace.columns.layout import ENTRY_ROLES
+from headrace.columns.specs import ColumnSpec
+from headrace.errors import HeadraceError
 from headrace.positions.entry_ids import parse_id
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 DAY_MS = 24 * 3600 * 1000
 EPOCH = datetime.date(1970, 1, 1)
+NO_FIELD = {"exact", *(role for role, _ in ENTRY_ROLES.values())}  # kinds of columns that read no one field
+OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
 BINARY_MAP = pa.map_(pa.binary(), pa.binary())
 
 
@@ -89,3 +95,52 @@ def in_id_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     ms, seq = split_ids(rows.column("id"))
     order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
     return rows.take(order)
+
+
+def typed_columns(schema: pa.Schema) -> list[pa.Field]:
+    """Return the columns of fields of an archive that has one for each field."""
+    return [each for each in schema if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
+
+
+def column_of_field(spec: ColumnSpec) -> str | None:
+    """Return the archive's column of the field that a column reads; None if there is none.
+
+    A field with the name of one of the archive's own columns has none: its entries are in `_exact`.
+    """
+    return None if spec.kind in NO_FIELD or spec.name in OWN_COLUMNS else spec.name
+
+
+def columns_to_read(schema: pa.Schema, specs: Sequence[ColumnSpec]) -> list[str]:
+    """Return the columns of a file that these columns need. One that was added later is missing in it."""
+    needed = ["fields"] if has_fields_map(schema) else map(column_of_field, specs)
+    return ["id", *(name for name in [*needed, EXACT_COLUMN] if name is not None and name in schema.names)]
+
+
+def cast_rows(
+    rows: pa.RecordBatch, specs: Sequence[ColumnSpec], schema: pa.Schema, stream: str, path: str
+) -> pa.RecordBatch:
+    """Cast the columns of rows of one stream to the types of a schema, whose columns `specs` describes.
+
+    A field without a column is null. Raises HeadraceError for a value that does not fit its type.
+    """
+    arrays = []
+    for spec, field in zip(specs, schema, strict=True):
+        try:
+            arrays.append(_cast_column(rows, spec, field.type, stream))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise HeadraceError(f"{path}: the column {field.name} is not {field.type}: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast_column(rows: pa.RecordBatch, spec: ColumnSpec, kind: pa.DataType, stream: str) -> pa.Array:
+    if spec.kind == "stream":
+        return pa.repeat(pa.scalar(stream, kind), len(rows))
+    if spec.kind == "id":
+        return rows.column("id").cast(kind)
+    if spec.kind == "timestamp":
+        micros = pc.multiply_checked(split_ids(rows.column("id"))[0].cast(pa.int64()), 1000)
+        return micros.cast(pa.timestamp("us")).cast(kind)
+    if spec.kind == "sequence":
+        return split_ids(rows.column("id"))[1].cast(kind)
+    name = column_of_field(spec)
+    return rows.column(name).cast(kind) if name in rows.schema.names else pa.nulls(len(rows), kind)

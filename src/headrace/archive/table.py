@@ -37,7 +37,7 @@ from headrace.plurals import plural
 from headrace.positions.position import Positions
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
 
 APPLICATION = "headrace archive"  # the writer, in the transactions of Delta
 MARK_KEY = "headrace.commit"  # unique for each commit, so that a job recognises its own
@@ -147,13 +147,7 @@ class ArchiveTable:
         )
         try:
             with table_errors(self.location):
-                self._table.create_write_transaction(
-                    actions,
-                    mode="append",
-                    schema=self._table.schema(),
-                    partition_by=list(PARTITIONS),
-                    commit_properties=properties,
-                )
+                self._commit(actions, properties)
         except HeadraceError as error:
             if not isinstance(error.__cause__, CommitFailedError):
                 raise
@@ -248,14 +242,18 @@ class ArchiveTable:
 
         actions = [*(add_action(file, data_change=False) for file in new), *map(remove_action, old)]
         with table_errors(self.location):
-            self._table.create_write_transaction(
-                actions,
-                mode="append",
-                schema=self._table.schema(),
-                partition_by=list(PARTITIONS),
-                commit_properties=CommitProperties(custom_metadata={ADDED_KEY: added_text(new)}),
-            )
+            self._commit(actions, CommitProperties(custom_metadata={ADDED_KEY: added_text(new)}))
         self.sync_log()
+
+    def _commit(self, actions: Sequence[Any], properties: CommitProperties) -> None:
+        """Commit files that are added or removed."""
+        self._table.create_write_transaction(
+            list(actions),
+            mode="append",
+            schema=self._table.schema(),
+            partition_by=list(PARTITIONS),
+            commit_properties=properties,
+        )
 
     def delete_days_before(self, date: datetime.date) -> UpkeepResult:
         """Delete all entries of days before a date. Their files stay for the readers of older versions."""

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from headrace.archive.files import EXACT_COLUMN, ArchivedFile, split_ids
 from headrace.archive.rows import (
     FileRowGroups,
+    cast_rows,
+    columns_to_read,
     exact_as_map,
     exact_fields,
     filter_id_range,
@@ -26,10 +28,9 @@ from headrace.archive.rows import (
     rows_per_batch,
 )
 from headrace.columns.encoded import BatchAssembler, encode_entries
-from headrace.columns.layout import ENTRY_ROLES, ArrowLayout
+from headrace.columns.layout import ArrowLayout
 from headrace.errors import HeadraceError
 
-OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
 DERIVED_ROLES = ("stream", "id", "timestamp", "sequence")  # of columns that the ID and the name give
 
 TypedBatch = tuple[pa.RecordBatch, list[int]]
@@ -69,8 +70,9 @@ class TypedArchiveReader:
             schema = parquet.schema_arrow
             is_map = has_fields_map(schema)
             groups = list(range(parquet.num_row_groups))
+            columns = columns_to_read(schema, self._layout.specs) if self._needs_fields else ["id"]
             size = rows_per_batch(parquet, FileRowGroups(file, tuple(groups)))
-            for batch in parquet.iter_batches(size, groups, self._file_columns(schema)):
+            for batch in parquet.iter_batches(size, groups, columns):
                 rows = filter_id_range(batch, after, upto)
                 if rows.num_rows == 0:
                     continue
@@ -81,16 +83,6 @@ class TypedArchiveReader:
                     yield from self._split_exact(rows, file.path)
                 else:
                     yield self._cast(rows, file.path)
-
-    def _file_columns(self, schema: pa.Schema) -> list[str]:
-        """Return the columns to read from a file. A column that was added later is missing in it."""
-        if not self._needs_fields:
-            return ["id"]
-        if has_fields_map(schema):
-            needed = ["fields", EXACT_COLUMN]
-        else:
-            needed = [*(name for name in self._layout.schema.names if is_field(name)), EXACT_COLUMN]
-        return ["id", *(name for name in needed if name in schema.names)]
 
     def _split_exact(self, rows: pa.RecordBatch, path: str) -> Iterator[TypedBatch]:
         """Yield the rows of the other columns, then the rows of `_exact`."""
@@ -112,38 +104,9 @@ class TypedArchiveReader:
             yield self._assembler.assemble(encoded)
 
     def _cast(self, rows: pa.RecordBatch, path: str) -> TypedBatch:
-        """Cast the columns of rows to the schema. Raises HeadraceError for a value that does not fit."""
-        ms, seq = split_ids(rows.column("id"))
-        arrays = []
-        for spec, field in zip(self._layout.specs, self._layout.schema, strict=True):
-            try:
-                if spec.kind == "stream":
-                    array = pa.repeat(pa.scalar(self._stream, field.type), len(rows))
-                elif spec.kind == "id":
-                    array = rows.column("id").cast(field.type)
-                elif spec.kind == "timestamp":
-                    micros = pc.multiply_checked(ms.cast(pa.int64()), 1000)
-                    array = micros.cast(pa.timestamp("us")).cast(field.type)
-                elif spec.kind == "sequence":
-                    array = seq.cast(field.type)
-                elif not is_field(field.name) or field.name not in rows.schema.names:
-                    array = pa.nulls(len(rows), field.type)
-                else:
-                    array = rows.column(field.name).cast(field.type)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise HeadraceError(
-                    f"{path}: the column {field.name} is not {field.type}: {error}"
-                ) from error
+        """Cast rows. Raises HeadraceError for a value that does not fit, or is missing and must not be."""
+        batch = cast_rows(rows, self._layout.specs, self._layout.schema, self._stream, path)
+        for field, array in zip(batch.schema, batch.columns, strict=True):
             if array.null_count and not field.nullable:
                 raise HeadraceError(f"{path}: the column {field.name} has a null; make it nullable")
-            arrays.append(array)
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._layout.schema)
         return batch, []
-
-
-def is_field(name: str) -> bool:
-    """Return whether a column of this name reads the archive's column of it.
-
-    A field with the name of one of the archive's own columns has none: its entries are in `_exact`.
-    """
-    return name not in OWN_COLUMNS and name not in ENTRY_ROLES

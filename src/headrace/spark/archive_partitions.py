@@ -23,9 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.archive.files import EXACT_COLUMN, Archive, split_ids
+from headrace.archive.files import EXACT_COLUMN, Archive
 from headrace.archive.rows import (
     FileRowGroups,
+    cast_rows,
+    columns_to_read,
     exact_as_map,
     exact_fields,
     filter_id_range,
@@ -33,14 +35,12 @@ from headrace.archive.rows import (
     rows_per_batch,
 )
 from headrace.columns.specs import ColumnSpec
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import UsageError
 from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
-from headrace.spark.decode.schema import RESERVED_KINDS, BatchBuilder, ColumnLayout
+from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 from headrace.spark.options import Options
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
-
-OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ArchivePartitionReader:
 
     def _read_file(self, file: pq.ParquetFile, piece: FileRowGroups) -> Iterator[pa.RecordBatch]:
         fields = has_fields_map(file.schema_arrow)
-        columns = self._needed_columns(file.schema_arrow)
+        columns = columns_to_read(file.schema_arrow, self._layout.specs) if self._decoded else ["id"]
         groups = list(piece.groups)
         # Each row repeats the name of the stream: with a very long name a batch has fewer rows.
         max_rows = max(1, min(rows_per_batch(file, piece), BATCH_BYTES // max(len(self._part.stream), 1)))
@@ -93,7 +93,7 @@ class ArchivePartitionReader:
             elif EXACT_COLUMN in rows.schema.names:
                 yield from self._split_exact(rows, piece.file.path)
             else:
-                yield self._cast_columns(rows, piece.file.path)
+                yield self._cast(rows, piece.file.path)
         self._report(piece)
 
     def _split_exact(self, rows: pa.RecordBatch, path: str) -> Iterator[pa.RecordBatch]:
@@ -101,9 +101,12 @@ class ArchivePartitionReader:
         is_exact = rows.column(EXACT_COLUMN).is_valid()
         plain, exact = rows.filter(pc.invert(is_exact)), rows.filter(is_exact)
         if plain.num_rows:
-            yield self._cast_columns(plain, path)
+            yield self._cast(plain, path)
         if exact.num_rows:
             yield from self._decode_fields(exact.column("id"), exact_as_map(exact.column(EXACT_COLUMN)))
+
+    def _cast(self, rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
+        return cast_rows(rows, self._layout.specs, self._schema, self._part.stream, path)
 
     def _report(self, piece: FileRowGroups) -> None:
         """Report how many values of each column did not fit."""
@@ -111,16 +114,6 @@ class ArchivePartitionReader:
         report_misfits(
             self._part.stream, f"{piece.file.path} {piece.groups}", self._layout, counts, self._mode
         )
-
-    def _needed_columns(self, schema: pa.Schema) -> list[str]:
-        """Return the columns to read from a file. A column that was added later is missing in it."""
-        if not self._decoded:
-            return ["id"]
-        needed = ["fields"]
-        if not has_fields_map(schema):
-            needed = [spec.name for spec in self._layout.specs if not is_hidden_by_archive(spec)]
-        needed.append(EXACT_COLUMN)
-        return ["id", *(name for name in needed if name in schema.names)]
 
     def _decode_fields(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[pa.RecordBatch]:
         scanner = ReplyPageTokenizer()
@@ -139,41 +132,6 @@ class ArchivePartitionReader:
             log.warning(
                 "%d malformed entries of the archive of %s were left out", decoder.dropped, self._part.stream
             )
-
-    def _cast_columns(self, rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """Cast the rows to the schema. Raises HeadraceError for a value that does not fit its type."""
-        ids = rows.column("id")
-        ms, seq = split_ids(ids)
-        arrays = []
-        for spec, field in zip(self._layout.specs, self._schema, strict=True):
-            try:
-                if spec.kind == "stream":
-                    array = pa.repeat(pa.scalar(self._part.stream, field.type), len(rows))
-                elif spec.kind == "id":
-                    array = ids.cast(field.type)
-                elif spec.kind == "timestamp":
-                    micros = pc.multiply_checked(ms.cast(pa.int64()), 1000)
-                    array = micros.cast(pa.timestamp("us")).cast(field.type)
-                elif spec.kind == "sequence":
-                    array = seq.cast(field.type)
-                elif spec.name not in rows.schema.names or is_hidden_by_archive(spec):
-                    array = pa.nulls(len(rows), field.type)
-                else:
-                    array = rows.column(spec.name).cast(field.type)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise HeadraceError(
-                    f"{path}: the column {field.name} is not {field.type}: {error}"
-                ) from error
-            arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def is_hidden_by_archive(spec: ColumnSpec) -> bool:
-    """Return whether a column reads a field whose name is that of one of the archive's own columns.
-
-    Such a field has no column in the archive: its entries are in `_exact`.
-    """
-    return spec.kind not in RESERVED_KINDS and spec.name in OWN_COLUMNS
 
 
 def check_columns(specs: list[ColumnSpec], archive: Archive) -> None:

@@ -6,10 +6,9 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.archive.creation import EXACT_FIELD
-from headrace.archive.files import EXACT_COLUMN, read_archive
+from headrace.archive.files import read_archive
 from headrace.archive.location import ArchiveLocation
-from headrace.archive.rows import has_fields_map
-from headrace.spark.archive_partitions import OWN_COLUMNS
+from headrace.archive.rows import has_fields_map, typed_columns
 from headrace.spark.arrow_schemas import spark_columns
 
 ENTRY_COLUMNS = (
@@ -32,5 +31,5 @@ def typed_schema(location: ArchiveLocation) -> StructType | None:
     columns = read_archive(location).columns
     if has_fields_map(columns):
         return None
-    fields = [each for each in columns if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
-    return StructType([*ENTRY_COLUMNS, *spark_columns(pa.schema([*fields, EXACT_FIELD]))])
+    fields = pa.schema([*typed_columns(columns), EXACT_FIELD])
+    return StructType([*ENTRY_COLUMNS, *spark_columns(fields)])
