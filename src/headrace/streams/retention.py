@@ -12,8 +12,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.errors import DamagedColdRun
-from headrace.streams import cold_run, entry_counts, memory_account, references
+from headrace.streams import cold_run, entry_counts, memory_account, references, trim
 from headrace.streams import node as node_module
 from headrace.streams.cold_part import ColdPart
 from headrace.streams.cold_run import ColdRun
@@ -198,7 +197,7 @@ def count_removable(
                 nodes_max -= run.inner_count()
                 more = cursor.next()
                 continue
-        nodes = _inner_nodes(node, removed)
+        nodes = trim.readable_nodes(node, removed)
         if not nodes:
             return removed
         for node in nodes:
@@ -223,20 +222,6 @@ def count_removable(
             nodes_max -= 1
         more = cursor.next()
     return removed
-
-
-@cython.cfunc
-def _inner_nodes(node: Node, removed: cython.longlong) -> list[Node]:
-    """Return the inner nodes of a cold node; of another node, itself.
-
-    Empty if they cannot be read, and entries before them can be removed. Raises DamagedColdRun if none can.
-    """
-    try:
-        return cold_run.unfolded(node)
-    except DamagedColdRun:
-        if removed == 0:
-            raise
-        return []
 
 
 @cython.cfunc

@@ -49,7 +49,7 @@ def trim_by_length(
         node = stream.first_node()
         excess = stream.length - maxlen
         if node is not None and (node.live > excess or _is_above(limit, removed + node.live)):
-            node = _first_inner(node, removed)
+            node = _first_readable(node, removed)
         if node is None or _is_above(limit, removed + node.live):
             break
         if node.live > excess:
@@ -85,7 +85,7 @@ def trim_by_id(
     while True:
         node = stream.first_node()
         if node is not None and (not _ends_before(node, ms, seq) or _is_above(limit, removed + node.live)):
-            node = _first_inner(node, removed)
+            node = _first_readable(node, removed)
         if node is None or _is_above(limit, removed + node.live):
             break
         if not _ends_before(node, ms, seq):
@@ -165,9 +165,13 @@ def require_end(
     found: cython.longlong = 0
     whole: cython.bint
     node: Node
+    cursor: RaxCursor
+    more: cython.bint
     excess: cython.longlong = mem.as_signed(stream.length + added - maxlen)
-    cursor: RaxCursor = RaxCursor(stream.nodes)
-    more: cython.bint = stream.run_count() > 0 and cursor.seek("^")
+    if stream.run_count() == 0:
+        return
+    cursor = RaxCursor(stream.nodes)
+    more = cursor.seek("^")
     while more and (by_id or excess > found):
         node = node_module.node_at(cursor)
         if node.run is None:
@@ -189,11 +193,11 @@ def _is_above(limit: cython.longlong, n: cython.longlong) -> cython.bint:
 
 
 @cython.cfunc
-def _inner_nodes(node: Node, removed: cython.longlong) -> list[Node]:
+def readable_nodes(node: Node, removed: cython.longlong) -> list[Node]:
     """Return the inner nodes of a cold node; of another node, itself.
 
-    Empty if they cannot be read, and entries before them were removed: the trim ends here, and is recorded.
-    Raises DamagedColdRun if none were.
+    Empty if they cannot be read, and entries before them are removed: the trim ends here, and is recorded.
+    Raises DamagedColdRun if none are.
     """
     try:
         return cold_run.unfolded(node)
@@ -204,11 +208,11 @@ def _inner_nodes(node: Node, removed: cython.longlong) -> list[Node]:
 
 
 @cython.cfunc
-def _first_inner(node: Node, removed: cython.longlong) -> Node | None:
-    """Return the first of _inner_nodes(); None if there are none."""
+def _first_readable(node: Node, removed: cython.longlong) -> Node | None:
+    """Return the first of readable_nodes(); None if there are none."""
     if node.run is None:
         return node
-    nodes: list[Node] = _inner_nodes(node, removed)
+    nodes: list[Node] = readable_nodes(node, removed)
     return nodes[0] if nodes else None
 
 
@@ -281,7 +285,7 @@ class PolicyTrim:
         cursor: RaxCursor = RaxCursor(stream.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
-            nodes = _inner_nodes(node_module.node_at(cursor), removed)
+            nodes = readable_nodes(node_module.node_at(cursor), removed)
             more = len(nodes) > 0
             for node in nodes:
                 more = stream.length > self.maxlen and not _is_above(limit, removed + node.live)
