@@ -14,7 +14,7 @@ from rich.text import Text
 from headrace.archive.local_paths import SCHEME
 from headrace.archive.location import LACKS_LIBRARY, archive_location
 from headrace.cli.check_paths import holds_archives
-from headrace.cli.option_types import storage_option, with_storage_options
+from headrace.cli.option_types import cold_store_option, storage_option, with_storage_options
 from headrace.console.escaping import printable
 from headrace.console.rich_text import line
 from headrace.engine.engine import Engine
@@ -58,13 +58,7 @@ Examples:
 @click.option(
     "--fix", "fixing", is_flag=True, help="Cut off the damaged end of a log, and keep a copy of the file."
 )
-@click.option(
-    "--cold-store",
-    metavar="URL",
-    default="",
-    envvar="HEADRACE_COLD_STORE",
-    help="The object store of a log's cold files, to read those, too, as in s3://bucket/prefix.",
-)
+@cold_store_option
 def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_store: str) -> int:
     """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey; or archives.
 

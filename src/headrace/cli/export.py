@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from headrace.cli.option_types import cold_store_option
 from headrace.cli.snapshot_download import download_snapshot
 from headrace.client.servers import servers_at
 from headrace.console.rich_text import line
@@ -50,13 +51,7 @@ Examples:
     show_default=True,
     help="Keep at most so much of the data in memory, the rest in files beside FILE.",
 )
-@click.option(
-    "--cold-store",
-    metavar="URL",
-    default="",
-    envvar="HEADRACE_COLD_STORE",
-    help="The object store that has cold files of DIR, as in s3://bucket/prefix.",
-)
+@cold_store_option
 def command(source: str, file: str, overwrite: bool, hot_memory: str, cold_store: str) -> None:
     """Write all data into a snapshot that redis-server 7.0 and later versions load.
 

@@ -69,4 +69,13 @@ storage_option = click.option(
 )
 
 
+cold_store_option = click.option(
+    "--cold-store",
+    metavar="URL",
+    default="",
+    envvar="HEADRACE_COLD_STORE",
+    help="Also read cold files that are in this object store, as in s3://bucket/prefix.",
+)
+
+
 quiet_option = click.option("--quiet", is_flag=True, help="Print only warnings and errors, as for cron.")

@@ -449,6 +449,16 @@ class DiskDirectory:
         return DiskFile(name, os.open(self.path(name), flags, OWNER_ONLY))
 
 
+def make_directories(files: DataDirectory, name: str) -> None:
+    """Make a directory and those above it, and their names durable. Raises OSError."""
+    parent = ""
+    for part in name.split("/"):
+        directory = f"{parent}/{part}" if parent else part
+        files.make_directory(directory)
+        files.sync_directory(parent)
+        parent = directory
+
+
 def write_file(files: DataDirectory, name: str, write: Callable[[File], None]) -> None:
     """Create a file, have `write` fill it, and sync it. Raises OSError."""
     with contextlib.closing(files.create(name)) as file:

@@ -64,7 +64,6 @@ SET_WHAT = "open it with skip_foreign_types=True to leave out what has other typ
 SNAPSHOT = "dump.rdb"  # the default name of a server's snapshot
 RETRY_MS = 100  # between attempts to write after a failure
 REWRITE_RETRY_MS = 1000
-STORE_START_S = 10.0  # how long open() waits for an object store
 REWRITE_MIN_BYTES = 64 << 20  # a smaller log is rewritten only on request
 
 
@@ -130,7 +129,7 @@ class Storage:
             with explain_disk_errors(self.files):
                 self.files.lock()
                 if self.store_upkeep is not None:
-                    self.store_upkeep.attach(STORE_START_S)
+                    self.store_upkeep.attach()
                 found = self._recover(engine, now_ms)
         except BaseException:
             self.abandon()

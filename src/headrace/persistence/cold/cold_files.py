@@ -37,7 +37,7 @@ from headrace.persistence.cold.stored_files import (
     used_number,
 )
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DataDirectory, FileIdentity
+from headrace.persistence.data_directory import DataDirectory, FileIdentity, make_directories
 
 OPEN_FILES_MAX = 64
 T = TypeVar("T")
@@ -498,13 +498,8 @@ class ColdFiles:
         return writer, file
 
     def _make_directory(self) -> None:
-        """Make the directory and those above it, and their names durable. Raises OSError."""
-        parent = ""
-        for part in self.directory.split("/"):
-            directory = f"{parent}/{part}" if parent else part
-            self.files.make_directory(directory)
-            self.files.sync_directory(parent)
-            parent = directory
+        """Make the directory, durably. Raises OSError."""
+        make_directories(self.files, self.directory)
         self._directory_is_durable = True
 
     def _sync(self, writer: ColdFileWriter) -> None:

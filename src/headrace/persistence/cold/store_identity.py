@@ -18,7 +18,7 @@ from headrace.persistence.aof.file_names import STORE_IDENTITY
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.cold.object_store import MissingObject, ObjectExists, ObjectStore
 from headrace.persistence.cold.stored_files import StoredFile
-from headrace.persistence.data_directory import DataDirectory
+from headrace.persistence.data_directory import DataDirectory, make_directories
 
 NAME = STORE_IDENTITY
 TEMPORARY = f"{NAME}.new"
@@ -92,11 +92,7 @@ def _read(files: DataDirectory, path: str) -> bytes:
 
 def _create(files: DataDirectory, directory: str) -> bytes:
     """Write a new local file; return its text. Raises OSError."""
-    parent = ""
-    for part in directory.split("/"):
-        parent = f"{parent}/{part}" if parent else part
-        files.make_directory(parent)
-        files.sync_directory(parent.rpartition("/")[0])
+    make_directories(files, directory)
     temporary = f"{directory}/{TEMPORARY}"
     with contextlib.closing(files.create(temporary)) as file:
         text = b"headrace %s %d\n" % (secrets.token_hex(16).encode(), file.identity().inode)

@@ -32,6 +32,7 @@ from headrace.persistence.cold.stored_files import StoredFile, StoredFiles, file
 from headrace.persistence.cold.whole_file import check_runs
 from headrace.plurals import plural
 
+START_S = 10.0  # how long a start waits for the store
 RETRY_S = 1.0
 RETRY_S_MAX = 60.0
 CHECK_OWNER_S = 60.0
@@ -62,7 +63,7 @@ class StoreUpkeep:
 
     # ---- in the thread of the server or program
 
-    def attach(self, seconds: float) -> None:
+    def attach(self, seconds: float = START_S) -> None:
         """Let the cold files be read from the store, before data are loaded; the directory is locked.
 
         Args:

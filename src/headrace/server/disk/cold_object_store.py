@@ -5,10 +5,8 @@ from __future__ import annotations
 from headrace.commands.server_interface import Section
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.object_store import ObjectStore
-from headrace.persistence.cold.store_upkeep import StoreUpkeep
+from headrace.persistence.cold.store_upkeep import START_S, StoreUpkeep
 from headrace.server.config.config import Config
-
-START_S = 10.0  # how long the start waits for the store
 
 
 class ColdObjectStore:
