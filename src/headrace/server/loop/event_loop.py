@@ -327,7 +327,7 @@ class EventLoop:
             most = max(UNAUTHENTICATED_MAX - pending, 1)
         n: cython.Py_ssize_t
         try:
-            n = self._receive(connection, most)
+            n = self._receive(connection, most, pending >= SHARE_BYTES)
         except MemoryError:
             self.drop_with_reason(connection, NO_MEMORY)
             return
@@ -354,14 +354,17 @@ class EventLoop:
             self.drop(connection)
 
     @cython.cfunc
-    def _receive(self, connection: Connection, most: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Read up to `most` bytes into the parser's buffer; directly in a long request, which saves a copy.
+    def _receive(
+        self, connection: Connection, most: cython.Py_ssize_t, is_long: cython.bint
+    ) -> cython.Py_ssize_t:
+        """Read up to `most` bytes into the parser's buffer; return what descriptors.read() returns.
 
-        Returns what descriptors.read() returns. A MemoryError leaves the connection useless.
+        is_long: the rest of a long request probably follows, so a copy less is worth a larger buffer. After a
+        MemoryError the connection is useless.
         """
         parser: RequestParser = connection.parser
         n: cython.Py_ssize_t
-        if connection.tls is None and most == READ_BYTES:
+        if connection.tls is None and is_long:
             parser.make_room(most)
             n = descriptors.read(connection.fd, parser.p, parser.filled, most)
             if n > 0:
