@@ -157,7 +157,7 @@ def require_end(
     limit: cython.longlong,
     added: cython.ulonglong,
 ) -> cython.void:
-    """Require the run in which a trim ends, before anything is changed.
+    """Require the run in which a trim of a stream with cold runs ends, before anything is changed.
 
     A trim that removes whole runs before ends with them if this one cannot be read. added: as in
     count_reached(). Raises DamagedColdRun, RunNeeded.
@@ -165,13 +165,9 @@ def require_end(
     found: cython.longlong = 0
     whole: cython.bint
     node: Node
-    cursor: RaxCursor
-    more: cython.bint
     excess: cython.longlong = mem.as_signed(stream.length + added - maxlen)
-    if stream.run_count() == 0:
-        return
-    cursor = RaxCursor(stream.nodes)
-    more = cursor.seek("^")
+    cursor: RaxCursor = RaxCursor(stream.nodes)
+    more: cython.bint = cursor.seek("^")
     while more and (by_id or excess > found):
         node = node_module.node_at(cursor)
         if node.run is None:

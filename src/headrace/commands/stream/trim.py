@@ -196,7 +196,7 @@ class TrimOptions:
 
         added: entries that are added before. Raises DamagedColdRun, RunNeeded.
         """
-        if self.strategy != NO_TRIM:
+        if self.strategy != NO_TRIM and stream.run_count() > 0:
             trimming.require_end(
                 stream,
                 references.KEEPREF if self.policy == NO_POLICY else self.policy,
