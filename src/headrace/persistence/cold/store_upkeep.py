@@ -204,8 +204,9 @@ class StoreUpkeep:
             except (StoreError, OSError, DamagedBytes) as error:
                 if self._closed:
                     return
-                self.failures += 1
                 failure = failure or error
+                self._fail(failure)  # first: who sees the count also finds the text
+                self.failures += 1
                 if isinstance(error, StoreUnreachable):
                     break
         if failure is not None:
