@@ -63,7 +63,10 @@ try:
 except headrace.HeadraceError as error:
     print(error)
 """
-    assert run(("deltalake",), program) == "archives need the package deltalake: pip install deltalake"
+    assert (
+        run(("deltalake",), program)
+        == "archives need the packages deltalake and pyarrow: pip install deltalake pyarrow"
+    )
 
 
 @pytest.mark.parametrize("call", ["to_arrow()", "arrow_batches()"])

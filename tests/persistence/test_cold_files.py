@@ -15,8 +15,9 @@ from faults import FaultyFiles
 from headrace.errors import DamagedColdRun
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file_check import check_cold_file
-from headrace.persistence.cold.cold_files import ColdFiles, RunPlace
+from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.damage import Damaged
 
 DIRECTORY = "log/cold"

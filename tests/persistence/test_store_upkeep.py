@@ -14,8 +14,9 @@ from headrace.errors import DamagedColdRun, UsageError
 from headrace.persistence.aof import log_files
 from headrace.persistence.cold import cold_file, object_store, store_upkeep
 from headrace.persistence.cold.cold_file import DamagedBytes
-from headrace.persistence.cold.cold_files import ColdFiles, RunPlace
+from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.object_store import ObjectStore, StoreUnreachable, check_url
+from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.store_identity import ForeignStore
 from headrace.persistence.cold.store_upkeep import StoreUpkeep
 from headrace.persistence.cold.whole_file import check_runs

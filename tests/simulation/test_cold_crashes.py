@@ -9,7 +9,8 @@ import pytest
 from disk import Image, SimulatedFiles, boundaries
 
 from headrace.errors import HeadraceError
-from headrace.persistence.cold.cold_files import ColdFiles, RunPlace
+from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.run_place import RunPlace
 
 FAULTY = ("write", "sync", "create", "sync_directory", "truncate", "read", "remove", "make_directory")
 MODES = ["kept", "forgotten", "torn", "mixed"]

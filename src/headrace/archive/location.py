@@ -36,7 +36,7 @@ CREDENTIALS = re.compile(r"^[^/]*:[^/]*@|\?[\w-]+=")  # user:password@, or ?sig=
 USER_INFO = re.compile(r"//[^/@]*@")
 FRAME = re.compile(r"\d+: |at \S+:\d+|stack backtrace:|<unknown>")  # of a stack trace of the library
 ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-LACKS_LIBRARY = "archives need the package deltalake: pip install deltalake"
+LACKS_LIBRARY = "archives need the packages deltalake and pyarrow: pip install deltalake pyarrow"
 
 # How long an object store may stay silent. With the defaults of the library a wrong address takes minutes.
 STORE_DEFAULTS = {

@@ -73,7 +73,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
         if fixing:
             raise UsageError("--fix is for logs: the files of an archive cannot be repaired")
         try:
-            from headrace.cli.check_archive import check_archives  # needs PySpark
+            from headrace.cli.check_archive import check_archives  # needs pyarrow
         except ModuleNotFoundError as error:
             raise UsageError(LACKS_LIBRARY) from error
         return check_archives(with_storage_options(archive_location(file), storage_options), console)

@@ -149,7 +149,7 @@ class ColdRun:
     last_ms: Public[cython.ulonglong]  # the last stored entry, live or deleted
     last_seq: Public[cython.ulonglong]
     _deleted: bytes
-    _last_deleted: list[bytes]  # not in _deleted yet, so that a deletion does not copy it
+    _last_deleted: list[bytes] | None  # not in _deleted yet, so that a deletion does not copy it
     nodes: list[Node] | None  # the inner nodes, except those skipped and dropped; None: not in the cache
     __weakref__: object
 
@@ -162,7 +162,7 @@ class ColdRun:
         self.weight = 0
         self.first_ms = self.first_seq = self.last_ms = self.last_seq = 0
         self._deleted = b""
-        self._last_deleted = []
+        self._last_deleted = None  # a list for each run would be a tenth of its memory
         self.nodes = None
 
     @cython.ccall
@@ -182,9 +182,9 @@ class ColdRun:
     @cython.ccall
     def deleted(self) -> bytes:
         """Return the IDs of deleted entries."""
-        if self._last_deleted:
+        if self._last_deleted is not None:
             self._deleted += b"".join(self._last_deleted)
-            self._last_deleted = []
+            self._last_deleted = None
         return self._deleted
 
     @cython.ccall
@@ -196,7 +196,8 @@ class ColdRun:
     @cython.exceptval(-1, check=False)
     def deleted_count(self) -> cython.Py_ssize_t:
         """Return the number of entries that were deleted since the run was stored."""
-        return len(self._deleted) // ID_BYTES + len(self._last_deleted)
+        last: list[bytes] | None = self._last_deleted
+        return len(self._deleted) // ID_BYTES + (0 if last is None else len(last))
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -285,8 +286,11 @@ class ColdRun:
     @cython.ccall
     def note_deleted(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Record that the entry ms-seq, which was live, is deleted."""
-        self._last_deleted.append(stream_id.key_of(ms, seq))
-        if WAITING_SHARE * len(self._last_deleted) > self.deleted_count() + WAITING_SHARE * WAITING_MIN:
+        last: list[bytes] | None = self._last_deleted
+        if last is None:
+            last = self._last_deleted = []
+        last.append(stream_id.key_of(ms, seq))
+        if WAITING_SHARE * len(last) > self.deleted_count() + WAITING_SHARE * WAITING_MIN:
             self.deleted()
 
     @cython.ccall

@@ -21,7 +21,7 @@ from headrace.visibility import Public
 # The bytes of the objects beside their blocks, in the compiled program.
 STREAM_BYTES = cython.declare(cython.Py_ssize_t, 266)
 NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # with its key in the rax and its cell in LiveCounts
-RUN_BYTES = cython.declare(cython.Py_ssize_t, 360)  # of a cold run, beside its node
+RUN_BYTES = cython.declare(cython.Py_ssize_t, 120)  # of a cold run, beside its node, whose listpack is shared
 GROUP_BYTES = cython.declare(cython.Py_ssize_t, 700)
 CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 232)
 INDEX_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, in the indexes of group and consumer

@@ -11,7 +11,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file import IndexEntry
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
-from headrace.persistence.cold.cold_files import RunPlace
+from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.stored_file_check import check_stored_file
 from headrace.persistence.cold.stored_files import StoredFiles
 from headrace.persistence.damage import Damaged

@@ -29,6 +29,7 @@ from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold
 from headrace.persistence.cold.cold_file_writer import ColdFileWriter
 from headrace.persistence.cold.object_store import StoreError
 from headrace.persistence.cold.open_files import OpenFiles
+from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.stored_files import (
     GIVE_URL,
     RECORD_SUFFIX,
@@ -78,25 +79,6 @@ class ColdFile:
     def dead_bytes(self) -> int:
         """The size of the runs that nothing refers to; less than that if a run had several places."""
         return max(0, self.run_bytes - self.live_bytes + sum(self.released))
-
-
-class RunPlace:
-    """Where a run is on disk. It keeps the file: drop it when the run is needed no more."""
-
-    __slots__ = ("checksum", "file", "offset", "size")
-
-    def __init__(self, file: ColdFile, offset: int, size: int, checksum: int) -> None:
-        self.file = file
-        self.offset = offset
-        self.size = size  # on disk, in bytes
-        self.checksum = checksum
-        file.live_bytes += size
-
-    def __del__(self) -> None:
-        self.file.released.append(self.size)
-
-    def __str__(self) -> str:
-        return f"{self.file.path}, at byte {self.offset}"
 
 
 class ColdTotals(NamedTuple):

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.errors import DamagedColdRun
-from headrace.persistence.cold.cold_files import ColdFile, RunPlace
+from headrace.persistence.cold.cold_files import ColdFile
+from headrace.persistence.cold.run_place import RunPlace
 
 ONLY_LOGGED = "it cannot be read, and only the log has its entries: a restart loads them from there"
 

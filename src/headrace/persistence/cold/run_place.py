@@ -1,0 +1,45 @@
+"""Where a run of a stream that is larger than memory is on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+
+@cython.final
+@cython.no_gc
+@cython.cclass
+class RunPlace:
+    """A run in a cold file. It keeps the file: drop it when the run is needed no more.
+
+    Attributes:
+        file: the ColdFile.
+        offset: where the run begins in the file, in bytes.
+        size: its bytes on disk.
+        checksum: the XXH3-64 of these bytes.
+    """
+
+    file: Any
+    offset: cython.longlong
+    size: cython.longlong
+    checksum: cython.ulonglong
+
+    def __init__(self, file: Any, offset: cython.longlong, size: cython.longlong, checksum: int) -> None:
+        self.file = file
+        self.offset = offset
+        self.size = size
+        self.checksum = checksum
+        file.live_bytes += size
+
+    def __dealloc__(self) -> None:
+        """Tell the file, in whatever thread the last reference is dropped."""
+        if self.file is not None:
+            self.file.released.append(self.size)
+
+    def __str__(self) -> str:
+        return f"{self.file.path}, at byte {self.offset}"
+
+
+if not cython.compiled:
+    RunPlace.__del__ = RunPlace.__dealloc__  # type: ignore[attr-defined]
