@@ -14,7 +14,7 @@ from typing import Any
 from headrace.keyspace.keyspace import Keyspace
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
-from headrace.streams.node import node_at
+from headrace.streams.node import node_of_cursor
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
@@ -130,7 +130,7 @@ def packed_nodes(stream: Stream) -> list[tuple[bytes, bytes]]:
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("^")
     while more:
-        node = node_at(cursor)
+        node = node_of_cursor(cursor)
         found.append((cursor.key, node.pack.to_bytes()))
         more = cursor.next()
     return found

@@ -35,7 +35,7 @@ def test_rates_are_computed_from_two_readings():
     history.add(ServerStats(12.0, {"total_commands_processed": "1500"}, [later]))
     assert history.rate_of("total_commands_processed") == 250
     assert history.added_rate(later) == 30
-    assert history.read_rate(later, later.groups[0]) == 15
+    assert history.group_read_rate(later, later.groups[0]) == 15
     assert history.memory[0, b"orders"] == 2048  # of the last time that it was asked for
 
 

@@ -159,7 +159,7 @@ class GroupModel(RuleBasedStateMachine):
         assert (
             self.walk(
                 pending.of_consumer_from(consumer, *one),
-                lambda slot: pending.of_consumer_after(consumer, slot),
+                lambda slot: pending.next_of_consumer(consumer, slot),
             )
             == own
         )

@@ -36,7 +36,7 @@ def own_ids(pending, consumer):
     return ids_by(
         pending,
         pending.of_consumer_from(consumer, 0, 0),
-        lambda slot: pending.of_consumer_after(consumer, slot),
+        lambda slot: pending.next_of_consumer(consumer, slot),
     )
 
 
@@ -179,7 +179,7 @@ def test_a_step_from_an_entry_of_another_consumer_is_an_error():
     slot = pending.add(1, 0, alice, NOW, 1)
     pending.add(2, 0, bob, NOW, 1)
     with pytest.raises(KeyError):
-        pending.of_consumer_after(bob, slot)
+        pending.next_of_consumer(bob, slot)
 
 
 def test_a_slot_that_was_never_allocated_is_an_error():

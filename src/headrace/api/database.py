@@ -424,7 +424,7 @@ def open(
     elif hot_bytes or cold_store:
         raise needs_directory(f"hot_memory={hot_memory!r}" if hot_bytes else f"cold_store={cold_store!r}")
     database = build_database(
-        storage, clock if clock is not None else SystemClock(), stream_settings(settings)
+        storage, clock if clock is not None else SystemClock(), parse_stream_settings(settings)
     )
     if replica_of is not None:
         follow(database, replica_of, skip_foreign_types)
@@ -478,7 +478,7 @@ def memory_bytes(name: str, size: int | str, least: int) -> int:
     return found
 
 
-def stream_settings(given: dict[str, int]) -> Settings:
+def parse_stream_settings(given: dict[str, int]) -> Settings:
     """Return the settings. Raises UsageError for an unknown name or a value out of range."""
     settings = Settings()
     limits = {field: (least, most) for field, least, most in STREAM_SETTINGS.values()}

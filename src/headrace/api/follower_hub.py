@@ -292,7 +292,13 @@ def info_from_reply(reply: Any) -> dict[str, Any] | None:
 
 
 def check_gaps(gaps: GapWatch, info: dict[str, Any] | None, unread: Reply) -> None:
-    """Check a follower's position against the state of its stream, if that is known."""
+    """Look for entries that were removed after a follower's position and before it read them.
+
+    Args:
+        gaps: the follower's.
+        info: the state of the stream; None: unknown, the check is repeated later.
+        unread: what was received and is not delivered yet.
+    """
     if info is None:
         gaps.postpone()
     else:

@@ -312,12 +312,13 @@ class Group(Generic[T]):
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
     ) -> Consumer[T]:
-        """Return a consumer of this group; see Consumer. The first one creates the group.
+        """Return a consumer of this group; see Consumer. The first consumer creates the group.
 
         Args:
-            name: unique in the group, and the same after a restart: the consumer then starts with its
-                unfinished entries. None: a unique name is generated, and removed when the consumer stops
-                normally; after a crash others claim its entries when the lease is over.
+            name: choose one that no other consumer of the group has, and use it again after a restart:
+                then the consumer starts with its unfinished entries. None: a unique name is generated,
+                and removed when the consumer stops normally; after a crash others claim its entries when
+                the lease is over.
             fetch_count: as in Consumer.
             block: as in Consumer.
             concurrency: as in Consumer.

@@ -214,7 +214,13 @@ class StreamTable(ScannedStream):
         super().__init__(pa.schema([field for field in table.schema if field.name not in ambiguous]))
 
     def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
-        """Read these columns and those that the query names."""
+        """Yield these columns, and those that the query names, of the entries of some milliseconds.
+
+        Args:
+            columns: the columns to yield at least.
+            first_ms: the first time of an entry, in Unix milliseconds.
+            last_ms: the last one, which is included; MS_MAX: to the end of the stream.
+        """
         needed = self._named.union(columns)
         fields = [field for field in self.schema if field.name in needed] or [self.schema.field("_sequence")]
         if first_ms > last_ms:

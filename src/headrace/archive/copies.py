@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from headrace.archive.delta_log import table_errors
 from headrace.archive.files import existing_table
 from headrace.archive.location import ArchiveLocation, archive_location, same_store_url
-from headrace.archive.watermark import Watermark, quoted
+from headrace.archive.watermark import Watermark, quoted_location
 from headrace.errors import HeadraceError, UsageError
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def check_not_copy(
 
 def is_same_place(published: str, location: ArchiveLocation) -> bool:
     """Return whether a published location, of which only the end may be known, is this one."""
-    if quoted(published) == quoted(str(location)):
+    if quoted_location(published) == quoted_location(str(location)):
         return True
     if not location.is_local:
         return same_store_url(published, location.uri)

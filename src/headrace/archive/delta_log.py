@@ -227,7 +227,10 @@ def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, int]:
 
 
 def missing_commits(commits: set[int], checkpoints: set[int], newest: int) -> Iterator[LogDamage]:
-    """Yield the commits that are missing: between others, after the newest checkpoint, or before all."""
+    """Yield the missing commits: between two others, or between the newest checkpoint and the newest commit.
+
+    Commits before a checkpoint may have been deleted, so the first ones are reported only without one.
+    """
     first = min(commits or checkpoints, default=0)
     # Commits before a checkpoint may be deleted, the oldest ones first.
     if not any(version >= first - 1 for version in checkpoints):
@@ -284,7 +287,7 @@ def parse_pointer(data: bytes) -> dict[str, Any] | None:
         return None
 
 
-def record_newest(location: ArchiveLocation, version: int) -> None:
+def record_newest_version(location: ArchiveLocation, version: int) -> None:
     """Record the newest version of a table, which is on disk, so that a check notices if it was deleted.
 
     Raises:

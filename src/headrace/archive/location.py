@@ -155,7 +155,7 @@ class ArchiveLocation:
 
     @property
     def check_hint(self) -> str:
-        """The end of an error message about a damaged file: what to do."""
+        """What to append to an error about a damaged file: the command that lists all of them."""
         return f"; headrace check {self} lists damaged files"
 
     def delete(self, paths: Iterable[str]) -> None:

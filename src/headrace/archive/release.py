@@ -15,7 +15,7 @@ from headrace.archive.watermark import (
     Watermark,
     change_watermarks,
     parse_watermarks,
-    quoted,
+    quoted_location,
     watermark_key,
 )
 from headrace.client.servers import Servers, servers_at
@@ -82,8 +82,8 @@ def find_table(watermarks: Iterable[Watermark], name: str) -> str:
     known = list(watermarks)
     if name == UNKNOWN and not all(each.table for each in known):
         return ""
-    places = {quoted(name), quoted(os.path.abspath(name))}
-    found = {each.table for each in known if each.table == name or quoted(each.location) in places}
+    places = {quoted_location(name), quoted_location(os.path.abspath(name))}
+    found = {each.table for each in known if each.table == name or quoted_location(each.location) in places}
     if len(found) > 1:
         raise UsageError(
             f"several archives were at {name}; give the ID of one of them: {', '.join(sorted(found))}"

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.archive.delta_log import ADDED_KEY, LAST_CHECKPOINT, LOG_DIRECTORY, record_newest, table_errors
+from headrace.archive.delta_log import (
+    ADDED_KEY,
+    LAST_CHECKPOINT,
+    LOG_DIRECTORY,
+    record_newest_version,
+    table_errors,
+)
 from headrace.archive.files import (
     PARTITIONS,
     POSITIONS_KEY,
@@ -155,7 +161,7 @@ class ArchiveTable:
                 raise self._conflict() from error
         self.sync_log()
         self._update()
-        record_newest(self.location, self._table.version())
+        record_newest_version(self.location, self._table.version())
         self._next_batch += 1
         return mark
 
@@ -322,7 +328,7 @@ def iso_time(ms: int) -> str:
 
 
 def positions_text(positions: Positions) -> str:
-    """Return positions as the text of a commit."""
+    """Return positions as JSON, which a commit of the table stores."""
     return json.dumps({stream: str(positions[stream]) for stream in sorted(positions)})
 
 

@@ -60,10 +60,12 @@ class Watermark:
         return self.position.id != START
 
     def __str__(self) -> str:
-        return " ".join(part for part in (str(self.position), self.table, quoted(self.location)) if part)
+        return " ".join(
+            part for part in (str(self.position), self.table, quoted_location(self.location)) if part
+        )
 
 
-def quoted(location: str) -> str:
+def quoted_location(location: str) -> str:
     """Return a location without spaces and control characters, and not too long."""
     return quote(location, safe="/:@.~+=,").encode()[-LOCATION_BYTES_MAX:].decode()
 

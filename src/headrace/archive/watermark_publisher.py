@@ -43,10 +43,10 @@ class WatermarkPublisher:
         return list(iter_watermarks(self._servers, streams))
 
     def publish(self, positions: Positions) -> None:
-        """Publish positions up to which streams are archived on disk.
+        """Raise the watermark of each stream to the position up to which it is archived on disk.
 
         Raises:
-            HeadraceError: if the server rejects one.
+            HeadraceError: if the server rejects a watermark.
         """
         for stream, position in positions.items():
             if position != self._published.get(stream) and position.id != START:

@@ -63,7 +63,7 @@ class ReadReplica(Standalone):
             return self._chosen
 
     def pool_for_key(self, key: bytes | None) -> ConnectionPool:
-        """Return the connections."""
+        """Return the pool of connections to the replica, which has all keys."""
         pool: ConnectionPool = self.client().connection_pool
         return pool
 
@@ -81,12 +81,12 @@ class ReadReplica(Standalone):
     def require_positions(self, last_ids: Mapping[str, str], wanted: Mapping[str, str]) -> None:
         """Raise ServerUnavailable if a stream at the replica ends before an ID that its primary has.
 
-        An ID that the primary lacks, too, is not required: the stream was deleted, or a failover took
-        entries back. The primary is only asked if the replica lacks an ID.
+        If the primary ends before it, too, nothing is raised: the stream was deleted, or a failover has
+        lost entries. The primary is only asked if a stream at the replica ends too early.
 
         Args:
             last_ids: the last ID of each stream at the replica; without those that do not exist there.
-            wanted: the ID of each stream that was there before.
+            wanted: by stream, the ID of an entry that was seen earlier.
         """
         lacking = [s for s in wanted if _id_numbers(last_ids.get(s)) < _id_numbers(wanted[s])]
         if not lacking:

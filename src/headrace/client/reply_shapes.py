@@ -28,17 +28,17 @@ def is_integer(reply: object) -> bool:
 
 
 def is_count(reply: object) -> bool:
-    """A number of things."""
+    """Return whether the reply is a number of things."""
     return isinstance(reply, int) and not isinstance(reply, bool) and reply >= 0
 
 
 def is_bytes(reply: object) -> bool:
-    """A string."""
+    """Return whether the reply is a string."""
     return isinstance(reply, bytes)
 
 
 def is_id(reply: object) -> bool:
-    """An entry ID."""
+    """Return whether the reply is an entry ID, as 1700000000000-0."""
     return isinstance(reply, bytes) and ID.fullmatch(reply) is not None
 
 

@@ -60,9 +60,10 @@ def servers_at(url: str) -> Iterator[Servers]:
 
 
 class Servers:
-    """The servers at one URL (see client.url). Connects when first used; pickled as its arguments.
+    """The servers at one URL (see client.url). Connects when first used. A pickle has only the arguments.
 
-    reconnect_timeout: seconds to wait for a lost server; None: enough for a restart or a failover.
+    reconnect_timeout: seconds to wait for a lost server; None: the default of the topology, enough for
+        a restart or a failover.
     read_from: "primary", or "replica" for requests that only read.
     """
 

@@ -67,7 +67,7 @@ class Standalone:
         return self._client
 
     def pool_for_key(self, key: bytes | None) -> ConnectionPool:
-        """The connections."""
+        """Return the pool of connections to the server, which has all keys."""
         return self._pool
 
     def pool_for_address(self, address: tuple[str, int]) -> ConnectionPool:

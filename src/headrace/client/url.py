@@ -86,7 +86,10 @@ def parse_server_url(url: str) -> ServerUrl:
 
 
 def without_password(url: str) -> str:
-    """Return the URL without user and password; also without the host where the parts are ambiguous."""
+    """Return the URL without user, password and settings, for messages.
+
+    If the password may contain `?` or `@`, the parts cannot be told apart, and `…` replaces the host.
+    """
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url.rpartition("@")[2].partition("?")[0]

@@ -46,15 +46,15 @@ class NestedConverter:
         """Return a value that Arrow converts to the type. Malformed: ValueError or ArithmeticError."""
         try:
             if isinstance(text, bytes):  # the decoder's check, stricter than the conversion of the text later
-                return self._read_deeper(text.decode(), MARGIN)
+                return self._read_with_spare_stack(text.decode(), MARGIN)
             value = json.loads(text, parse_float=decimal.Decimal)
             return _reader(self.kind, PER_SECOND.get(self.time_format, 1000), self.nullable)(value)
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
-    def _read_deeper(self, text: str, frames: int) -> Any:
+    def _read_with_spare_stack(self, text: str, frames: int) -> Any:
         """Read with so many more frames on the stack: what passes the check can be converted later."""
-        return self._read_deeper(text, frames - 1) if frames else self(text)
+        return self._read_with_spare_stack(text, frames - 1) if frames else self(text)
 
 
 def is_nested(kind: pa.DataType) -> bool:

@@ -31,9 +31,9 @@ BIGINT_LIMIT = 1 << 63
 
 
 def field_types(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
-    """Return the type of each field, in the order that the entries have them.
+    """Return the type of each field, in an order that as few entries as possible contradict.
 
-    An entry whose fields are in another order than the columns is kept whole a second time, in _exact.
+    An archive keeps all fields of an entry with another order a second time, in the column `_exact`.
     """
     types: dict[bytes, str] = {}
     orders: dict[tuple[bytes, ...], None] = {}

@@ -117,7 +117,7 @@ def check_trim(call: Call, key: bytes, stream: Stream, acked_only: bool, trimmed
         raise _rejection(call, key, f"{kept[1]} keeps {kept[0]}")
 
 
-def check_new_entry(call: Call, key: bytes, stream: Stream, acked_only: bool) -> None:
+def check_new_entry_stays(call: Call, key: bytes, stream: Stream, acked_only: bool) -> None:
     """Raise EntriesKept if the new entry must not be trimmed at once."""
     rules = strict_rules(call, stream)
     if rules is None:

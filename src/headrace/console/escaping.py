@@ -79,7 +79,7 @@ def _json_escaped(char: str) -> str:
     return char if is_printable(char) else json.dumps(char)[1:-1] if char != "\x7f" else "\\u007f"
 
 
-def shortened(message: str) -> str:
+def truncated_log_message(message: str) -> str:
     """Return a message for a log: data in it can be as long as a value, and escaping takes its time."""
     cut = len(message) - LOG_LINE_MAX
     return message if cut <= 0 else f"{message[:LOG_LINE_MAX]}... ({cut} more characters)"
@@ -90,9 +90,9 @@ class EscapingFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the escaped line of a record, without its traceback."""
-        return printable(shortened(super().formatMessage(record)))
+        return printable(truncated_log_message(super().formatMessage(record)))
 
     def formatException(self, ei: Any) -> str:
         """Return the traceback with each line escaped."""
         lines = super().formatException(ei).split("\n")
-        return "\n".join(printable(shortened(line)) for line in lines)
+        return "\n".join(printable(truncated_log_message(line)) for line in lines)

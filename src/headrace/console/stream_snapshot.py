@@ -30,7 +30,7 @@ from headrace.persistence.rdb.reader import read_rdb
 from headrace.plurals import plural
 from headrace.streams.cold_run import ColdRun, run_of
 from headrace.streams.group import Group
-from headrace.streams.node import Node, node_at
+from headrace.streams.node import Node, node_of_cursor
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
@@ -113,7 +113,7 @@ class StreamSnapshot:
                 number = int(node)
                 return range(len(self.packs))[number]
             ms, _, seq = node.partition("-")
-            number = self._pack_at(key_of(int(ms), int(seq)))
+            number = self._pack_index(key_of(int(ms), int(seq)))
         except (ValueError, OverflowError):
             raise UsageError(
                 f"not a node: {node!r}; expected its number or an ID, such as -1 or 1763676000000-0"
@@ -126,7 +126,7 @@ class StreamSnapshot:
 
     def rank(self, ms: int, seq: int, exactly: bool) -> int:
         """Return the number of entries before this ID; if not exactly, of those in earlier nodes."""
-        number = self._pack_at(key_of(ms, seq))
+        number = self._pack_index(key_of(ms, seq))
         if number < 0:
             return 0
         if not exactly:
@@ -137,7 +137,7 @@ class StreamSnapshot:
         """Return whether the node of this index is in a file."""
         return self.cold is not None and self.entries_before[number + 1] <= self.cold.entries
 
-    def _pack_at(self, key: bytes) -> int:
+    def _pack_index(self, key: bytes) -> int:
         return bisect_right(self.packs, key, key=lambda pack: pack.key) - 1
 
 
@@ -174,7 +174,7 @@ def packed_nodes(stream: Stream) -> Iterator[PackedNode]:
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("^")
     while more:
-        yield packed_node(node_at(cursor))
+        yield packed_node(node_of_cursor(cursor))
         more = cursor.next()
 
 

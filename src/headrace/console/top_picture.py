@@ -98,7 +98,7 @@ class History:
         earlier = self.earlier(stream)
         return self.per_second(earlier.entries_added, stream.entries_added) if earlier else None
 
-    def read_rate(self, stream: StreamStats, group: GroupStats) -> float | None:
+    def group_read_rate(self, stream: StreamStats, group: GroupStats) -> float | None:
         """Return the entries read by the group per second."""
         earlier = self.earlier(stream)
         same = next((g for g in earlier.groups if g.name == group.name), None) if earlier else None
@@ -326,7 +326,7 @@ def group_row(history: History, stream: StreamStats, group: GroupStats) -> list[
     return [
         Text(f"  {styles.truncate(printable(group.name), NAME_MAX - 2)}", styles.SEQ),
         Text(),
-        Text(rate_text(history.read_rate(stream, group)), styles.DONE),
+        Text(rate_text(history.group_read_rate(stream, group)), styles.DONE),
         Text(),
         Text(plural(group.consumers, "consumer"), styles.GREY),
         Text(),

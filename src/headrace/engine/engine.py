@@ -255,7 +255,7 @@ class Engine(RowRunner):
         if row is None or not row.is_plain:
             row = self._resolve_row(session, row, argv)
             if row is None:
-                self._follow_up(session, None, argv, mark)
+                self._finish_client_state(session, None, argv, mark)
                 return
         session.last_command = row.command
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
@@ -283,7 +283,7 @@ class Engine(RowRunner):
             else:
                 self.parking.run(call, row)
         if session.needs_follow_up:
-            self._follow_up(session, row, argv, mark)
+            self._finish_client_state(session, row, argv, mark)
         if self.pubsub.outbox:
             self.pubsub.deliver(self.woken, session)
         if self.keyspace.blocking.ready:
@@ -387,7 +387,7 @@ class Engine(RowRunner):
         self.dispatcher.reply_error(session, error)
 
     @cython.cfunc
-    def _follow_up(
+    def _finish_client_state(
         self, session: Session, row: CommandRow | None, argv: list[bytes], mark: cython.Py_ssize_t
     ) -> cython.void:
         """Finish a request of a client that has muted replies or tracks keys; row: None if there is none."""

@@ -11,8 +11,8 @@ from headrace.keyspace.rules import RuledStream, RuleRegistry
 from headrace.streams.stream import Stream
 
 
-def acknowledges(argv: list[bytes]) -> bool:
-    """Return whether an XREADGROUP acknowledges what it delivers."""
+def has_noack(argv: list[bytes]) -> bool:
+    """Return whether an XREADGROUP has_noack what it delivers."""
     return any(word.upper() == b"NOACK" for word in argv[4:])
 
 
@@ -65,5 +65,5 @@ class RuleMarks:
         self.registry.ready[ruled] = None
         if name in (b"xack", b"xackdel"):
             ruled.acked += argv[3:]
-        elif name.startswith(b"xgroup|") or (name == b"xreadgroup" and acknowledges(argv)):
+        elif name.startswith(b"xgroup|") or (name == b"xreadgroup" and has_noack(argv)):
             ruled.sweep_from = b"0-0"  # references of any entry may be gone

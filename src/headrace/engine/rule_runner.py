@@ -436,7 +436,7 @@ class RuleRunner:
             if group.due_of(slot) > now:
                 words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
             visited += 1
-            slot = pending.of_consumer_after(consumer, slot)
+            slot = pending.next_of_consumer(consumer, slot)
         if slot >= 0:
             ruled.inactive[group_name, name] = pending.ms_of(slot), pending.seq_of(slot)
         if words:

@@ -393,7 +393,7 @@ class ScriptRunner(ScriptsInterface):
                 reasons = [f"library {to_text(one)}: {self._refused[one].reason}" for one in self._refused]
                 raise CommandError(f"ERR Function not found, but not all are loaded. {'; '.join(reasons)}")
         if found is None:
-            self._check_all_loaded()
+            self._check_libraries_loaded()
         return found
 
     def _loaded_function(self, name: bytes) -> Function | None:
@@ -404,7 +404,7 @@ class ScriptRunner(ScriptsInterface):
             return None
         return found if self.keyspace.libraries.get(found.library) is loaded.texts[found.library] else None
 
-    def _check_all_loaded(self) -> None:
+    def _check_libraries_loaded(self) -> None:
         missing = self._missing_libraries()
         if missing:
             raise CommandError(f"LOADING {len(missing)} libraries are not loaded yet: repeat the command")
@@ -412,7 +412,7 @@ class ScriptRunner(ScriptsInterface):
     def functions(self) -> list[Function]:
         """Return all functions; none of libraries that cannot be loaded. Raises LuaMissing."""
         self._sync_libraries()
-        self._check_all_loaded()
+        self._check_libraries_loaded()
         return list(self._libraries.functions.values())
 
     def function_count(self) -> int:

@@ -77,7 +77,7 @@ def needs_fresh_data(session: Session, row: CommandRow) -> bool:
     return any("stale" not in queued.command.flags for queued, _ in session.queue)
 
 
-def has_write_command(session: Session, row: CommandRow) -> bool:
+def is_write_request(session: Session, row: CommandRow) -> bool:
     """Return whether the request is a write command, or an EXEC with one; a script checks when it writes."""
     if row.command.write:
         return True
@@ -229,13 +229,13 @@ class WriteGate:
             return None
         if self.busy_error is not None:
             return None if "allow_busy" in row.command.flags else CommandError(self.busy_error.decode())
-        if self.write_error is not None and (has_write_command(session, row) or row.command.name == b"ping"):
+        if self.write_error is not None and (is_write_request(session, row) or row.command.name == b"ping"):
             return CommandError(self.write_error.decode())
         if self.memory.total > self.memory.limit and not self.loading and self.paused_until == 0:
             error: CommandError | None = self._memory_error(session, row, argv)
             if error is not None:
                 return error
-        if (self.too_few_replicas or self.read_only) and has_write_command(session, row):
+        if (self.too_few_replicas or self.read_only) and is_write_request(session, row):
             return TooFewReplicas() if self.too_few_replicas else ReadOnlyReplica()
         if self.stale and needs_fresh_data(session, row):
             return PrimaryLinkDown()

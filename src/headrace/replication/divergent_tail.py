@@ -33,7 +33,7 @@ from headrace.persistence.saved_entries import SavedEntry, words_of
 from headrace.plurals import plural
 from headrace.streams.cold_run import unfolded
 from headrace.streams.iterator import StreamIterator
-from headrace.streams.node import Node, node_at
+from headrace.streams.node import Node, node_of_cursor
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -224,7 +224,7 @@ def nodes_of(stream: Stream) -> Iterator[Node]:
     cursor = RaxCursor(stream.nodes)
     found = cursor.seek("^")
     while found:
-        yield from unfolded(node_at(cursor))
+        yield from unfolded(node_of_cursor(cursor))
         found = cursor.next()
 
 

@@ -80,7 +80,7 @@ class ColdPart:
         """Return the node in the tree that has this inner node."""
         cursor: RaxCursor = RaxCursor(self.tree)
         cursor.seek("<=", inner.key())
-        return node_module.node_at(cursor)
+        return node_module.node_of_cursor(cursor)
 
     @cython.ccall
     def inner_for(self, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
@@ -95,7 +95,7 @@ class ColdPart:
         cursor: RaxCursor = RaxCursor(self.tree)
         if not cursor.seek("<", outer.key()):
             return None
-        return cold_run.last_inner(node_module.node_at(cursor))
+        return cold_run.last_inner(node_module.node_of_cursor(cursor))
 
     @cython.ccall
     @cython.exceptval(-1, check=True)

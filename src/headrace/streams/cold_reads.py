@@ -128,7 +128,7 @@ def _missing_after(
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("<=", stream_id.key_of(ms, seq)) or cursor.seek("^")
     while more:
-        node = node_module.node_at(cursor)
+        node = node_module.node_of_cursor(cursor)
         if node.run is None or node.ms > last_ms:
             break
         run = node.run
@@ -159,7 +159,7 @@ def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> 
     cursor = RaxCursor(stream.nodes)
     if not cursor.seek("<=", stream_id.key_of(ms, seq)):
         return None
-    node = node_module.node_at(cursor)
+    node = node_module.node_of_cursor(cursor)
     if node.run is None:
         return None
     run = node.run

@@ -47,7 +47,7 @@ def oldest_in_memory(
     more: cython.bint = cursor.seek("^") if cold is None else cursor.seek(">", cold.last)
     node: Node
     while more and (size > 0 or live == 0):
-        node = node_module.node_at(cursor)
+        node = node_module.node_of_cursor(cursor)
         if node is stream.tail or (before_ms != ANY_TIME and newest_ms(node) >= before_ms):
             break
         found.append(node)
@@ -179,7 +179,7 @@ def sparse_after(
     node: Node
     run: ColdRun
     while more:
-        node = node_module.node_at(cursor)
+        node = node_module.node_of_cursor(cursor)
         if node.run is None or node is stream.tail:
             break
         run = node.run

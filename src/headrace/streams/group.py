@@ -66,14 +66,14 @@ class Group:
         self.logged_unread = self.logged_pending = 0
         self.logged_ms = -1
         self.has_unlogged = False
-        self._set_pending(PendingEntries())
+        self._attach_pending(PendingEntries())
         self.consumers_by_name = {}
         self.rules = None
         self.lease = None
         self.redeliveries = None
 
     @cython.cfunc
-    def _set_pending(self, pending: PendingEntries) -> cython.void:
+    def _attach_pending(self, pending: PendingEntries) -> cython.void:
         self.pending = pending
         self.memory = pending.memory
         self.memory.add(memory_account.GROUP_BYTES + len(self.name))
@@ -210,7 +210,7 @@ class Group:
         other.lost_pending = self.lost_pending
         other.logged_unread = self.logged_unread
         other.logged_pending = self.logged_pending
-        other._set_pending(pending)
+        other._attach_pending(pending)
         other.set_rules(self.rules)
         return other
 

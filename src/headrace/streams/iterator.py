@@ -157,7 +157,7 @@ class StreamIterator:
             found = cursor.previous() if self.reverse else cursor.next()
         if not found:
             return
-        node = node_module.node_at(cursor)
+        node = node_module.node_of_cursor(cursor)
         if node.run is not None:
             if self._is_outside(node):
                 return

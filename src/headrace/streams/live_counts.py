@@ -135,7 +135,7 @@ class LiveCounts:
         cursor: RaxCursor = RaxCursor(nodes)
         more: cython.bint = cursor.seek("^")
         while more:
-            node = node_module.node_at(cursor)
+            node = node_module.node_of_cursor(cursor)
             if node is tail:
                 assert node.serial == 0, "the tail has a serial"
                 break
@@ -204,7 +204,7 @@ class LiveCounts:
         cursor: RaxCursor = RaxCursor(nodes)
         more: cython.bint = cursor.seek("^")
         while more and self.nodes < left:
-            self._append(node_module.node_at(cursor))
+            self._append(node_module.node_of_cursor(cursor))
             more = cursor.next()
 
     @cython.cfunc

@@ -268,7 +268,7 @@ def open_node(
 
 
 @cython.ccall
-def node_at(cursor: RaxCursor) -> Node:
+def node_of_cursor(cursor: RaxCursor) -> Node:
     """Return the node at the position of a cursor over the nodes of a stream."""
     value: Any = cursor.value
     node: Node = value

@@ -15,7 +15,7 @@ A frozen copy (freeze) shares the blocks of arena and indexes, and at first all 
 changes, preserve() replaces it in the frozen copy by a copy of its own.
 
 An entry is identified by its slot, a number from 0 on that is valid until the entry is removed; -1 is none.
-Iteration (`after`, `of_consumer_after`, `newer`) can start from any valid slot. A loop that moves or removes
+Iteration (`after`, `next_of_consumer`, `newer`) can start from any valid slot. A loop that moves or removes
 entries must get the next slot first.
 """
 
@@ -300,7 +300,7 @@ class PendingEntries:
         return consumer.owned.seek(ms, seq)
 
     @cython.ccall
-    def of_consumer_after(self, consumer: Consumer, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def next_of_consumer(self, consumer: Consumer, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the next entry of consumer by ID. Raises KeyError if slot is not one of its entries."""
         return consumer.owned.after(slot)
 

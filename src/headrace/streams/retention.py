@@ -181,7 +181,7 @@ def count_removable(
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
     while more:
-        node = node_module.node_at(cursor)
+        node = node_module.node_of_cursor(cursor)
         if nodes_max <= 0:
             return removed
         if node.run is not None and cold_run.run_of(node).nodes is None:  # it need not be read to be dropped

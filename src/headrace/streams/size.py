@@ -25,7 +25,7 @@ def memory_bytes(stream: Stream) -> cython.Py_ssize_t:
     more: cython.bint = cursor.seek("^")
     total += stream.nodes.memory_bytes()
     while more:
-        node = node_module.node_at(cursor)
+        node = node_module.node_of_cursor(cursor)
         total += each
         if node.run is None:
             total += footprint.object_bytes(node.pack.buf)

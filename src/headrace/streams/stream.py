@@ -236,7 +236,7 @@ class Stream:
         self.head = None
         if node is self.tail:
             cursor = RaxCursor(self.nodes)
-            self.tail = node_module.node_at(cursor) if cursor.seek("$") else None
+            self.tail = node_module.node_of_cursor(cursor) if cursor.seek("$") else None
             if self.tail is not None and self.live_counts is not None:
                 self.live_counts.remove_last(self.tail, self.nodes)
         elif self.live_counts is not None:
@@ -251,7 +251,7 @@ class Stream:
         elif node is self.tail and self.live_counts is not None:
             cursor: RaxCursor = RaxCursor(self.nodes)
             if cursor.seek("<", node.key()):
-                before = node_module.node_at(cursor)
+                before = node_module.node_of_cursor(cursor)
                 if before.run is not None:
                     self.restore_last(before)
 
@@ -295,7 +295,7 @@ class Stream:
             if cursor is None:
                 cursor = RaxCursor(self.nodes)
                 cursor.seek("^")
-            node = node_module.node_at(cursor) if cursor.next() else None
+            node = node_module.node_of_cursor(cursor) if cursor.next() else None
 
     # ---- lookups
 
@@ -325,7 +325,7 @@ class Stream:
             return live_counts.last_found
         cursor: RaxCursor = RaxCursor(self.nodes)
         found: Node | None = (
-            node_module.node_at(cursor) if cursor.seek("<=", stream_id.key_of(ms, seq)) else None
+            node_module.node_of_cursor(cursor) if cursor.seek("<=", stream_id.key_of(ms, seq)) else None
         )
         if found is not None and found.run is not None and self.cold is not None:
             return self.cold.inner_for(found, ms, seq)
@@ -371,7 +371,7 @@ class Stream:
         if self.head is None and self.tail is not None:
             cursor = RaxCursor(self.nodes)
             cursor.seek("^")
-            self.head = node_module.node_at(cursor)
+            self.head = node_module.node_of_cursor(cursor)
         return self.head
 
     @cython.ccall
@@ -405,7 +405,7 @@ class Stream:
             if cursor is None:
                 cursor = RaxCursor(self.nodes)
                 cursor.seek("$")
-            node = node_module.node_at(cursor) if cursor.previous() else None
+            node = node_module.node_of_cursor(cursor) if cursor.previous() else None
         return None
 
     # ---- cold runs
@@ -455,7 +455,7 @@ class Stream:
         self.head = None
 
     @cython.ccall
-    def load_run(self, node: Node) -> cython.void:
+    def append_cold_node(self, node: Node) -> cython.void:
         """Add a stored cold node after the existing ones, as load_node() does for a node in memory."""
         run: ColdRun = node.run
         if self.tail is not None:
@@ -482,7 +482,7 @@ class Stream:
         if last:
             cursor: RaxCursor = RaxCursor(self.nodes)
             cursor.seek("$")
-            self.tail = node_module.node_at(cursor)
+            self.tail = node_module.node_of_cursor(cursor)
             self.live_counts.remove_last(self.tail, self.nodes)
 
     @cython.cfunc
@@ -692,7 +692,7 @@ class Stream:
         node: Node
         more: cython.bint = cursor.seek("^")
         while more:
-            node = node_module.node_at(cursor)
+            node = node_module.node_of_cursor(cursor)
             if other.tail is not None:
                 other._close_node(other.tail)
             if node.run is None:
@@ -738,7 +738,7 @@ class Stream:
         cursor: RaxCursor = RaxCursor(self.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
-            node = node_module.node_at(cursor)
+            node = node_module.node_of_cursor(cursor)
             tail = node
             assert node.key() == cursor.key, f"node {node.ms}-{node.seq} is under another key"
             if node.run is None:

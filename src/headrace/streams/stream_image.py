@@ -187,7 +187,7 @@ class StreamImage:
         cursor: RaxCursor = RaxCursor(self._cursor.tree)
         if not cursor.seek("<=", stream_id.key_of(ms, seq)):
             return False
-        node: Node = node_module.node_at(cursor)
+        node: Node = node_module.node_of_cursor(cursor)
         nodes: list[Node] = cold_run.unfolded(node)
         walk: EntryWalk = EntryWalk(nodes[max(cold_run.inner_index(nodes, ms, seq), 0)])
         return walk.seek(ms, seq) and walk.ms == ms and walk.seq == seq
@@ -249,4 +249,4 @@ class StreamImage:
 
     @cython.cfunc
     def _read_ahead(self, more: cython.bint) -> cython.void:
-        self._ahead = node_module.node_at(self._cursor) if more else None
+        self._ahead = node_module.node_of_cursor(self._cursor) if more else None

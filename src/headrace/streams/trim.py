@@ -125,7 +125,7 @@ def count_reached(
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
     while more and (by_id or excess > found):
-        node = node_module.node_at(cursor)
+        node = node_module.node_of_cursor(cursor)
         nodes = [node]
         if node.run is not None:
             whole = _ends_before(node, ms, seq) if by_id else node.live <= excess - found
@@ -169,7 +169,7 @@ def require_end(
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
     while more and (by_id or excess > found):
-        node = node_module.node_at(cursor)
+        node = node_module.node_of_cursor(cursor)
         if node.run is None:
             break
         whole = _ends_before(node, ms, seq) if by_id else node.live <= excess - found
@@ -281,7 +281,7 @@ class PolicyTrim:
         cursor: RaxCursor = RaxCursor(stream.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
-            nodes = readable_nodes(node_module.node_at(cursor), removed)
+            nodes = readable_nodes(node_module.node_of_cursor(cursor), removed)
             more = len(nodes) > 0
             for node in nodes:
                 more = stream.length > self.maxlen and not _is_above(limit, removed + node.live)

@@ -190,13 +190,13 @@ class Rax:
     @cython.ccall
     def find(self, key: bytes) -> object:
         """Return the value of key; None if the key is absent."""
-        value: object = self._lookup(key)
+        value: object = self._value_of(key)
         return None if value is NO_VALUE else value
 
     @cython.ccall
     def contains(self, key: bytes) -> cython.bint:
         """Return whether key is in the map."""
-        return self._lookup(key) is not NO_VALUE
+        return self._value_of(key) is not NO_VALUE
 
     @cython.ccall
     def insert(self, key: bytes, value: object) -> cython.bint:
@@ -366,7 +366,7 @@ class Rax:
                 self._merge_runs(grandparent)
 
     @cython.cfunc
-    def _lookup(self, key: bytes) -> object:
+    def _value_of(self, key: bytes) -> object:
         """Return the value of key; NO_VALUE if the key is absent."""
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0

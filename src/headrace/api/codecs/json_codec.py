@@ -31,8 +31,9 @@ class JsonConverters:
         self._classes: dict[type, Attributes] = {}
 
     def json_field(self, annotation: Any) -> Converter | None:
-        """Return how values of that type are converted to the text of a field; None if JSON cannot represent
-        them.
+        """Return the functions that encode a value of that type to JSON and decode it.
+
+        None if JSON cannot represent such values.
         """
         converter = self.converter_of(annotation)
         if converter is None:
@@ -174,7 +175,12 @@ def tuple_converter(items: list[Converter]) -> Converter:
 
 
 def dict_converter(names: tuple[Callable[[Any], Any], Callable[[bytes], Any]], value: Converter) -> Converter:
-    """Return the converter of a dict whose keys are plain text."""
+    """Return the converter of a dict.
+
+    Args:
+        names: the functions that encode a key as text and decode it.
+        value: the converter of the values.
+    """
     is_dict = require_type(dict)
 
     def walk(entries: Any, key: Callable[[Any], Any], way: Callable[[Any], Any]) -> dict[Any, Any]:

@@ -72,7 +72,11 @@ class ModelJson:
             raise CodecError(f"{where}: {describe_difference(one, became)}; {ADVICE}")
 
     def dump_checked(self, value: Any) -> Any:
-        """Return a JSON value that is read as an equal value. Raises CodecError."""
+        """Return the value in JSON form. One of pydantic is decoded again for comparison.
+
+        Raises:
+            CodecError: if it cannot be encoded, or is decoded as another value.
+        """
         dumped = self.dump(value)
         if self.is_pydantic:
             try:
@@ -84,7 +88,7 @@ class ModelJson:
 
 
 def unreadable(value: Any, wrong: Exception) -> CodecError:
-    """Return the error for a value that could be stored and never read."""
+    """Return the error for a value that can be encoded, but not decoded."""
     return CodecError(f"cannot store {shortened(value)}, because it could not be read again: {wrong}")
 
 

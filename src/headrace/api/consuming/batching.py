@@ -70,7 +70,12 @@ class BatchTimer:
             self.due_ms = now + self._wait_ms
 
     def is_due(self, now: int, complete: bool) -> bool:
-        """Whether a batch that is not full is delivered now. complete: there is nothing else to do."""
+        """Return whether to deliver a batch that is not full: it has waited long enough.
+
+        Args:
+            now: in Unix milliseconds.
+            complete: deliver it also if no new entries were requested since the last batch.
+        """
         return self.due_ms is not None and self.due_ms <= now and (complete or self.fetched)
 
     def restart(self) -> None:

@@ -73,7 +73,7 @@ class BackgroundSync:
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Run once; concurrent callers wait for that run. Errors are raised by result()."""
+        """Sync the file once; concurrent callers wait for that sync. result() raises its error."""
         with self.lock:
             if self.finished:
                 return

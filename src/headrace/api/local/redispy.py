@@ -46,9 +46,11 @@ class EngineSocket:
         self._unread = memoryview(b"")
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """Execute the requests in data. On return those that do not block are as durable as promised.
+        """Execute the requests in data. On return those that do not block are as durable as `fsync` promises.
 
-        Raises NotOnDisk if they are in memory but not durable; OSError for errors that redis-py retries.
+        Raises:
+            NotOnDisk: if they were executed, but the log could not be synced.
+            OSError: if redis-py may send them again.
         """
         try:
             self._engine_session.send(data if type(data) is bytes else bytes(data))

@@ -127,7 +127,7 @@ def write_from(
         if owner is None or idle >= min_idle:
             write_entry(call, pending, slot)
             found += 1
-        slot = pending.after(slot) if consumer is None else pending.of_consumer_after(consumer, slot)
+        slot = pending.after(slot) if consumer is None else pending.next_of_consumer(consumer, slot)
     reply.close_array(mark, found)
 
 

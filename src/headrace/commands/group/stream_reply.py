@@ -124,7 +124,7 @@ class StreamReply:
         entry: StreamIterator | None
         ordered: cython.bint = self.group.is_ordered()
         while slot >= 0 and self.found < self.limit and not self.budget.is_full():
-            following = pending.of_consumer_after(self.consumer, slot)
+            following = pending.next_of_consumer(self.consumer, slot)
             if ordered and self.group.waits(slot):
                 slot = following
                 continue

@@ -298,7 +298,7 @@ def write_consumer(
         reply.integer(pending.delivery_time_of(slot))
         reply.integer(pending.delivery_count_of(slot))
         shown += 1
-        slot = pending.of_consumer_after(consumer, slot)
+        slot = pending.next_of_consumer(consumer, slot)
     reply.close_array(mark, shown)
 
 

@@ -248,7 +248,7 @@ class TrimOptions:
         if (self.strategy == MAXLEN and self.maxlen == 0) or (
             self.strategy == MINID and stream_id.before(ms, seq, self.ms, self.seq)
         ):
-            strict_rules.check_new_entry(call, key, stream, acked_only)
+            strict_rules.check_new_entry_stays(call, key, stream, acked_only)
 
     @cython.cfunc
     def _count_reached(self, stream: Stream, added: cython.ulonglong) -> cython.longlong:

@@ -25,7 +25,7 @@ from headrace.persistence.cold.cold_files import ColdFiles, KnownIdentity
 from headrace.persistence.data_directory import DiskDirectory, FileIdentity
 from headrace.plurals import plural
 from headrace.streams.cold_run import ColdRun, run_of
-from headrace.streams.node import node_at
+from headrace.streams.node import node_of_cursor
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
@@ -198,7 +198,7 @@ def _runs_of_stream(key: bytes, stream: Stream, name: str) -> Iterator[tuple[byt
         cursor = RaxCursor(stream.nodes)
         more = cursor.seek(">", after) if after else cursor.seek("^")
         for _ in range(SCAN_NODES):
-            node = node_at(cursor) if more else None
+            node = node_of_cursor(cursor) if more else None
             if node is None or node.run is None:
                 return
             run = run_of(node)

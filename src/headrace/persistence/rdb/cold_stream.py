@@ -110,7 +110,7 @@ def read_run(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> Node:
     if tail is not None and not stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
         raise Damaged(at, "a cold run begins inside the node before it")
     node: Node = cold_run.cold_node(Node(ms, seq, cold_run.EMPTY), run, live, tombstones)
-    stream.load_run(node)
+    stream.append_cold_node(node)
     return node
 
 

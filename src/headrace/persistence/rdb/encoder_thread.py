@@ -78,7 +78,7 @@ class EncoderThread:
         )  # None: finished or cancelled
         self._put_bytes = 0  # set by the caller only
         self._taken_bytes = 0  # set by the thread only
-        self._put_cost = self._taken_cost = 0  # of these pieces, see _cost_of()
+        self._put_cost = self._taken_cost = 0  # of these pieces, see _queue_bytes()
         self._progress = threading.Condition()  # only waiting callers use it: put() shares no lock
         self._at_end: Callable[[], object] | None = None
         self._expander: RunExpander | None = None  # once there is a cold run
@@ -120,7 +120,7 @@ class EncoderThread:
         """
         self._check()
         self._put_bytes += len(piece)
-        self._put_cost += _cost_of(piece)
+        self._put_cost += _queue_bytes(piece)
         self._queue.put(piece)
 
     def finish(self, at_end: Callable[[], object] | None = None) -> None:
@@ -194,7 +194,7 @@ class EncoderThread:
     def _work(self) -> None:
         """Write what comes out of the queue until its end."""
         while (piece := self._queue.get()) is not None and not self._cancelled:
-            size, cost = len(piece), _cost_of(piece)
+            size, cost = len(piece), _queue_bytes(piece)
             assert self._write is not None
             if isinstance(piece, bytes):
                 self._write(piece)
@@ -225,7 +225,7 @@ class EncoderThread:
             self._progress.notify_all()
 
 
-def _cost_of(piece: RdbPiece | RunPiece | bytes) -> int:
+def _queue_bytes(piece: RdbPiece | RunPiece | bytes) -> int:
     """Return what a piece counts in the queue: shared strings take no memory, only time."""
     return len(piece) if isinstance(piece, bytes) else piece.queue_cost()
 

@@ -227,7 +227,7 @@ def _owned_steps(
     out.length(consumer.pending_count)
     while slot >= 0:
         _write_id(out, pending, slot)
-        slot = pending.of_consumer_after(consumer, slot)
+        slot = pending.next_of_consumer(consumer, slot)
         if out.offset() >= due:
             yield
             due = out.offset() + step_bytes

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from headrace.console.escaping import EscapingFormatter, json_text, shortened
+from headrace.console.escaping import EscapingFormatter, json_text, truncated_log_message
 from headrace.errors import HeadraceError
 from headrace.server.config.config import Config
 from headrace.server.config.log_levels import LEVELS, NOTICE
@@ -28,11 +28,13 @@ class JsonLines(logging.Formatter):
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "pid": record.process,
-            "message": shortened(record.getMessage()).encode("utf-8", "backslashreplace").decode(),
+            "message": truncated_log_message(record.getMessage())
+            .encode("utf-8", "backslashreplace")
+            .decode(),
         }
         if record.exc_info:
             lines = self.formatException(record.exc_info).split("\n")
-            fields["exception"] = "\n".join(map(shortened, lines))
+            fields["exception"] = "\n".join(map(truncated_log_message, lines))
         return json_text(fields)
 
 

@@ -90,7 +90,7 @@ class FullSync:
         return write_end
 
     @property
-    def through_pipe(self) -> bool:
+    def is_diskless(self) -> bool:
         """Whether the snapshot is not written to a file."""
         return not self._path
 
@@ -136,14 +136,14 @@ class FullSync:
 
     def tick(self) -> None:
         """Finish when the snapshot is written."""
-        if self.done or (self.through_pipe and not self._ended) or not self.job.has_ended():
+        if self.done or (self.is_diskless and not self._ended) or not self.job.has_ended():
             if not self.done and all(replica.connection.closed for replica in self.replicas):
                 self.cancel()
             return
         self._close_pipe()
         if self.job.reason:
             self._fail(self.job.reason)
-        elif self.through_pipe:
+        elif self.is_diskless:
             for replica in self.replicas:
                 self._send(replica, self.mark)
         else:
@@ -153,7 +153,7 @@ class FullSync:
                 self._fail(describe_error(error))
         self.done = True
         for replica in self.replicas:
-            if not replica.connection.closed and self.through_pipe:
+            if not replica.connection.closed and self.is_diskless:
                 self.complete(replica)
 
     def _open_file(self) -> None:

@@ -59,12 +59,15 @@ class EntryNumbers:
                 self._at_least.setdefault(stream, {})[each.id] = each.number
 
     def forget(self, stream: str) -> None:
-        """Forget a stream that was recreated."""
+        """Forget the numbers of all entries of a stream, because it was recreated."""
         self._known.pop(stream, None)
         self._at_least.pop(stream, None)
 
     def number_at(self, stream: str, entry_id: str, state: StreamState) -> EntryNumber | None:
-        """Return how many entries were added up to an ID or are trimmed; None if unknown."""
+        """Return how many entries the stream had been given up to and including an ID; None if unknown.
+
+        For an ID before the first entry: as many as were trimmed.
+        """
         first = state.first_number
         if first is not None and (state.first_id is None or parse_id(entry_id) < parse_id(state.first_id)):
             return EntryNumber(first - 1, True)
@@ -82,7 +85,7 @@ class EntryNumbers:
         )
 
     def record_last_ids(self, states: Mapping[str, StreamState]) -> None:
-        """Record the numbers of the last entries."""
+        """Record that the last ID of each stream has the number of all entries that were added."""
         for stream, state in states.items():
             if state.entries_added is not None:
                 self._record(stream, state.last_id, EntryNumber(state.entries_added, True))

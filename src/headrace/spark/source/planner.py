@@ -68,7 +68,10 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class RangeEstimate:
-    """The estimated number of entries with IDs from low up to, not including, high (see id_to_int)."""
+    """The number of entries with IDs from low up to, not including, high, which are those of id_to_int().
+
+    exact: they were counted, not estimated.
+    """
 
     low: int
     high: int
@@ -171,13 +174,17 @@ def _tasks_per_stream(entry_counts: dict[str, float], options: Options) -> dict[
 def estimate_range(
     stream: str, after: str, upto: str, probes: int, min_entries: int = 0
 ) -> ProbeSteps[list[RangeEstimate]]:
-    """Estimate how the entries of a range are distributed.
+    """Estimate how the entries of a range are distributed; yields commands, and is sent their replies.
 
-    It reads only the range itself. So later entries, and trims before the range, do not change its tasks.
+    It reads only the range itself. So a plan that is repeated after entries were added or trimmed outside of
+    the range has the same tasks.
 
     Args:
-        probes: how many probes to begin with.
-        min_entries: no further round if the estimate is below this number.
+        stream: the stream.
+        after: the ID after which the range begins.
+        upto: its last ID.
+        probes: how many entries to look up in the first round, evenly spread.
+        min_entries: end after the first round if the estimate is below this number.
 
     Returns:
         Adjacent ranges in order; an empty list if the range has no entry.
