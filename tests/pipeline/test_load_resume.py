@@ -18,6 +18,7 @@ from headrace.pipeline.file_readers import FileReader
 from headrace.pipeline.load import load
 from headrace.pipeline.load_marker import RowDigest
 from headrace.pipeline.loader import LoadJob, LoadReport
+from headrace.pipeline.row_checks import ValidRows
 from headrace.pipeline.time_columns import TimeColumn
 
 TIMES = TimeColumn("at", is_field=False)
@@ -285,12 +286,14 @@ def test_columns_with_names_that_the_spark_sink_reserves_are_fields(
 
 
 def test_a_digest_does_not_depend_on_how_rows_are_split_into_batches() -> None:
-    whole, pieces = RowDigest(), RowDigest()
+    whole, pieces = RowDigest(has_times=True), RowDigest(has_times=True)
     batch = pa.RecordBatch.from_pydict({"a": ["x", None, "z"], "b": [1.0, 2.5, None], "c": [[1], [], None]})
-    whole.update(batch)
+    part = ValidRows(batch, [1, None, 2])
+    whole.update(part)
     for at in range(3):
-        pieces.update(batch.slice(at, 1))
+        pieces.update(part.slice(at, at + 1))
     assert whole.text() == pieces.text() != RowDigest().text()
+    assert whole.times_text() == pieces.times_text() != RowDigest(has_times=True).times_text()
 
 
 def test_a_file_that_grew_is_resumed_after_its_first_rows(

@@ -190,6 +190,12 @@ def test_any_source_of_spark_is_loaded(
     )
     assert load_from_spark(spark, "orc", {}, url, "b", path=path, job="once") == 3000
     assert load_from_spark(spark, "orc", {}, url, "b", path=path, job="once") == 0
+    stream_server.client.delete("b")
+    assert load_from_spark(spark, "orc", {}, url, "b", path=path, job="once") == 3000
+    stream_server.client.delete("b")
+    stream_server.client.xadd("b", {"other": 1})
+    with pytest.raises(HeadraceError, match=r"3,000 rows of the job 'once' were written .* only 1 entry"):
+        load_from_spark(spark, "orc", {}, url, "b", path=path, job="once")
     others: list[int] = []
 
     def produce(rows: int) -> None:

@@ -26,7 +26,7 @@ from headrace.pipeline.row_checks import ValidRows
 from headrace.pipeline.time_columns import TimeColumn
 from headrace.plurals import plural
 from headrace.positions.entry_ids import EntryId, parse_id
-from headrace.positions.stream_state import last_ids
+from headrace.positions.stream_state import StreamState, stream_states
 from headrace.spark.options import parse_options
 from headrace.spark.sink.column_roles import ColumnRoles
 from headrace.spark.sink.requested_ids import RowIdTooSmall
@@ -186,7 +186,8 @@ class Loader:
             settings["maxLength"] = str(maxlen)
         self._options = parse_options(settings, "sink")
         self._marker = LoadMarker(job.name or uuid4().hex)
-        self._digest = RowDigest()  # of the rows added or skipped so far
+        self._process = uuid4().hex[:16]
+        self._digest = RowDigest(times is not None)  # of the rows added or skipped so far
         self._skip_to: LoadState | None = None  # until its rows are skipped
         self._earlier_run: LoadState | None = None
         self._sender: RowSender | None = None
@@ -204,20 +205,26 @@ class Loader:
     def _state(self) -> LoadState | None:
         return LoadState.parse(self._servers.client().get(self._key), self._key)
 
-    def _last_id(self) -> EntryId | None:
-        """Return the last ID that the stream ever generated; None if there is no such stream."""
-        last = last_ids(self._servers, [self._stream]).get(self._stream)
-        return parse_id(last) if last else None
+    def _stream_state(self) -> StreamState | None:
+        """Return the state of the stream; None if it does not exist."""
+        return stream_states(self._servers, [self._stream]).get(self._stream)
 
     def start(self, resume: bool) -> None:
-        """Read the job's marker. UsageError if an incomplete load is started again without a choice."""
-        found = self._last_id()
+        """Read the job's marker.
+
+        Raises:
+            UsageError: if an incomplete load is started again without a choice.
+            HeadraceError: if the stream was recreated since the load that is resumed.
+        """
+        found = self._stream_state()
         state = self._state()
         run = state.run + 1 if state is not None else 1
         if found is None:  # the stream was deleted: all rows are missing
             state = None
-        self._last = found or (0, 0)
+        self._last = last_id(found)
         if resume:
+            if state is not None and found is not None:
+                self._check_entries_added(state, found)
             self._skip_to = self._earlier_run = state
             self._append = self._append or (state is not None and state.append)
         elif state is not None and not state.done and not self._append:
@@ -226,9 +233,24 @@ class Loader:
         if self._skip_to is None:
             self._open_run(LoadState(0, 0, 0, ""), run)
 
+    def _check_entries_added(self, state: LoadState, found: StreamState) -> None:
+        """Raise HeadraceError if fewer entries were ever added to the stream than rows of the file."""
+        added = found.entries_added
+        if added is not None and added < state.rows:
+            raise self._recreated(state, f"it has had only {plural(added, 'entry')}")
+
+    def _recreated(self, state: LoadState, found: str) -> HeadraceError:
+        return HeadraceError(
+            f"{plural(state.rows, 'row')} of {state.file or 'this file'} were loaded into stream "
+            f"{self._stream!r}, but {found}: it was deleted and created again. --append without --resume "
+            "adds all rows after its entries"
+        )
+
     def _open_run(self, base: LoadState, run: int) -> None:
         """Start a run that adds rows after those of the state."""
-        info = LoadState(0, 0, base.rows, "", self._job.file, self._job.size, self._append)
+        info = LoadState(
+            0, 0, base.rows, "", self._job.file, self._job.size, self._append, process=self._process
+        )
         self._marker = LoadMarker(self._marker.query_id, batch_id=run, base=info, start=self._digest.copy())
         self._sender = RowSender(
             self._options,
@@ -282,20 +304,39 @@ class Loader:
             self.valid_rows += part.rows.num_rows
 
     def _skip(self, part: ValidRows) -> None:
-        """Skip rows that an earlier run has added. UsageError if they are not the same rows."""
+        """Skip rows that an earlier run has added.
+
+        Raises:
+            UsageError: if they are not the same rows.
+            HeadraceError: if the stream was recreated since that run.
+        """
         assert self._skip_to is not None
         if part.rows.num_rows:
-            self._digest.update(part.rows)
+            self._digest.update(part)
             if not self._append:
                 deque(self._ids.ids_for(part.times), 0)
             self.valid_rows += part.rows.num_rows
             self.report.skipped += part.rows.num_rows
         if self.valid_rows == self._skip_to.rows:
-            if self._digest.text() != self._skip_to.digest:
-                raise UsageError(file_changed_message(self._job.file, self._skip_to))
+            self._check_skipped(self._skip_to)
             self._ids.out_of_order = self._ids.without_time = 0
             state, self._skip_to = self._skip_to, None
             self._open_run(state, state.run + 1)
+
+    def _check_skipped(self, state: LoadState) -> None:
+        """Check that the skipped rows are those of the earlier run, and that the stream may have them."""
+        if self._digest.text() != state.digest:
+            raise UsageError(file_changed_message(self._job.file, state))
+        times = self._digest.times_text()
+        if not state.times:
+            self._digest.drop_times()  # they did not give the IDs of these rows
+        if not (times and state.times):
+            return
+        if times != state.times:
+            raise UsageError(file_changed_message(self._job.file, state, "the times of "))
+        if not self._append and (self._ids.ms, self._ids.seq) > self._last:
+            last = f"row {state.rows:,} has the ID {self._ids.ms}-{self._ids.seq}"
+            raise self._recreated(state, f"it ends at {self._last[0]}-{self._last[1]}, and {last}")
 
     def _add(self, part: ValidRows) -> None:
         """Send rows; wait for them, unless the next ones are there already."""
@@ -337,8 +378,8 @@ class Loader:
                 self._check_first(texts[0])
             rows = rows.append_column(ID_COLUMN, pa.array(texts, pa.string()))
         before = self._digest.copy()
-        self._digest.update(part.rows)
-        self._marker.record_batch(self._sent, before, part.rows, self._digest.copy())
+        self._digest.update(part)
+        self._marker.record_rows(self._sent, before, part, self._digest.copy())
         self._sent += part.rows.num_rows
         ids = (texts[0], texts[-1]) if texts else ("", "")
         self._unconfirmed.append(SentPart(part, self._sent, *ids, *counted))
@@ -383,7 +424,7 @@ class Loader:
         self._confirmed_before += done
         self._unconfirmed.clear()
         self._open_run(base, self._marker.batch_id + 1)
-        last = self._last_id() or (0, 0)
+        last = last_id(self._stream_state())
         counts = (missing[0].out_of_order, missing[0].without_time) if missing else (0, 0)
         self._ids = MonotonicIds(*last, *counts)
         return done, rest
@@ -432,7 +473,7 @@ class Loader:
     def _rows_on_server(self) -> int:
         """Return how many rows of this run the server has."""
         state = self._state()
-        return state.run_rows if state is not None and state.run == self._marker.batch_id else 0
+        return state.run_rows if state is not None and self._marker.is_own(state) else 0
 
     def _close_sender(self) -> None:
         if self._sender is not None:
@@ -441,6 +482,11 @@ class Loader:
     def close(self) -> None:
         """Close the connections."""
         self._close_sender()
+
+
+def last_id(state: StreamState | None) -> EntryId:
+    """Return the last ID that a stream ever generated; 0-0 if it does not exist."""
+    return (0, 0) if state is None else parse_id(state.last_id)
 
 
 def later_entries_message(stream: str, last: tuple[int, int], first: str) -> str:
@@ -469,9 +515,10 @@ def incomplete_message(stream: str, state: LoadState) -> str:
     )
 
 
-def file_changed_message(file: str, state: LoadState) -> str:
-    """Return the error for resuming a file whose loaded rows have changed."""
+def file_changed_message(file: str, state: LoadState, part: str = "") -> str:
+    """Return the error for resuming a file whose loaded rows, or a part of them, have changed."""
     return (
-        f"the first {state.rows:,} rows of {file or 'the file'} are not those that were loaded: the file has "
-        "changed, or it is read with other options. --append adds all its rows after the existing entries"
+        f"{part}the first {state.rows:,} rows of {file or 'the file'} are not those that were loaded: the "
+        "file has changed, or it is read with other options. --append adds all its rows after the existing "
+        "entries"
     )

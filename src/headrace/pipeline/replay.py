@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ from headrace.client.write_timeouts import explain_timeouts
 from headrace.errors import UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.replay_pacer import ReplayPacer
+from headrace.pipeline.replay_position import ReplayPosition
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource
 from headrace.pipeline.replay_target import ReplayTarget
 from headrace.positions.entry_ids import START, parse_id
@@ -91,7 +92,7 @@ def replay(
 
     Raises:
         UsageError: if no ID is between `after` and `upto`, or keeps_ids() raises it.
-        DataLoss: if entries were trimmed before they were read, or the source stream was recreated.
+        HeadraceError: if entries were trimmed before they were read, or source or target were recreated.
     """
     pacer = pacer or ReplayPacer(None)
     if upto is not None and parse_id(after) >= parse_id(upto):
@@ -99,8 +100,9 @@ def replay(
     target = ReplayTarget(url, stream, name, into_itself)
     with closing(target), explain_connection_errors(url), explain_timeouts(target.servers, stream):
         earlier = target.position()
-        target_was_deleted = earlier is not None and not restart and not target.exists()
+        target_was_deleted = earlier is not None and not restart and target.was_deleted(earlier)
         position = None if restart or target_was_deleted else earlier
+        source.check_identity(position.source if position else None)
         if position is not None and position.done:
             report = ReplayReport(
                 last_id=position.last,
@@ -121,11 +123,26 @@ def replay(
             target_was_deleted=target_was_deleted,
         )
         on_progress(report)
-        target.start_run(keep, (earlier.run if earlier else 0) + 1, end, restart)
+        target.start_run(_beginning(source, earlier, position, begin, end, keep), restart)
         batches = source.batches(begin, end, position is not None)
         _add_batches(unique_ids_only(batches) if keep else batches, target, pacer, report, on_progress)
-        target.complete(position)
+        target.complete(is_first=position is None)
         return report
+
+
+def _beginning(
+    source: ReplaySource,
+    earlier: ReplayPosition | None,
+    position: ReplayPosition | None,
+    begin: str,
+    end: str,
+    keep: bool,
+) -> ReplayPosition:
+    """Return the position at which a run begins that continues at `position`, if there is one."""
+    run = (earlier.run if earlier else 0) + 1
+    if position is not None:
+        return replace(position, run=run, rows=0, keep=keep)
+    return ReplayPosition(run, 0, begin, end, keep, source=source.identity())
 
 
 def unique_ids_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -23,10 +23,11 @@ from headrace.archive.rows import exact_as_map, exact_fields, has_fields_map
 from headrace.client.servers import Servers
 from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.replay_position import SourceIdentity
 from headrace.pipeline.similar_streams import similar_stream
 from headrace.positions.entry_ids import START, U64_MAX, EntryId, format_id, parse_id, previous_id
 from headrace.positions.recreation import identity_mismatch, observe_streams
-from headrace.positions.stream_state import last_ids
+from headrace.positions.stream_state import last_ids, stream_states
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.arrow_reader import make_range_reader
@@ -35,6 +36,8 @@ from headrace.spark.source.planner import OffsetRange
 
 ID_PATTERN = re.compile(r"\d+(-\d+)?")
 LAST_ID = format_id((U64_MAX, U64_MAX))
+
+RESTART = "--restart replays its present entries from the beginning, into an empty stream or with --new-ids."
 
 # Fields are copied as bytes: they need not be text.
 ENTRY_SCHEMA = pa.schema([("_id", pa.string()), ("_fields", pa.map_(pa.binary(), pa.binary()))])
@@ -69,6 +72,39 @@ class ReplaySource:
             where = " and ".join(str(place) for place in (self.location, url) if place)
             raise UsageError(f"there is no stream {self.stream!r} in {where}{hint}")
         return max(live or START, last, key=parse_id)
+
+    def identity(self) -> SourceIdentity:
+        """Return what identifies the source now."""
+        archive, live = self._archived(), None
+        if self.url is not None:
+            with Servers(self.url) as servers:
+                state = stream_states(servers, [self.stream]).get(self.stream)
+            live = None if state is None else state.position
+        return SourceIdentity(live, archive.table if archive else "")
+
+    def check_identity(self, before: SourceIdentity | None) -> None:
+        """Check that the source is the one of an earlier run, if there was one.
+
+        Raises:
+            DataLoss: if the stream was deleted and recreated, or the archive was replaced.
+        """
+        if before is None:
+            return
+        archive = self._archived()
+        if archive is not None and before.table not in ("", archive.table):
+            raise DataLoss(
+                f"another archive is in {self.location} now than when this replay began. {RESTART}"
+            )
+        if before.live is None or self.url is None:
+            return
+        with Servers(self.url) as servers:
+            observed = observe_streams(servers, [self.stream], {self.stream: before.live}).get(self.stream)
+        reason = None if observed is None else identity_mismatch(before.live, observed)
+        if reason is not None:
+            raise DataLoss(
+                f"the stream {self.stream!r} was deleted and recreated, or lost entries in a failover, since "
+                f"this replay began: it had entries up to {before.live.id}, and {reason}. {RESTART}"
+            )
 
     def batches(self, after: str, upto: str, resumed: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the entries after one ID, up to and including another.

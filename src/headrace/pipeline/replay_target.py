@@ -1,38 +1,34 @@
 """The target of a replay, and the position of the replay, stored on the server.
 
-The transactions that add the entries also set the position:
-
-    {orders}:headrace:replay:<name>  =  2:184000:1357081200000-17:1388530740000-0:kept
-        run 2, entries of this run, last entry replayed, last one to replay, IDs kept or new
-
-So a replay can be stopped or killed at any point; run again, it continues after the last entry that was
-added. The end is fixed when a replay begins, so a stream can be replayed into itself. A complete replay has
-`:done` at the end of the value; run again, it adds nothing. The key expires 30 days after its last use.
+The transactions that add the entries also set the position, in the key `{orders}:headrace:replay:<name>`
+(replay_position). So a replay can be stopped or killed at any point; run again, it continues after the last
+entry that was added. The end is fixed when a replay begins, so a stream can be replayed into itself. A
+complete replay that is run again adds nothing. The key expires 30 days after its last use.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
+from uuid import uuid4
 
 import pyarrow as pa
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.companion_keys import hash_tagged
-from headrace.errors import CommandError, UsageError
-from headrace.pipeline.replay_source import LAST_ID
+from headrace.errors import CommandError, HeadraceError, UsageError
+from headrace.pipeline.replay_position import REJECTED, ReplayPosition
+from headrace.plurals import plural
 from headrace.positions.entry_ids import START, parse_id
-from headrace.positions.stream_state import last_ids
+from headrace.positions.stream_state import StreamState, stream_states
 from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.sender import RowSender
 
-ID_MODES = ("new", "kept")  # indexed by whether entries keep their IDs
-DONE = "done"
-REJECTED = "!"
+NOT_BEGUN = ReplayPosition(0, 0, START, START, keep=False)
 BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this many batches
 
 
@@ -41,15 +37,13 @@ class ReplayMarker(Marker):
     """The marker of a replay: `query` is its name, `batch` its run.
 
     Attributes:
-        upto: The ID at which the replay ends, inclusive.
-        keep: Whether entries keep their IDs.
+        begin: The position at which this run begins: without entries of it.
         ids: The source IDs of the last batches, each with the number of rows of the run before it.
     """
 
     has_digest: ClassVar[bool] = False  # a run that continues reads the entries after the last one
 
-    upto: str = LAST_ID
-    keep: bool = False
+    begin: ReplayPosition = NOT_BEGUN
     ids: deque[tuple[int, pa.Array]] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
 
     def key(self, stream: bytes) -> bytes:
@@ -64,8 +58,11 @@ class ReplayMarker(Marker):
         """Return the value of the key after `rows` rows of the run."""
         index = bisect_right([first for first, _ in self.ids], rows - 1) - 1
         first, ids = self.ids[index]
-        last: str = ids[rows - 1 - first].as_py()
-        return f"{self.batch_id}:{rows}:{last}:{self.upto}:{ID_MODES[self.keep]}".encode()
+        return self.position(rows, ids[rows - 1 - first].as_py()).encode()
+
+    def position(self, rows: int, last: str) -> ReplayPosition:
+        """Return the position after `rows` rows of the run, the last of which has this source ID."""
+        return replace(self.begin, rows=rows, last=last, total=self.begin.total + rows)
 
     def error_value(self, rows: int, digest: int, reason: str) -> bytes:
         """Return the value of the key if the server rejected some of these rows."""
@@ -76,58 +73,11 @@ class ReplayMarker(Marker):
         position = ReplayPosition.parse(value, self.key(stream))
         if position is None or position.run < self.batch_id:
             return MarkerState()
-        if position.run > self.batch_id:
+        if (position.run, position.process) != (self.batch_id, self.begin.process):
             raise CommandError(
                 f"another process has started the same replay into {stream.decode()!r}; stop one of them"
             )
         return MarkerState(position.rows)
-
-
-@dataclass(frozen=True)
-class ReplayPosition:
-    """The position of a replay.
-
-    Attributes:
-        run: The number of its last run, from 1.
-        rows: Entries that this run has added.
-        last: The source ID of the last entry added.
-        upto: The ID at which the replay ends, inclusive.
-        keep: Whether entries keep their IDs.
-        done: Whether the replay is complete.
-    """
-
-    run: int
-    rows: int
-    last: str
-    upto: str
-    keep: bool
-    done: bool = False
-
-    @classmethod
-    def parse(cls, value: bytes | None, key: bytes) -> ReplayPosition | None:
-        """Parse the value of a key; return None if there is no key.
-
-        Raises:
-            CommandError: if the value is not a position, or records that entries were rejected.
-        """
-        if value is None:
-            return None
-        run, rows, last, rest = (value.decode(errors="replace").split(":", 3) + [""] * 3)[:4]
-        if last == REJECTED:
-            raise CommandError(
-                f"the server rejected entries of this replay: {rest}. Delete the key {key.decode()!r} to "
-                "begin again"
-            )
-        upto, _, rest = rest.partition(":")
-        id_mode, _, end = rest.partition(":")
-        try:
-            parse_id(last), parse_id(upto), ("", DONE).index(end)
-            return cls(int(run), int(rows), last, upto, ID_MODES.index(id_mode) == 1, end == DONE)
-        except ValueError as error:
-            raise CommandError(
-                f"the key {key.decode()!r} holds {value!r}, which is not the position of a replay; "
-                "delete the key to begin again"
-            ) from error
 
 
 class ReplayTarget:
@@ -152,7 +102,6 @@ class ReplayTarget:
         self.servers = Servers(url)
         self._marker = ReplayMarker(name)
         self._sender: RowSender | None = None
-        self._keep = False
         self.rows = 0
         self.first_id = ""
         self.last_id = ""
@@ -165,9 +114,29 @@ class ReplayTarget:
         """Return the position of an earlier run; None if there was none."""
         return ReplayPosition.parse(self.servers.client().get(self._key), self._key)
 
-    def exists(self) -> bool:
-        """Return whether the stream exists."""
-        return self._stream in last_ids(self.servers, [self._stream])
+    def _state(self) -> StreamState | None:
+        """Return the state of the stream; None if it does not exist."""
+        return stream_states(self.servers, [self._stream]).get(self._stream)
+
+    def was_deleted(self, since: ReplayPosition) -> bool:
+        """Return whether the stream was deleted since an earlier run.
+
+        Raises:
+            HeadraceError: if it was created again by others: it has too few entries, or too low an ID.
+        """
+        state = self._state()
+        if state is None:
+            return True
+        if since.keep and parse_id(state.last_id) < parse_id(since.last):
+            found = f"it ends at {state.last_id}"
+        elif state.entries_added is not None and state.entries_added < since.total:
+            found = f"it has had only {plural(state.entries_added, 'entry')}"
+        else:
+            return False
+        raise HeadraceError(
+            f"{plural(since.total, 'entry')} up to {since.last} were replayed into stream {self._stream!r}, "
+            f"but {found}: it was deleted and created again. --restart replays all entries into it"
+        )
 
     def keeps_ids(self, wanted: bool | None, begin: str) -> bool:
         """Return whether entries keep their IDs.
@@ -180,7 +149,8 @@ class ReplayTarget:
             UsageError: if the IDs are to be kept but cannot be, or if a stream is replayed into itself under
                 new IDs without that being wanted: it would have its entries twice.
         """
-        last = last_ids(self.servers, [self._stream]).get(self._stream, START)
+        state = self._state()
+        last = START if state is None else state.last_id
         if wanted is None and last != START and self._is_source:
             raise UsageError(
                 f"--into {self._stream} is the stream itself, which had entries up to {last}, so earlier IDs "
@@ -195,16 +165,16 @@ class ReplayTarget:
             )
         return wanted
 
-    def start_run(self, keep: bool, run: int, upto: str, restart: bool) -> None:
-        """Start a run, so that entries can be added."""
-        self._keep = keep
-        self._marker = ReplayMarker(self._marker.query_id, 0, run, upto=upto, keep=keep)
+    def start_run(self, begin: ReplayPosition, restart: bool) -> None:
+        """Start a run at a position, so that entries can be added."""
+        begin = replace(begin, process=uuid4().hex[:16])
+        self._marker = ReplayMarker(self._marker.query_id, 0, begin.run, begin=begin)
         if restart:
             self.delete_marker()
         self._sender = RowSender(self._options(), self._marker)
 
     def _options(self) -> Options:
-        keep = "true" if self._keep else "false"
+        keep = "true" if self._marker.begin.keep else "false"
         return parse_options({"url": self._url, "stream": self._stream, "keepIds": keep}, "sink")
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -221,7 +191,7 @@ class ReplayTarget:
         """Return the batch with the column names that the sink expects."""
         if "fields" in batch.schema.names and pa.types.is_map(batch.schema.field("fields").type):
             return batch
-        if not self._keep:
+        if not self._marker.begin.keep:
             return batch.drop_columns(["id"])
         return batch.rename_columns(["_id" if name == "id" else name for name in batch.schema.names])
 
@@ -230,18 +200,13 @@ class ReplayTarget:
         assert self._sender is not None
         self._sender.flush()
 
-    def complete(self, earlier: ReplayPosition | None) -> None:
-        """Record that the replay is complete.
-
-        Args:
-            earlier: The position of the run before this one, if any.
-        """
-        if not self.rows and earlier is None:
+    def complete(self, is_first: bool) -> None:
+        """Record that the replay is complete; `is_first`: no run before this one has added entries."""
+        if not self.rows and is_first:
             return  # nothing was added, so the replay may be run again
-        last = self.last_id or (earlier.last if earlier else START)
-        marker = self._marker
-        value = f"{marker.batch_id}:{self.rows}:{last}:{marker.upto}:{ID_MODES[marker.keep]}:{DONE}"
-        self.servers.client().set(self._key, value, px=marker.ttl_ms)
+        begin = self._marker.begin
+        done = replace(self._marker.position(self.rows, self.last_id or begin.last), done=True)
+        self.servers.client().set(self._key, done.encode(), px=self._marker.ttl_ms)
 
     def delete_marker(self) -> None:
         """Delete the marker, so that the replay begins again."""

@@ -28,6 +28,8 @@ from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.loader import ROWS_PER_BATCH, MonotonicIds
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.time_columns import MS_MAX, TimeColumn, latest_time, time_column
+from headrace.plurals import plural
+from headrace.positions.stream_state import stream_states
 from headrace.spark.errors import explain
 from headrace.spark.options import parse_options
 from headrace.spark.sink.attempts import AttemptGuard
@@ -95,6 +97,7 @@ def load_from_spark(
     servers = Servers(url)
     try:
         written = WrittenRows(servers, stream, settings["queryId"], rows.rdd.getNumPartitions())
+        written.check_stream()
         count = write_with_progress(spark, rows, settings, written, on_progress)
         if job is None:
             written.delete_markers()
@@ -216,6 +219,25 @@ class WrittenRows:
 
         values = self._servers.request_many([self._stream], get_each)[self._stream]
         return sum(int(value.split(b":")[1]) for value in values if isinstance(value, bytes))
+
+    def check_stream(self) -> None:
+        """Let the job begin again if the stream was deleted since an earlier run.
+
+        Raises:
+            HeadraceError: if it was created again by others: it has fewer entries than were written.
+        """
+        count = self.count()
+        if not count:
+            return
+        state = stream_states(self._servers, [self._stream]).get(self._stream)
+        if state is None:
+            self.delete_markers()
+        elif state.entries_added is not None and state.entries_added < count:
+            raise HeadraceError(
+                f"{plural(count, 'row')} of the job {self._job!r} were written to stream {self._stream!r}, "
+                f"but it has had only {plural(state.entries_added, 'entry')}: it was deleted and created "
+                "again. Another --job writes all rows"
+            )
 
     def delete_markers(self) -> None:
         """Delete the keys of a job without a name, which cannot be run again."""

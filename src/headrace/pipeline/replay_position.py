@@ -1,0 +1,115 @@
+"""The position of a replay, as the key on the server holds it.
+
+    2:184000:1357081200000-17:1388530740000-0:kept 5f0c9a1e77d0b3c2 384000 1388530740000-0:900000:9af3c01e -
+        run 2, entries of this run, last entry replayed, last one to replay, IDs kept or new; `:done` at the
+        end if it is complete; the process that started the run, entries of all runs; then the source: the
+        end of the stream when the replay began, and the ID of the archive's table
+
+Versions before the source's identity wrote the first word alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.errors import CommandError
+from headrace.positions.entry_ids import parse_id
+from headrace.positions.position import Position, parse_position
+
+ID_MODES = ("new", "kept")  # indexed by whether entries keep their IDs
+DONE = "done"
+REJECTED = "!"
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class SourceIdentity:
+    """What identifies the source of a replay: it changes if the source is replaced by another one.
+
+    Attributes:
+        live: The end of the stream on the server when the replay began; None if there was none.
+        table: The ID of the archive's table; empty without an archive.
+    """
+
+    live: Position | None = None
+    table: str = ""
+
+    def __str__(self) -> str:
+        return f"{NOTHING if self.live is None else self.live} {self.table or NOTHING}"
+
+    @classmethod
+    def parse(cls, live: str, table: str) -> SourceIdentity:
+        """Parse the two words of a text. ValueError if the first one is not a position."""
+        return cls(None if live == NOTHING else parse_position(live), "" if table == NOTHING else table)
+
+
+@dataclass(frozen=True)
+class ReplayPosition:
+    """The position of a replay.
+
+    Attributes:
+        run: The number of its last run, from 1.
+        rows: Entries that this run has added.
+        last: The source ID of the last entry added.
+        upto: The ID at which the replay ends, inclusive.
+        keep: Whether entries keep their IDs.
+        done: Whether the replay is complete.
+        process: Identifies the process that started the run; empty if an earlier version did.
+        total: Entries that all runs have added, as far as recorded.
+        source: The source, as it was when the replay began.
+    """
+
+    run: int
+    rows: int
+    last: str
+    upto: str
+    keep: bool
+    done: bool = False
+    process: str = ""
+    total: int = 0
+    source: SourceIdentity = field(default_factory=SourceIdentity)
+
+    def encode(self) -> bytes:
+        """Return the value of the key."""
+        end = f":{DONE}" if self.done else ""
+        where = f"{self.run}:{self.rows}:{self.last}:{self.upto}:{ID_MODES[self.keep]}{end}"
+        return f"{where} {self.process or NOTHING} {self.total} {self.source}".encode()
+
+    @classmethod
+    def parse(cls, value: bytes | None, key: bytes) -> ReplayPosition | None:
+        """Parse the value of a key; return None if there is no key.
+
+        Raises:
+            CommandError: if the value is not a position, or records that entries were rejected.
+        """
+        if value is None:
+            return None
+        text = value.decode(errors="replace")
+        run, rows, last, rest = (text.split(":", 3) + [""] * 3)[:4]
+        if last == REJECTED:
+            raise CommandError(
+                f"the server rejected entries of this replay: {rest}. Delete the key {key.decode()!r} to "
+                "begin again"
+            )
+        where, *words = rest.split(" ")
+        upto, _, rest = where.partition(":")
+        id_mode, _, end = rest.partition(":")
+        try:
+            parse_id(last), parse_id(upto), ("", DONE).index(end)
+            process, total, live, table = words or (NOTHING, rows, NOTHING, NOTHING)
+            return cls(
+                int(run),
+                int(rows),
+                last,
+                upto,
+                ID_MODES.index(id_mode) == 1,
+                end == DONE,
+                "" if process == NOTHING else process,
+                int(total),
+                SourceIdentity.parse(live, table),
+            )
+        except ValueError as error:
+            raise CommandError(
+                f"the key {key.decode()!r} holds {value!r}, which is not the position of a replay; "
+                "delete the key to begin again"
+            ) from error
