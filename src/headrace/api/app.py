@@ -23,11 +23,12 @@ from headrace.api.database import Database
 from headrace.api.delivery import Delivery
 from headrace.api.handlers import Handler, is_async_function, run_handlers
 from headrace.api.retry_policy import Backoff
+from headrace.api.stream_gaps import OnGap
 from headrace.errors import UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
-CONSUMER_OPTIONS = ("consumer", "concurrency", "fetch_count")
+CONSUMER_OPTIONS = ("consumer", "concurrency", "fetch_count", "on_gap")
 
 
 class EntryDecorator(Protocol[T]):
@@ -52,6 +53,7 @@ class HandlerOptions(TypedDict, total=False):
         concurrency: as in Consumer.
         fetch_count: as in Consumer.
         ordered_by: a function, as in Consumer; or the name of a field, as in Group.
+        on_gap: as in Consumer.
         start: as in Group.
         max_deliveries: as in Group.
         dead_letters: as in Group.
@@ -64,6 +66,7 @@ class HandlerOptions(TypedDict, total=False):
     concurrency: int
     fetch_count: int | None
     ordered_by: str | bytes | Callable[[Delivery[Any]], Any] | None
+    on_gap: OnGap
     start: IdLike
     max_deliveries: int | None
     dead_letters: str | bytes | Literal[False] | None
@@ -317,8 +320,13 @@ def stop_handlers(handlers: Sequence[Handler]) -> None:
 
 def add_counters(total: Counters, handlers: Sequence[Handler]) -> bool:
     """Add what the handlers have done. Return whether any entry was settled."""
+    skipped: dict[tuple[bytes, bytes], int] = {}  # by stream and group: each of its consumers counts them
     for each in handlers:
+        counters, group = each.consumer.counters, each.consumer.group
         for field in fields(Counters):
-            done = getattr(total, field.name) + getattr(each.consumer.counters, field.name)
-            setattr(total, field.name, done)
+            setattr(total, field.name, getattr(total, field.name) + getattr(counters, field.name))
+        total.skipped -= counters.skipped
+        key = (group.stream.key, group.key)
+        skipped[key] = max(skipped.get(key, 0), counters.skipped)
+    total.skipped += sum(skipped.values())
     return any(each.consumer.counters.handled + each.consumer.counters.dead_lettered for each in handlers)

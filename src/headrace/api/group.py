@@ -39,6 +39,7 @@ from headrace.api.rules import (
     rule_number,
     rules_from_reply,
 )
+from headrace.api.stream_gaps import OnGap
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.client.server_errors import ADVICE
 from headrace.companion_keys import dead_letter_name
@@ -311,6 +312,7 @@ class Group(Generic[T]):
         block: float = math.inf,
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
+        on_gap: OnGap = "warn",
     ) -> Consumer[T]:
         """Return a consumer of this group; see Consumer. The first consumer creates the group.
 
@@ -323,9 +325,16 @@ class Group(Generic[T]):
             block: as in Consumer.
             concurrency: as in Consumer.
             ordered_by: as in Consumer.
+            on_gap: as in Consumer.
         """
         return Consumer(
-            self, name, fetch_count=fetch_count, block=block, concurrency=concurrency, ordered_by=ordered_by
+            self,
+            name,
+            fetch_count=fetch_count,
+            block=block,
+            concurrency=concurrency,
+            ordered_by=ordered_by,
+            on_gap=on_gap,
         )
 
     @overload
@@ -341,6 +350,7 @@ class Group(Generic[T]):
         ordered_by: Callable[[Delivery[T]], Any] | None = ...,
         fetch_count: int | None = ...,
         block: float = ...,
+        on_gap: OnGap = ...,
     ) -> Callable[[Callable[[Delivery[T]], R]], Callable[[Delivery[T]], R]]: ...
     @overload
     def handler(
@@ -354,6 +364,7 @@ class Group(Generic[T]):
         ordered_by: Callable[[Delivery[T]], Any] | None = ...,
         fetch_count: int | None = ...,
         block: float = ...,
+        on_gap: OnGap = ...,
     ) -> Callable[[Callable[[Batch[T]], R]], Callable[[Batch[T]], R]]: ...
 
     def handler(
@@ -368,6 +379,7 @@ class Group(Generic[T]):
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
         fetch_count: int | None = None,
         block: float = math.inf,
+        on_gap: OnGap = "warn",
     ) -> Any:
         """Register a function that run() calls with each entry. run_async() also accepts an `async def`.
 
@@ -395,6 +407,7 @@ class Group(Generic[T]):
             ordered_by: as in Consumer.
             fetch_count: as in Consumer.
             block: as in Consumer.
+            on_gap: as in Consumer.
 
         Raises:
             UsageError: if the consumer already has a handler, or an argument is invalid.
@@ -412,6 +425,7 @@ class Group(Generic[T]):
                 block=block,
                 concurrency=concurrency,
                 ordered_by=ordered_by,
+                on_gap=on_gap,
             )
             if any(one.consumer.name == made.name for one in self.handlers):
                 raise UsageError(

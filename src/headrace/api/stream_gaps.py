@@ -27,17 +27,25 @@ log = logging.getLogger("headrace.stream")
 
 CHECK_INTERVAL_S = 1.0
 
-OnGap: TypeAlias = Literal["warn", "raise"]  # what a follower does about entries that it has missed
+OnGap: TypeAlias = Literal["warn", "raise"]  # what is done about entries that were missed
+
+
+def check_on_gap(on_gap: OnGap) -> OnGap:
+    """Return the argument. Raises UsageError if it is not valid."""
+    if on_gap not in ("warn", "raise"):
+        raise UsageError(f'on_gap={on_gap!r}: must be "warn" or "raise"')
+    return on_gap
 
 
 class StreamGap(HeadraceError):
-    """Entries that were removed before a follower has read them.
+    """Entries that were removed before a follower, or the group of a consumer, has read them.
 
-    A follower collects them in its attribute `gaps`, or raises them: `follow(on_gap="raise")`.
+    Followers and consumers collect them in their attribute `gaps`, or raise them: `on_gap="raise"`.
 
     Attributes:
-        after: an ID that precedes them: the position when the follower last knew that it had missed nothing.
-        first: the ID of the next entry, or the last ID of a stream without one.
+        after: an ID that precedes them: the position when nothing was known to be missing after it.
+        first: the ID of the next entry, or the last ID of a stream without one. If a group has read entries
+            since the removal, it may be the ID of a later entry.
         missing: how many they are; None if it is not known, and there may be none.
     """
 
@@ -72,10 +80,8 @@ class GapWatch:
 
         after: None: the end of the stream, which start() tells. on_gap: "raise": raise_found() raises gaps.
         """
-        if on_gap not in ("warn", "raise"):
-            raise UsageError(f'on_gap={on_gap!r}: must be "warn" or "raise"')
         self.found: list[StreamGap] = []
-        self.checks_each_read = on_gap == "raise"
+        self.checks_each_read = check_on_gap(on_gap) == "raise"
         self._name = name
         self._position = self._known = StreamID.MIN if after is None else after
         self._count: int | None = None  # entries ever added up to the position

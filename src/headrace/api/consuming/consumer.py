@@ -28,6 +28,8 @@ from headrace.api.consuming.requests import Requests
 from headrace.api.consuming.runner import is_unawaited, perform, unawaited_handler_error, wait
 from headrace.api.consuming.worker import IN_FLIGHT_MAX, Worker
 from headrace.api.delivery import Delivery
+from headrace.api.group_gaps import GroupGapWatch
+from headrace.api.stream_gaps import OnGap, StreamGap, check_on_gap
 from headrace.errors import HeadraceError, UsageError
 
 if TYPE_CHECKING:
@@ -66,9 +68,14 @@ class Consumer(Generic[T]):
             one after the other in the order of the stream, also when one is retried. Then only one consumer
             of the group may run, because others get their share of the entries regardless. The argument of
             the same name of Group has no such limit, on a Headrace server.
+        on_gap: what happens if entries were removed before the group read them. `"warn"`: they are counted as
+            `counters.skipped`, `gaps` has a StreamGap, and the logger `headrace.consumer` a warning.
+            `"raise"`: the loop or run() also ends with the StreamGap; each fetch then asks for the state of
+            the group. The next loop continues with the entries that are left.
 
     Attributes:
         counters: what it has done so far, see Counters.
+        gaps: a StreamGap for each time that entries were found to be removed unread.
 
     Raises:
         UsageError: if an argument is invalid.
@@ -85,6 +92,7 @@ class Consumer(Generic[T]):
         block: float = math.inf,
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
+        on_gap: OnGap = "warn",
     ) -> None:
         if name == "" or name == b"":
             raise UsageError("a consumer's name cannot be empty; omit it for a generated one")
@@ -100,12 +108,15 @@ class Consumer(Generic[T]):
             raise UsageError(
                 f"ordered_by: must be a function of an entry, such as lambda entry: entry[{ordered_by!r}]"
             )
+        check_on_gap(on_gap)
         group.open()
         self.group = group
         self.has_generated_name = name is None
         self.name = generate_consumer_name() if name is None else decode_name(encode_name(name))
         self.concurrency = concurrency
         self.counters = Counters()
+        self._gap_watch = GroupGapWatch(f"{group.stream.name} {group.name} {self.name}", on_gap)
+        self.gaps: list[StreamGap] = self._gap_watch.found
         self._fetch_count = fetch_count
         self._block = block
         self._ordered_by = ordered_by
@@ -136,6 +147,7 @@ class Consumer(Generic[T]):
             ordered_by=self._ordered_by or key_of_rule(group.policy.ordered_by),
             codec=group.stream.codec,
             counters=self.counters,
+            gaps=self._gap_watch,
         )
         self._worker = worker
         if self._stopped:

@@ -45,6 +45,7 @@ class Counters:
     released: int = 0  # unfinished when it stopped, for other consumers
     lost: int = 0  # claimed by others while this consumer had them
     missing: int = 0  # pending, but deleted from the stream, or acknowledged by another client
+    skipped: int = 0  # removed before the group read them; each consumer of the group counts them
 
 
 class InFlight:

@@ -40,6 +40,10 @@ class Requests:
         """Read new entries."""
         return (*self._read_prefix, b"%d" % count, *self._read_options, b"STREAMS", self.stream, b">")
 
+    def group_state(self) -> list[Argv]:
+        """Read the state of the stream and of its groups."""
+        return [(b"XINFO", b"STREAM", self.stream), (b"XINFO", b"GROUPS", self.stream)]
+
     def own_pending(self, after: bytes, count: int) -> Argv:
         """List the entries pending with this consumer after an ID."""
         return (b"XPENDING", *self._group_key, b"(" + after, b"+", b"%d" % count, self.consumer)

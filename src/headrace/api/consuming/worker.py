@@ -39,7 +39,9 @@ from headrace.api.consuming.claims import Claims
 from headrace.api.consuming.in_flight import Counters, InFlight, describe_error, log
 from headrace.api.consuming.requests import FIRST_ID, Requests
 from headrace.api.delivery import LOST, QUEUED, READY, RUNNING, UNKNOWN_DELIVERIES, WAITING, Delivery
+from headrace.api.group_gaps import GroupGapWatch
 from headrace.api.retry_policy import RetryPolicy
+from headrace.api.stream_gaps import StreamGap
 from headrace.errors import CodecError, CommandError, ConnectionLost, NotOnDisk, UsageError
 
 IN_FLIGHT_MAX = 1024  # entries that one consumer has, fetched, running or to be retried; or concurrency
@@ -70,6 +72,7 @@ class Worker:
         ordered_by: returns the hashable order key of an entry. Entries with an equal key are handled one by
             one in the order of the stream; while one waits for a retry, the later ones wait too.
         codec: decodes the stream's values.
+        gaps: finds entries that were removed before the group read them.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Worker:
         ordered_by: Callable[[Delivery[Any]], Any] | None = None,
         codec: Codec[Any] | None = None,
         counters: Counters | None = None,
+        gaps: GroupGapWatch | None = None,
     ) -> None:
         self.policy = policy
         self.revision = 0  # incremented when idle or waiting callers should call next()
@@ -102,6 +106,9 @@ class Worker:
         wanted = concurrency if batches is None else (concurrency + 1) * batches.size
         self._in_flight_max = max(IN_FLIGHT_MAX, wanted)
         self._codec = codec
+        self._gaps = GroupGapWatch(str(requests)) if gaps is None else gaps
+        self._gaps.forget_deliveries()
+        self._gaps.server_counts = bool(policy.server_rules) or self._gaps.server_counts
         self._lease_ms = policy.lease_ms
         self._fetching = False  # one of the callers fetches
         self._fetch_started_ms = 0  # entries of that fetch were delivered later than this
@@ -117,6 +124,8 @@ class Worker:
         self._retry_delay_ms = 0
         self._stopped_ms: int | None = None
         self._releasing = False  # one of the callers releases the remaining entries
+        self._must_check = False  # look for gaps before the next delivery
+        self._checked_at_end = False  # gaps were looked for when it was stopped
 
     @property
     def counters(self) -> Counters:
@@ -148,6 +157,9 @@ class Worker:
                 return self._send_acks()
             if self._stopped_ms is not None:
                 return self._next_request(now)
+            if self._must_check:
+                waits = now < self._retry_at_ms
+                return self._idle(now, self._retry_at_ms) if waits else self._check_state()
             if self._batch_timer is not None:
                 return self._next_batch(now, complete=False) or self._next_request(now)
             first = self._in_flight.first_ready()
@@ -282,8 +294,13 @@ class Worker:
         self._fetch_started_ms = now
         words = self._requests.read_new(min(self._fetch_count, capacity))
         return BlockingRead(
-            words, (until - now) / 1000, self.revision, self._on_fetched, self._on_fetch_failed
+            words, (until - now) / 1000, self.revision, self._on_waited, self._on_fetch_failed
         )
+
+    def _on_waited(self, replies: Replies) -> None:
+        """Process the reply of a read that waited."""
+        self._on_fetched(replies)
+        self._must_check = bool(self._gaps.raises and replies[-1])
 
     def _idle(self, now: int, until: int | None) -> Idle:
         return Idle(None if until is None else max(0, until - now) / 1000, self.revision)
@@ -292,6 +309,9 @@ class Worker:
         """Return the next action while stopping: acknowledge and release."""
         if self._in_flight.acks:
             return self._send_acks()
+        if self._gaps.has_unchecked and not self._checked_at_end:
+            self._checked_at_end = True
+            return self._check_state()
         rest = [one for one in self._in_flight.by_id.values() if one.state in (READY, QUEUED, WAITING)]
         if not rest or self._releasing:
             return FINISHED
@@ -453,16 +473,58 @@ class Worker:
             elif took > FETCH_SLOW_MS:
                 self._fetch_count = max(self._fetch_count // 2, self._fetch_count_min)
             self._full_fetch_ms = None
-        read = self._requests.read_new(min(self._fetch_count, capacity))
-        if not self._in_flight.acks:
-            return SendRequests([read], self._on_fetched, self._on_fetch_failed)
+        requests = [self._requests.read_new(min(self._fetch_count, capacity))]
+        checks = self._gaps.is_due(now)
+        if checks:
+            self._gaps.postpone(now)
+            requests = [*self._requests.group_state(), *requests]
+        if not self._in_flight.acks and not checks:
+            return SendRequests(requests, self._on_fetched, self._on_fetch_failed)
         taken = self._take_acks()
+        if taken:
+            requests.insert(0, self._requests.acknowledge(taken))
 
         def undo() -> None:
             self._restore_acks(taken)
             self._on_fetch_failed()
 
-        return SendRequests([self._requests.acknowledge(taken), read], self._on_fetched, undo)
+        def on_replies(replies: Replies) -> None:
+            self._on_checked(replies, undo)
+
+        return SendRequests(requests, on_replies if checks else self._on_fetched, undo, handles_errors=checks)
+
+    def _on_checked(self, replies: Replies, undo: Callable[[], None]) -> None:
+        """Process the replies of a fetch before which the state of the group was read."""
+        *others, about, groups, read = replies
+        for reply in (*others, read):
+            if isinstance(reply, CommandError):
+                undo()
+                self._retry_or_raise(reply)
+                return
+        gap = self._find_gap(about, groups)
+        self._on_fetched([read])
+        self._raise_gap(gap)
+
+    def _check_state(self) -> SendRequests:
+        """Look for entries that were removed before the group read them."""
+
+        def on_replies(replies: Replies) -> None:
+            self._must_check = False
+            self._raise_gap(self._find_gap(*replies))
+
+        return SendRequests(self._requests.group_state(), on_replies, lambda: None, handles_errors=True)
+
+    def _find_gap(self, about: Any, groups: Any) -> StreamGap | None:
+        """Count and return entries that were removed before the group read them."""
+        gap = self._gaps.check(about, groups, self._requests.group)
+        if gap is not None:
+            self.counters.skipped += gap.missing or 0
+        return gap
+
+    def _raise_gap(self, gap: StreamGap | None) -> None:
+        """Raise a gap, if gaps are to be raised. Entries that were read after it are released."""
+        if gap is not None and self._gaps.raises and self._stopped_ms is None:
+            raise gap
 
     def _on_fetched(self, replies: Replies) -> None:
         """Process the reply of a read, which is the last one: None, or the stream's name and its entries."""
@@ -476,6 +538,7 @@ class Worker:
         now = self._clock()
         in_flight = self._in_flight
         entries = reply[0][1]
+        self._gaps.advance(len(entries), entries[-1][0])
         for key, flat, *counts in entries:
             if not in_flight.has(key):
                 delivery = Delivery(key, flat, self._fetch_started_ms, self, self._codec)
@@ -493,6 +556,7 @@ class Worker:
 
     def _on_fetch_failed(self) -> None:
         self._fetching = False
+        self._gaps.forget_deliveries()
 
     def _list_own_pending(self, after: bytes, count: int) -> SendRequests:
         """List the entries pending with this consumer since before its start; renew their leases without

@@ -1,0 +1,227 @@
+"""Notice that entries were removed before a consumer group has read them.
+
+A Headrace server counts them for each group (`lost-unread`). Other servers count the entries that were ever
+added, and those that a group has read, from Redis 7 on:
+
+    group at 4-0, 4 entries read     XTRIM MINID 990-0     first entry 990-0, 989 entries removed
+                                                           →  985 are missing after 4-0
+
+When the group has passed them, servers differ. Redis 7.0 and 7.2 do not count them as read: then they are
+missing for as long as the group exists, and are counted once. Later versions count them as read: then they
+are known only from the entries that the group's only consumer has got in between.
+
+A check is one XINFO STREAM and one XINFO GROUPS, sent with a read of new entries: once a second, or with
+each read if gaps are raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.api import stream_gaps
+from headrace.api.info import GroupInfo, pairs_from_reply
+from headrace.api.stream_gaps import OnGap, StreamGap, check_on_gap
+from headrace.api.stream_id import StreamID, id_from_reply
+from headrace.client.stream_info import first_entry_id
+
+log = logging.getLogger("headrace.consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """What the server says about a group and its stream.
+
+    Attributes:
+        position: the ID of the last entry that the group has read.
+        read: how many entries up to the position it has read; None if unknown.
+        is_read_told: whether the server says so.
+        lag: how many entries are after the position; None if unknown.
+        lost: how many entries were removed before it has read them; None if the server does not count them,
+            or there are none.
+        is_alone: whether the group has no other consumer.
+        added: how many entries were ever added to the stream.
+        length: how many there are.
+        first: the ID of the first entry; of an empty stream, the last ID.
+        last: the last ID.
+    """
+
+    position: StreamID
+    read: int | None
+    is_read_told: bool
+    lag: int | None
+    lost: int | None
+    is_alone: bool
+    added: int
+    length: int
+    first: StreamID
+    last: StreamID
+
+    @classmethod
+    def from_replies(cls, about: Any, groups: Any, group: bytes) -> GroupState | None:
+        """Build from the replies of XINFO STREAM and XINFO GROUPS.
+
+        Returns:
+            The state; None if a reply is an error, there is no such group, or the server does not count.
+        """
+        if not (isinstance(about, list) and isinstance(groups, list)):
+            return None
+        row = next((row for row in groups if row[1] == group), None)
+        stream = pairs_from_reply(about)
+        if row is None or stream.get("entries-added") is None:
+            return None
+        info = GroupInfo.from_reply(row)
+        last = id_from_reply(stream["last-generated-id"])
+        first = first_entry_id(stream)
+        return cls(
+            info.last_delivered_id,
+            info.entries_read,
+            info.entries_read is not None,
+            info.lag,
+            info.raw.get("lost-unread"),
+            info.consumers <= 1,
+            stream["entries-added"],
+            stream["length"],
+            id_from_reply(first) if first else last,
+            last,
+        )
+
+    @property
+    def removed(self) -> int:
+        """How many of the entries ever added do not exist any more."""
+        return self.added - self.length
+
+    @property
+    def is_before_first(self) -> bool:
+        """Whether all that the group has read was removed, and it has not read all."""
+        return self.position < self.first or (not self.length and self.position < self.last)
+
+    def with_read(self, before: GroupState | None) -> GroupState:
+        """Return the state with `read`, as far as it is known.
+
+        Servers do not say it before the group has read an entry. What was removed before the first check is
+        not missing then.
+        """
+        if self.read is not None:
+            return self
+        if before is not None and before.position == self.position:
+            return replace(self, read=before.read)
+        if self.position >= self.last:
+            return replace(self, read=self.added)
+        return replace(self, read=self.removed) if self.is_before_first else self
+
+    @property
+    def unaccounted(self) -> int | None:
+        """How many entries up to the position, or the first entry, were not read; None if unknown."""
+        if self.read is None:
+            return None
+        if self.position >= self.last:
+            return self.added - self.read
+        return self.removed - self.read if self.is_before_first else None
+
+
+class GroupGapWatch:
+    """Watches a group for one of its consumers."""
+
+    def __init__(self, name: str = "", on_gap: OnGap = "warn") -> None:
+        """Create a watch; `name` begins its log lines."""
+        self.found: list[StreamGap] = []
+        self.raises = check_on_gap(on_gap) == "raise"
+        self._name = name
+        self._next_check_ms = 0
+        self._state: GroupState | None = None  # at the last check
+        self._unaccounted = 0  # entries that were found missing, and that the server still does not count
+        self.server_counts = (
+            False  # whether the server is known to be Headrace: it counts what a group has lost
+        )
+        self._accounted = StreamID.MIN  # the position when that was known
+        self._counts_passed = False  # whether the server counts missing entries as read when they are passed
+        self._delivered = 0  # new entries that this consumer has got since then
+        self._last: bytes | None = None  # the ID of the last of them
+        self._knows_deliveries = False  # whether these are all that it has got
+
+    def is_due(self, now: int) -> bool:
+        """Return whether to check at this time, in milliseconds."""
+        return self.raises or now >= self._next_check_ms
+
+    @property
+    def has_unchecked(self) -> bool:
+        """Whether entries were delivered since the last check."""
+        return self._delivered > 0
+
+    def advance(self, count: int, last: bytes) -> None:
+        """Record that the consumer has got so many new entries."""
+        if count:
+            self._delivered += count
+            self._last = last
+
+    def forget_deliveries(self) -> None:
+        """Record that the consumer may have got more entries than it knows: a reply was lost."""
+        self._knows_deliveries = False
+
+    def postpone(self, now: int) -> None:
+        """Set the time of the next check."""
+        self._next_check_ms = now + round(stream_gaps.CHECK_INTERVAL_S * 1000)
+
+    def check(self, about: Any, groups: Any, group: bytes) -> StreamGap | None:
+        """Return the gap that replies of XINFO STREAM and XINFO GROUPS reveal, and log it; None if none."""
+        state = GroupState.from_replies(about, groups, group)
+        if state is None:
+            return None
+        before = self._state
+        if before is not None and (state.added < before.added or state.position < before.position):
+            before, self._unaccounted = None, 0  # recreated, or set back
+        state = state.with_read(before)
+        missing = self._missing(before, state)
+        self._state, self._delivered, self._last, self._knows_deliveries = state, 0, None, True
+        if missing <= 0:
+            return None
+        after = state.position if before is None else before.position
+        following = state.first if state.first > after else max(state.position, after)
+        gap = StreamGap(after, following, missing)
+        self.found.append(gap)
+        log.warning("%s: %s", self._name, gap)
+        return gap
+
+    def _missing(self, before: GroupState | None, state: GroupState) -> int:
+        """Return how many entries are missing that were not found to be missing before."""
+        unaccounted = state.unaccounted
+        self.server_counts = self.server_counts or state.lost is not None
+        if self.server_counts:
+            lost = state.lost or 0
+            if before is not None:
+                return lost - (before.lost or 0)
+            if state.position == StreamID.MIN:
+                return lost  # it has read nothing, so it has not passed any
+            return min(lost, unaccounted or 0) if state.is_before_first else 0
+        if before is None:
+            self._unaccounted, self._accounted = max(0, unaccounted or 0), state.position
+            return self._unaccounted if state.is_before_first else 0
+        passed = self._passed(before, state)
+        has_passed = self._counts_passed and state.position > before.position
+        if has_passed or (state.is_read_told and not before.is_read_told):
+            self._unaccounted = 0
+        if unaccounted is None:
+            return passed
+        if unaccounted > 0 and state.is_before_first and state.is_read_told:
+            self._counts_passed = state.lag == state.length
+        new = max(0, unaccounted - self._unaccounted) if state.first > self._accounted else 0
+        self._unaccounted, self._accounted = max(0, unaccounted), state.position
+        return passed + new
+
+    def _passed(self, before: GroupState, state: GroupState) -> int:
+        """Return how many entries the group has passed since the last check that were counted as read.
+
+        It is known only if this consumer has got all entries that the group has read since then.
+        """
+        is_own = state.position == before.position
+        if self._last is not None:
+            is_own = state.position == id_from_reply(self._last)
+        is_known = self._knows_deliveries and is_own and before.is_alone and state.is_alone
+        if not is_known or before.read is None or state.read is None or state.first <= before.position:
+            return 0
+        passed = state.read - before.read - self._delivered
+        if before.is_before_first:
+            passed -= self._unaccounted  # they were found missing at that check
+        return passed if 0 < passed <= state.removed - before.removed else 0
