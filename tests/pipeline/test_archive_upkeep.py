@@ -64,6 +64,16 @@ def test_upkeep_beside_another_job_keeps_its_positions(maker: ArchiveMaker, upke
     assert reopened(maker).positions == parse_positions({"s": f"{9 * DAY}-1"})
 
 
+def test_days_whose_files_were_just_merged_are_deleted(maker: ArchiveMaker) -> None:
+    add_days(maker, "s", 3)
+    table = reopened(maker)
+    assert merge_small_files(table).merged == 4
+    assert table.delete_days_before(datetime.date(1970, 1, 3)).deleted == 4
+    assert set(counted_entries(maker.directory)) == {("s", f"{2 * DAY}-1"), ("s", f"{5 * DAY // 2}-1")}
+    table.commit([], {})
+    assert archived_through(maker.location) == {"s": f"{5 * DAY // 2}-1"}
+
+
 def test_files_without_a_commit_are_deleted_once_a_day(maker: ArchiveMaker) -> None:
     now = datetime.datetime.now(datetime.UTC)
     orphan = maker.add("s", entries_at((1, 1)), committed=False)[0].path

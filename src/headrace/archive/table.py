@@ -33,6 +33,7 @@ from headrace.archive.files import (
     Archive,
     ArchivedFile,
     archive_of,
+    open_table,
     read_archive,
     recorded_streams,
 )
@@ -267,7 +268,8 @@ class ArchiveTable:
         if not old:
             return UpkeepResult()
         with table_errors(self.location):
-            self._table.delete(f"date < DATE '{date.isoformat()}'")
+            # The newest version: the files that this job has just merged are no conflict.
+            open_table(self.location).delete(f"date < DATE '{date.isoformat()}'")
         self.sync_log()
         return UpkeepResult(deleted=sum(file.rows for file in old))
 
