@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks import spark_job as job
 from benchmarks.servers import Server
 from headrace.archive.table import ArchiveTable, WrittenFile
-from headrace.pipeline.archive import archive
+from headrace.pipeline.archive_streams import archive_streams
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.positions.position import Positions
 
@@ -73,7 +73,9 @@ def measure(spark: SparkSession, server: Server, entries: int, rounds: int) -> F
     commits: list[float] = []
 
     def archived(columns: bool) -> None:
-        wrote = archive(spark, url, job.STREAM, scratch / "archive", fields=typed if columns else None)
+        wrote = archive_streams(
+            spark, url, job.STREAM, scratch / "archive", fields=typed if columns else None
+        )
         check(wrote, entries)
 
     def by_sink(columns: bool) -> None:

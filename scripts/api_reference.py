@@ -67,14 +67,14 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
     (
         "Jobs",
         [
-            ("headrace.pipeline.load", ["load"]),
-            ("headrace.pipeline.time_columns", ["TimeColumn"]),
-            ("headrace.pipeline.loader", ["LoadJob", "LoadReport"]),
-            ("headrace.pipeline.archive", ["archive"]),
-            ("headrace.pipeline.trim", ["trim", "TrimResult"]),
-            ("headrace.pipeline.trim_horizon", ["RetentionPolicy"]),
-            ("headrace.pipeline.replay", ["replay", "ReplayReport"]),
-            ("headrace.pipeline.replay_source", ["ReplaySource"]),
+            ("headrace.pipeline.load_job", ["load"]),
+            ("headrace.pipeline.load_file", ["LoadResult"]),
+            ("headrace.pipeline.archive_job", ["archive", "ArchiveResult"]),
+            ("headrace.pipeline.query_progress", ["BatchProgress"]),
+            ("headrace.pipeline.trim_job", ["trim"]),
+            ("headrace.pipeline.trim_streams", ["TrimResult"]),
+            ("headrace.pipeline.replay_job", ["replay"]),
+            ("headrace.pipeline.replay_entries", ["ReplayResult"]),
         ],
     ),
     (
@@ -85,6 +85,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
             ("headrace.spark.sink.marker", ["Marker"]),
             ("headrace.spark.source.lag", ["progress", "QueryProgress", "StreamProgress"]),
             ("headrace.spark.errors", ["explain"]),
+            ("headrace.spark.source.data_loss", ["DataLoss"]),
         ],
     ),
     (
@@ -117,14 +118,6 @@ HIDDEN = {
     "Marker.query_key",
     "Marker.value",
     "Marker.written",
-    "ReplaySource.batches",
-    "ReplaySource.last_id",
-    "ReplaySource.location",
-    "TimeColumn.any_milliseconds",
-    "TimeColumn.milliseconds",
-    "TimeColumn.milliseconds_or_reasons",
-    "TimeColumn.out_of_range_reason",
-    "TimeColumn.unit_name",
     "Retention.words",
     *("ConsumerInfo.from_reply", "GroupInfo.from_reply", "StreamInfo.from_reply"),
 }
@@ -385,10 +378,10 @@ def function_section(node: Function, module: str) -> list[str]:
             ast.unparse(node.returns).removeprefix("Iterator[").removesuffix("]") if node.returns else "Any"
         )
         return [f"### {node.name}", "", markdown(f"A fixture: `{kind}`. {docstring(node)}"), ""]
-    if module.startswith("headrace.pipeline.") and node.name != "sql":
-        signed = f"from {module} import {node.name}\n\n{signature(node)}"
-        return code_section(f"### {node.name}", signed, docstring(node))
-    prefix = "headrace.spark." if module.startswith("headrace.spark") else "headrace."
+    prefix = "headrace."
+    if node.name != "sql":
+        package = module.split(".")[1]
+        prefix += {"pipeline": "pipeline.", "spark": "spark."}.get(package, "")
     return code_section(f"### {prefix}{node.name}", signature(node, prefix), docstring(node))
 
 

@@ -132,6 +132,10 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
     "headrace.persistence.cold.object_store": ({"obstore"}, "only servers with an object store need it"),
     "headrace.persistence.data_directory": ({"ctypes"}, "only large files need it"),
     "headrace.pipeline": ({"duckdb"}, "load, trim and replay do not need it"),
+    "headrace.pipeline.load_job": (
+        {"headrace.pipeline.job_spark", "headrace.pipeline.spark_import"},
+        "files are loaded without PySpark",
+    ),
     "headrace.queries.duckdb_session": ({"duckdb"}, "headrace.sql says how to install it"),
     "headrace.scripting.interpreter": ({"lupa"}, "most servers run no scripts in Lua"),
     "headrace.scripting.lua": ({"lupa"}, "most servers run no scripts in Lua"),
@@ -148,7 +152,7 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
 }
 # They import public names (also under TYPE_CHECKING, for editors), or the program's commands, on first use.
-DYNAMIC_IMPORTS = {"headrace", "headrace.cli.main", "headrace.spark"}
+DYNAMIC_IMPORTS = {"headrace", "headrace.cli.main", "headrace.pipeline", "headrace.spark"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

@@ -105,10 +105,10 @@ def test_a_stream_is_copied_once_whatever_was_copied_before(
 def test_an_archive_and_the_rest_of_its_stream_are_one_table(
     spark: SparkSession, server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
-    from headrace.pipeline.archive import archive
+    from headrace.pipeline.archive_streams import archive_streams
 
     server.fill("history", 300)
-    archive(spark, server.url, "history", tmp_path / "archive")
+    archive_streams(spark, server.url, "history", tmp_path / "archive")
     server.client.xtrim("history", minid="1000250-0", approximate=False)
     server.fill("history", 100, 300)
     table = example("history").history(spark, server.url, "history", tmp_path / "archive")

@@ -14,14 +14,14 @@ from headrace.archive.release import release_archive
 from headrace.archive.watermark import published_watermarks
 from headrace.cli.main import main
 from headrace.errors import UsageError
-from headrace.pipeline.archive import (
+from headrace.pipeline.archive_streams import (
     archived_and_last_positions,
     entry_schema,
     publish_if_current,
     source_options,
 )
-from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.trim_streams import trim_streams
 from headrace.spark.options import parse_options
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 
@@ -132,7 +132,7 @@ def test_trim_by_a_copy_keeps_what_the_original_lacks(
     for id_, fields in more:
         stream_server.client.xadd("s", dict(fields), id_)  # type: ignore[arg-type]
     copy.add("s", more, reached={"s": more[-1][0]})
-    [done] = trim(stream_server.url, ["s"], archive=copy.location, retention=NO_GROUPS)
+    [done] = trim_streams(stream_server.url, ["s"], archive=copy.location, retention=NO_GROUPS)
     assert (done.removed, done.reasons[0]) == (LAST - 1, f"archived up to {LAST}-0 in {maker.directory}")
 
 

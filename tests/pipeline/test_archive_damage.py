@@ -17,7 +17,7 @@ from headrace.archive.verification import FileCheck, check_files
 from headrace.cli.main import main
 from headrace.errors import HeadraceError
 from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_entries import replay_entries
 from headrace.pipeline.replay_source import ReplaySource
 
 COUNT = 2000
@@ -128,7 +128,9 @@ def test_a_damaged_page_ends_query_and_replay_with_the_name_of_the_file(
     ):
         result.rows.read_all()
     with pytest.raises(HeadraceError, match=named):
-        replay(ReplaySource("s", stream_server.url, maker.location), stream_server.url, "copy", name="r")
+        replay_entries(
+            ReplaySource("s", stream_server.url, maker.location), stream_server.url, "copy", name="r"
+        )
     assert stream_server.client.exists("copy") == 0
     words = ["replay", "--stream", "s", "--archive", str(maker.directory), "--into", "copy"]
     assert main([*words, "--url", stream_server.url]) == 1
@@ -146,7 +148,9 @@ def test_a_page_that_cannot_be_decompressed_is_not_the_servers_fault(
     data[4 : path.stat().st_size // 2] = bytes(path.stat().st_size // 2 - 4)
     path.write_bytes(data)
     with pytest.raises(HeadraceError, match=f"{path} (cannot be read|is damaged)"):
-        replay(ReplaySource("s", stream_server.url, maker.location), stream_server.url, "copy", name="r")
+        replay_entries(
+            ReplaySource("s", stream_server.url, maker.location), stream_server.url, "copy", name="r"
+        )
 
 
 def rewritten(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:

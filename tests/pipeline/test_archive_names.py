@@ -19,13 +19,13 @@ from headrace.archive.merging import merge_small_files
 from headrace.archive.watermark import published_id
 from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive import archive, count_archive
+from headrace.pipeline.archive_streams import archive_streams, count_archive
 from headrace.pipeline.local_spark import utf8_locale
 from headrace.pipeline.query import register_views, run_query
-from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_entries import replay_entries
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.trim_streams import trim_streams
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -56,7 +56,7 @@ def test_streams_of_any_name_are_archived_and_replayed(
     url, directory = stream_server.url, tmp_path / "archive"
     fill(stream_server, 1, 4)
     all_of_them = 4 * len(NAMES)
-    assert archive(spark, url, STREAMS, directory, entries_per_batch=50) == all_of_them
+    assert archive_streams(spark, url, STREAMS, directory, entries_per_batch=50) == all_of_them
     expected = {(stream, f"{n * DAY}-1"): 1 for stream in STREAMS for n in range(1, 5)}
     assert counted_entries(directory) == expected
     assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{4 * DAY}-1")
@@ -64,12 +64,12 @@ def test_streams_of_any_name_are_archived_and_replayed(
     table = DeltaTable(directory).to_pyarrow_table(columns=["stream"])
     assert {stream or "" for stream in table.column("stream").to_pylist()} == set(STREAMS)
 
-    trimmed = trim(url, STREAMS, retention=ANYTHING)
+    trimmed = trim_streams(url, STREAMS, retention=ANYTHING)
     assert [(one.stream, one.removed, one.remaining) for one in trimmed] == [
         (stream, 3, 1) for stream in STREAMS
     ]
     fill(stream_server, 5, 2)
-    assert archive(spark, url, STREAMS, directory, entries_per_batch=20) == 2 * len(NAMES)
+    assert archive_streams(spark, url, STREAMS, directory, entries_per_batch=20) == 2 * len(NAMES)
     fill(stream_server, 7, 1)
     merge_small_files(create_or_open(archive_location(directory), None, "UTC"))
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory)).load().collect()
@@ -78,7 +78,7 @@ def test_streams_of_any_name_are_archived_and_replayed(
 
     for raw in NAMES:
         source = ReplaySource(stream_name(raw), url, directory)
-        assert replay(source, url, "again", name=stream_name(raw)[:50], keep_ids=False).rows == 7
+        assert replay_entries(source, url, "again", name=stream_name(raw)[:50], keep_ids=False).added == 7
         assert [fields[b"of"] for _, fields in stream_server.client.xrange("again")] == [
             raw[:10].hex().encode()
         ] * 7
@@ -91,7 +91,7 @@ def test_streams_of_odd_names_are_tables_of_sql(
 ) -> None:
     directory = tmp_path / "archive"
     fill(stream_server, 1, 2)
-    archive(spark, stream_server.url, STREAMS, directory)
+    archive_streams(spark, stream_server.url, STREAMS, directory)
     fill(stream_server, 3, 1)
     for stream in STREAMS:
         quoted = stream.replace("`", "``")
@@ -137,33 +137,33 @@ def test_a_recreated_stream_is_archived_again_and_never_trimmed_too_far(
 ) -> None:
     url, directory, client = stream_server.url, tmp_path / "archive", stream_server.client
     stream_server.fill("s", 100)
-    assert archive(spark, url, "s", directory) == 100
+    assert archive_streams(spark, url, "s", directory) == 100
     client.delete("s")
     stream_server.fill("s", 150, first=0)
     client.xdel("s", "1000000-0")
     client.xadd("s", {"n": 150}, "2000000-0")
     client.delete("s")
     stream_server.add("s", [(f"{1_000_000 + n}-0", {"n": -n}) for n in range(150)])
-    [held] = trim(url, ["s"], retention=ANYTHING)
+    [held] = trim_streams(url, ["s"], retention=ANYTHING)
     assert held.removed == 0 and "an earlier stream of this name" in held.reasons[0]
-    [held] = trim(url, ["s"], archive=directory, retention=ANYTHING)
+    [held] = trim_streams(url, ["s"], archive=directory, retention=ANYTHING)
     assert held.removed == 0 and "an earlier stream of this name" in held.reasons[0]
     for _ in range(2):
         with pytest.raises(HeadraceError, match="deleted and recreated"):
-            archive(spark, url, "s", directory)
-    assert archive(spark, url, "s", directory, fail_on_loss=False) == 150
+            archive_streams(spark, url, "s", directory)
+    assert archive_streams(spark, url, "s", directory, fail_on_loss=False) == 150
     assert counted_entries(directory).total() == 250
     assert published_id(client, "s") == "1000149-0" == archived_through(archive_location(directory))["s"]
     stream_server.fill("s", 5, first=150)
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory))
     assert rows.load().count() == 255
-    [done] = trim(url, ["s"], retention=ANYTHING)
+    [done] = trim_streams(url, ["s"], retention=ANYTHING)
     assert (done.removed, done.remaining) == (149, 6)
 
     client.delete("s")
     stream_server.add("s", [(f"{n + 1}-0", {"n": n}) for n in range(40)])
-    assert archive(spark, url, "s", directory, fail_on_loss=False) == 40
+    assert archive_streams(spark, url, "s", directory, fail_on_loss=False) == 40
     assert published_id(client, "s") == "40-0", "the watermark follows the stream that is there"
-    [done] = trim(url, ["s"], retention=ANYTHING)
+    [done] = trim_streams(url, ["s"], retention=ANYTHING)
     assert (done.removed, done.remaining) == (39, 1)
     assert rows.load().count() == 290

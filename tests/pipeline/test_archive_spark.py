@@ -22,15 +22,21 @@ from headrace.archive.merging import merge_small_files
 from headrace.archive.table import ArchiveTable
 from headrace.archive.watermark import published_id
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import archive as archive_module
-from headrace.pipeline.archive import archive, count_archive, group_ranges, run_tasks, source_options
+from headrace.pipeline import archive_streams as archive_module
+from headrace.pipeline.archive_streams import (
+    archive_streams,
+    count_archive,
+    group_ranges,
+    run_tasks,
+    source_options,
+)
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query_progress import BatchProgress
-from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_entries import replay_entries
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.trim_streams import trim_streams
 from headrace.spark.source.planner import OffsetRange
 from waiting import wait_until
 
@@ -63,7 +69,7 @@ def test_an_entry_without_an_exact_sequence_is_not_archived(
 ) -> None:
     client.xadd("s", {"n": 1}, f"1-{2**64 - 1}")
     with pytest.raises(HeadraceError, match=f"entry 1-{2**64 - 1}: its sequence does not fit a LONG"):
-        archive(spark, server_url, ["s"], tmp_path / "archive")
+        archive_streams(spark, server_url, ["s"], tmp_path / "archive")
     assert files_in(tmp_path / "archive") == ()
 
 
@@ -75,7 +81,8 @@ def test_streams_are_archived_merged_trimmed_and_archived_further(
         fill(client, stream, 1, 100)
     batches: list[BatchProgress] = []
     assert (
-        archive(spark, server_url, STREAMS, directory, entries_per_batch=40, on_batch=batches.append) == 200
+        archive_streams(spark, server_url, STREAMS, directory, entries_per_batch=40, on_batch=batches.append)
+        == 200
     )
     assert len(batches) > 3 and sum(batch.rows for batch in batches) == 200
     assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
@@ -91,12 +98,13 @@ def test_streams_are_archived_merged_trimmed_and_archived_further(
     assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
 
     removed = [
-        one.removed for one in trim(server_url, STREAMS, retention=RetentionPolicy(allow_no_groups=True))
+        one.removed
+        for one in trim_streams(server_url, STREAMS, retention=RetentionPolicy(allow_no_groups=True))
     ]
     assert removed == [99, 99]
     for stream in [*STREAMS, "new"]:
         fill(client, stream, 101, 60)
-    assert archive(spark, server_url, [*STREAMS, "new"], directory, entries_per_batch=20) == 180
+    assert archive_streams(spark, server_url, [*STREAMS, "new"], directory, entries_per_batch=20) == 180
     merge_small_files(in_order(directory))
     assert counted_entries(directory).total() == len(counted_entries(directory)) == 380
     assert count_archive(directory).entries == 380
@@ -104,7 +112,7 @@ def test_streams_are_archived_merged_trimmed_and_archived_further(
     row = table.where("id = '3600000-1' AND stream = '007'").first()
     assert row is not None and row.fields == {"n": "1", "name": "n1"} and row.sequence == 1
     assert row.timestamp.timestamp() == 3600
-    assert archive(spark, server_url, STREAMS, directory) == 0
+    assert archive_streams(spark, server_url, STREAMS, directory) == 0
 
 
 def test_a_day_that_several_tasks_wrote_has_one_file_and_no_other(
@@ -114,7 +122,7 @@ def test_a_day_that_several_tasks_wrote_has_one_file_and_no_other(
     directory = tmp_path / "archive"
     fill(client, "s", 1, 100)
     monkeypatch.setattr(archive_module, "source_options", small_tasks)
-    assert archive(spark, server_url, "s", directory) == 100
+    assert archive_streams(spark, server_url, "s", directory) == 100
     rows = {path: pq.read_metadata(path).num_rows for path in directory.rglob("*.parquet")}
     assert sum(rows.values()) == 100 and len(rows) == 5
     assert counted_entries(directory).total() == 100
@@ -132,14 +140,14 @@ def test_values_that_do_not_fit_their_typed_column_are_kept_exactly(
     client.xadd("s", {"n": "1", "more": "x"}, "1-0")
     client.xadd("s", {"n": "many"}, "2-0")
     fields = parse_schema("n INT")
-    assert archive(spark, server_url, "s", directory, fields=fields) == 2
+    assert archive_streams(spark, server_url, "s", directory, fields=fields) == 2
     rows = {row.id: row for row in spark.read.parquet(str(directory)).collect()}
     assert rows["1-0"].n == 1 and [each.name for each in rows["1-0"]._exact] == [b"n", b"more"]
     assert rows["2-0"].n is None and [each.value for each in rows["2-0"]._exact] == [b"many"]
     with pytest.raises(UsageError, match="with other fields"):
-        archive(spark, server_url, "s", directory)
+        archive_streams(spark, server_url, "s", directory)
     with pytest.raises(UsageError, match="'Date' cannot be a column"):
-        archive(spark, server_url, "s", tmp_path / "other", fields=parse_schema("Date STRING"))
+        archive_streams(spark, server_url, "s", tmp_path / "other", fields=parse_schema("Date STRING"))
 
 
 def test_ranges_are_grouped_by_their_entries() -> None:
@@ -155,14 +163,14 @@ def test_a_field_that_is_added_later_becomes_a_column(
 ) -> None:
     directory = tmp_path / "archive"
     client.xadd("s", {"n": "1", "more": "x"}, "1-0")
-    archive(spark, server_url, "s", directory, fields=parse_schema("n INT"))
+    archive_streams(spark, server_url, "s", directory, fields=parse_schema("n INT"))
     client.xadd("s", {"n": "2", "more": "y"}, "2-0")
-    assert archive(spark, server_url, "s", directory, fields=parse_schema("n INT, more STRING")) == 1
+    assert archive_streams(spark, server_url, "s", directory, fields=parse_schema("n INT, more STRING")) == 1
     assert DeltaTable(directory).to_pyarrow_table().sort_by("id").column("more").to_pylist() == [None, "y"]
     rows = spark.read.format("headrace").option("url", server_url).option("archive", str(directory))
     found = rows.schema("_id STRING, n INT, more STRING").load().orderBy("_id").collect()
     assert [tuple(row) for row in found] == [("1-0", 1, "x"), ("2-0", 2, "y")]
-    replay(ReplaySource("s", None, directory), server_url, "t", name="x")
+    replay_entries(ReplaySource("s", None, directory), server_url, "t", name="x")
     assert client.xrange("t") == client.xrange("s")
 
 
@@ -171,13 +179,13 @@ def test_entries_trimmed_before_they_were_archived_are_reported(
 ) -> None:
     directory = tmp_path / "archive"
     fill(client, "s", 1, 10)
-    archive(spark, server_url, "s", directory)
+    archive_streams(spark, server_url, "s", directory)
     fill(client, "s", 11, 10)
     client.xtrim("s", minid=f"{15 * HOUR}-1", approximate=False)
     with pytest.raises(HeadraceError, match=r"'s'.* failOnDataLoss"):
-        archive(spark, server_url, "s", directory)
+        archive_streams(spark, server_url, "s", directory)
     assert published_id(client, "s") == f"{10 * HOUR}-1"
-    assert archive(spark, server_url, "s", directory, fail_on_loss=False) == 6
+    assert archive_streams(spark, server_url, "s", directory, fail_on_loss=False) == 6
 
 
 def test_after_the_table_was_set_back_no_lost_entry_is_trimmed(
@@ -185,19 +193,19 @@ def test_after_the_table_was_set_back_no_lost_entry_is_trimmed(
 ) -> None:
     directory = tmp_path / "archive"
     fill(client, "s", 1, 10)
-    archive(spark, server_url, "s", directory)
+    archive_streams(spark, server_url, "s", directory)
     version = DeltaTable(directory).version()
     fill(client, "s", 11, 10)
-    archive(spark, server_url, "s", directory)
+    archive_streams(spark, server_url, "s", directory)
     assert published_id(client, "s") == f"{20 * HOUR}-1"
     DeltaTable(directory).restore(version)
     client.xtrim("s", minid=f"{15 * HOUR}-1", approximate=False)
     with pytest.raises(HeadraceError, match="trimmed"):
-        archive(spark, server_url, "s", directory)
+        archive_streams(spark, server_url, "s", directory)
     assert published_id(client, "s") == f"{10 * HOUR}-1"
-    [result] = trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
+    [result] = trim_streams(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
     assert (result.removed, result.remaining) == (0, 6)
-    assert archive(spark, server_url, "s", directory, fail_on_loss=False) == 6
+    assert archive_streams(spark, server_url, "s", directory, fail_on_loss=False) == 6
     assert published_id(client, "s") == f"{20 * HOUR}-1"
     assert counted_entries(directory).total() == 16
 

@@ -22,10 +22,10 @@ from headrace.archive.merging import merge_small_files
 from headrace.archive.table import ArchiveTable
 from headrace.archive.watermark import published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
-from headrace.cli.archive import first_day_kept
 from headrace.cli.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import publish_committed
+from headrace.pipeline.archive_job import first_day_kept
+from headrace.pipeline.archive_streams import publish_committed
 from headrace.positions.position import parse_positions
 
 DAY = 86_400_000

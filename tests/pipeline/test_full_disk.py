@@ -17,7 +17,7 @@ from headrace.archive.watermark import published_id
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.cli.main import main
 from headrace.errors import CommandError, HeadraceError
-from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_entries import replay_entries
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.positions.position import Position
 from headrace.spark.sink.marker import Marker
@@ -99,9 +99,9 @@ def test_a_replay_reports_a_full_disk_and_can_be_continued(full_disk: FullDisk, 
     source = ReplaySource("s", None, tmp_path / "archive")
     full_disk.fill()
     with pytest.raises(CommandError, match=FULL):
-        replay(source, full_disk.server.url, "t", name="x")
+        replay_entries(source, full_disk.server.url, "t", name="x")
     full_disk.make_room()
-    replay(source, full_disk.server.url, "t", name="x")
+    replay_entries(source, full_disk.server.url, "t", name="x")
     assert numbers(full_disk.server, "t") == list(range(ROWS))
 
 

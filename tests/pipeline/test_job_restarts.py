@@ -22,12 +22,12 @@ from headrace.archive.watermark import published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
-from headrace.pipeline import trim as trim_module
-from headrace.pipeline.archive import publish_committed
-from headrace.pipeline.load import load
+from headrace.pipeline import trim_streams as trim_module
+from headrace.pipeline.archive_streams import publish_committed
+from headrace.pipeline.load_rows import load_rows
 from headrace.pipeline.loader import LoadJob, LoadReport
-from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.trim_streams import trim_streams
 
 COUNT = 20
 DAY_MS = 86_400_000
@@ -78,7 +78,7 @@ def test_an_archive_job_killed_after_the_commit_is_published_by_the_next_one(
 ) -> None:
     assert published_by_the_next_job(maker, stream_server) == f"{COUNT // 2}-0"
     commit(maker, slice(COUNT // 2, COUNT))
-    [before] = trim(stream_server.url, ["s"], retention=NO_GROUPS, dry_run=True)
+    [before] = trim_streams(stream_server.url, ["s"], retention=NO_GROUPS, dry_run=True)
     assert before.removed == COUNT // 2 - 1
     assert published_by_the_next_job(maker, stream_server) == f"{COUNT}-0"
     assert counted_entries(maker.location) == EXPECTED
@@ -120,8 +120,8 @@ def test_a_trim_that_is_killed_between_two_steps_is_continued(
     with monkeypatch.context() as patched:
         patched.setattr(trim_module, "STEP_ENTRIES_MAX", 2)
         with pytest.raises(Killed):
-            trim(stream_server.url, ["s"], retention=NO_GROUPS, on_progress=stop)
-    trim(stream_server.url, ["s"], retention=NO_GROUPS)
+            trim_streams(stream_server.url, ["s"], retention=NO_GROUPS, on_progress=stop)
+    trim_streams(stream_server.url, ["s"], retention=NO_GROUPS)
     [(first, _)] = stream_server.client.xrange("s", count=1)
     assert first == f"{COUNT // 2}-0".encode()
 
@@ -162,10 +162,10 @@ def test_a_load_that_is_killed_before_it_records_its_end_is_resumed_without_rows
 
     with Servers(stream_server.url) as servers:
         with pytest.raises(Killed):
-            load(batches, None, servers, "s", job=job, on_progress=stop)
+            load_rows(batches, None, servers, "s", job=job, on_progress=stop)
         with pytest.raises(UsageError, match="--resume"):
-            load(batches, None, servers, "s", job=job)
-        report = load(batches, None, servers, "s", job=job, resume=True)
+            load_rows(batches, None, servers, "s", job=job)
+        report = load_rows(batches, None, servers, "s", job=job, resume=True)
         assert (report.rows, report.skipped) == (0, COUNT)
-        assert load(batches, None, servers, "s", job=job, resume=True).rows == 0
+        assert load_rows(batches, None, servers, "s", job=job, resume=True).rows == 0
     assert stream_server.client.xlen("s") == COUNT

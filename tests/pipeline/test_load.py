@@ -13,7 +13,7 @@ from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import row_checks
 from headrace.pipeline.file_readers import FileReader
-from headrace.pipeline.load import load, sorted_by_time
+from headrace.pipeline.load_rows import load_rows, sorted_by_time
 from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.time_columns import TimeColumn, choose_time_column
@@ -60,7 +60,7 @@ def test_a_file_is_loaded_exactly(kind: str, tmp_path: Path, link: Servers, clie
         pyarrow.parquet.write_table(table, path)
     with FileReader(path) as file:
         batches = list(file.batches())
-        report = load(batches, choose_time_column(batches[0]), link, "s")
+        report = load_rows(batches, choose_time_column(batches[0]), link, "s")
     assert client.xrange("s") == [
         ("1000-0", {"at": "1970-01-01T00:00:01Z", "city": "Łódź", "n": "1"}),
         ("1000-1", {"at": "1970-01-01T00:00:01Z", "n": "-2"}),
@@ -73,24 +73,24 @@ def test_a_file_is_loaded_exactly(kind: str, tmp_path: Path, link: Servers, clie
 def test_rows_with_an_earlier_time_get_the_last_time_and_are_counted(
     link: Servers, client: redis.Redis
 ) -> None:
-    report = load([rows(5, 3, None, 5), rows(4, 6)], TIMES, link, "s")
+    report = load_rows([rows(5, 3, None, 5), rows(4, 6)], TIMES, link, "s")
     assert [entry_id for entry_id, _ in client.xrange("s")] == ["5-0", "5-1", "5-2", "5-3", "5-4", "6-0"]
     assert (report.out_of_order, report.without_time) == (2, 1)
 
 
 def test_the_first_generated_id_is_not_zero(link: Servers, client: redis.Redis) -> None:
-    load([rows(0, None)], TIMES, link, "s")
+    load_rows([rows(0, None)], TIMES, link, "s")
     assert [entry_id for entry_id, _ in client.xrange("s")] == ["0-1", "0-2"]
 
 
 def test_a_time_before_1970_is_rejected(link: Servers, client: redis.Redis) -> None:
     with pytest.raises(UsageError, match=r"row 1: .*not a time from 1970 to 9999"):
-        load([rows(-5)], TIMES, link, "s")
+        load_rows([rows(-5)], TIMES, link, "s")
     assert not client.exists("s")
 
 
 def test_sorting_is_by_time_and_stable(link: Servers, client: redis.Redis) -> None:
-    report = load(sorted_by_time([rows(5, 3), rows(5, 1)], TIMES), TIMES, link, "s")
+    report = load_rows(sorted_by_time([rows(5, 3), rows(5, 1)], TIMES), TIMES, link, "s")
     assert ids_and_numbers(client) == [("1-0", "1"), ("3-0", "1"), ("5-0", "0"), ("5-1", "0")]
     assert report.out_of_order == 0
 
@@ -99,7 +99,7 @@ def test_sorting_combines_batches_with_different_columns(link: Servers, client: 
     first = pa.RecordBatch.from_pydict({"at": ["1970-01-01T00:00:02Z"], "a": ["x"]})
     second = pa.RecordBatch.from_pydict({"b": ["y"], "at": ["1970-01-01T00:00:01Z"]})
     times = TimeColumn("at", is_field=False)
-    load(sorted_by_time([first, second], times), times, link, "s")
+    load_rows(sorted_by_time([first, second], times), times, link, "s")
     assert client.xrange("s") == [("1000-0", {"b": "y"}), ("2000-0", {"a": "x"})]
 
 
@@ -108,25 +108,25 @@ def test_a_stream_with_later_ids_is_not_changed(link: Servers, client: redis.Red
     with pytest.raises(
         UsageError, match=r"already has entries up to 7-0.*first row would be 7-0.*--append.*--new-ids"
     ):
-        load([rows(7, 8)], TIMES, link, "s")
+        load_rows([rows(7, 8)], TIMES, link, "s")
     assert client.xlen("s") == 1
 
 
 def test_rows_after_the_last_entry_need_no_option(link: Servers, client: redis.Redis) -> None:
     client.xadd("s", {"n": "old"}, id="6-0")
-    load([rows(7)], TIMES, link, "s")
+    load_rows([rows(7)], TIMES, link, "s")
     assert ids_and_numbers(client) == [("6-0", "old"), ("7-0", "0")]
 
 
 def test_append_puts_rows_after_the_last_entry(link: Servers, client: redis.Redis) -> None:
     client.xadd("s", {"n": "old"}, id="7-3")
-    report = load([rows(5, 7, 8)], TIMES, link, "s", append=True)
+    report = load_rows([rows(5, 7, 8)], TIMES, link, "s", append=True)
     assert ids_and_numbers(client) == [("7-3", "old"), ("7-4", "0"), ("7-5", "1"), ("8-0", "2")]
     assert report.out_of_order == 1
 
 
 def test_maxlen_trims_while_loading(link: Servers, client: redis.Redis) -> None:
-    report = load([rows(*range(1, 2001))], TIMES, link, "s", maxlen=500, rows_per_batch=100)
+    report = load_rows([rows(*range(1, 2001))], TIMES, link, "s", maxlen=500, rows_per_batch=100)
     assert report.rows == 2000
     assert 500 <= client.xlen("s") < 700
 
@@ -137,7 +137,7 @@ def test_progress_counts_up_batch_by_batch(link: Servers) -> None:
     def watch(report: LoadReport) -> None:
         seen.append(report.rows)
 
-    load([rows(1, 2, 3), rows(4, 5)], TIMES, link, "s", rows_per_batch=2, on_progress=watch)
+    load_rows([rows(1, 2, 3), rows(4, 5)], TIMES, link, "s", rows_per_batch=2, on_progress=watch)
     assert seen == [2, 3, 5, 5]  # once more when all rows are in
 
 
@@ -149,7 +149,7 @@ def test_large_rows_are_sent_in_smaller_batches(
     large = pa.RecordBatch.from_pydict(
         {"at": pa.array(range(1, 21), pa.timestamp("ms")), "v": ["x" * 4000] * 20}
     )
-    load([large], TIMES, link, "s", on_progress=lambda report: seen.append(report.rows))
+    load_rows([large], TIMES, link, "s", on_progress=lambda report: seen.append(report.rows))
     assert client.xlen("s") == 20
     assert len(seen) >= 8
 
@@ -157,17 +157,17 @@ def test_large_rows_are_sent_in_smaller_batches(
 def test_another_type_of_key_is_rejected(link: Servers, client: redis.Redis) -> None:
     client.set("s", "text")
     with pytest.raises(HeadraceError, match="WRONGTYPE"):
-        load([rows(1)], TIMES, link, "s")
+        load_rows([rows(1)], TIMES, link, "s")
 
 
 def test_an_error_of_the_server_is_reported_and_its_batch_is_not_added(
     link: Servers, client: redis.Redis
 ) -> None:
-    load([rows(1, 2)], TIMES, link, "s")
+    load_rows([rows(1, 2)], TIMES, link, "s")
     client.config_set("maxmemory", "1mb")
     try:
         with pytest.raises(HeadraceError, match="OOM"):
-            load([rows(3, 4, 5)], TIMES, link, "s")
+            load_rows([rows(3, 4, 5)], TIMES, link, "s")
     finally:
         client.config_set("maxmemory", "0")
     assert client.xlen("s") == 2
@@ -178,7 +178,7 @@ def test_an_unreachable_server_is_reported_with_its_address() -> None:
         Servers("redis://127.0.0.1:1", reconnect_timeout=0) as link,
         pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1.*headrace serve"),
     ):
-        load([rows(1)], TIMES, link, "s")
+        load_rows([rows(1)], TIMES, link, "s")
 
 
 def test_an_invalid_address_is_rejected() -> None:
@@ -193,7 +193,7 @@ def test_a_load_with_a_rate_adds_all_rows(link: Servers, client: redis.Redis) ->
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    load(
+    load_rows(
         [rows(*range(1, 3001))],
         TIMES,
         link,
@@ -212,10 +212,10 @@ def test_values_without_text_are_bad_rows_and_the_others_are_loaded(
 ) -> None:
     rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3], "list": [[b"ok"], [b"\xff"], [b"ok"]]})
     bad: list[str] = []
-    report = load([rows], None, link, "lists", on_bad_row=lambda row, _: bad.append(str(row)))
+    report = load_rows([rows], None, link, "lists", on_bad_row=lambda row, _: bad.append(str(row)))
     assert [fields["n"] for _, fields in client.xrange("lists")] == ["1", "3"]
     assert (report.rows, report.bad) == (2, 1)
     assert bad[0].startswith("row 2: column 'list' holds the bytes b'\\xff' in an array, map or struct")
     with pytest.raises(UsageError, match="row 2: column 'list' holds"):
-        load([rows], None, link, "others")
+        load_rows([rows], None, link, "others")
     assert [fields["n"] for _, fields in client.xrange("others")] == ["1"]

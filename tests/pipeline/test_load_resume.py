@@ -15,8 +15,8 @@ from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.file_readers import FileReader
-from headrace.pipeline.load import load
 from headrace.pipeline.load_marker import RowDigest
+from headrace.pipeline.load_rows import load_rows
 from headrace.pipeline.loader import LoadJob, LoadReport
 from headrace.pipeline.row_checks import ValidRows
 from headrace.pipeline.time_columns import TimeColumn
@@ -69,21 +69,21 @@ def test_a_load_that_is_interrupted_repeatedly_is_exact(
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            load(every, times, link, "s", job=JOB, resume=True, rows_per_batch=7, on_progress=break_off)
+            load_rows(every, times, link, "s", job=JOB, resume=True, rows_per_batch=7, on_progress=break_off)
         assert seen[-1].loaded == len(numbers(stream_server))
         assert not seen[-1].uncertain
-    report = load(every, times, link, "s", job=JOB, resume=True, rows_per_batch=13)
+    report = load_rows(every, times, link, "s", job=JOB, resume=True, rows_per_batch=13)
     assert numbers(stream_server) == list(range(1, 1001))
     assert report.loaded == 1000 and report.skipped >= 700
     assert stream_server.client.xinfo_stream("s")["length"] == 1000
 
 
 def test_a_complete_load_that_is_resumed_adds_nothing(stream_server: StreamServer, link: Servers) -> None:
-    load([rows(1, 2, 3)], None, link, "s", job=JOB)
-    report = load([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
+    load_rows([rows(1, 2, 3)], None, link, "s", job=JOB)
+    report = load_rows([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
     assert (report.rows, report.skipped) == (0, 3)
     assert numbers(stream_server) == [1, 2, 3]
-    report = load([rows(1, 2, 3), rows(4)], None, link, "s", job=JOB, resume=True)
+    report = load_rows([rows(1, 2, 3), rows(4)], None, link, "s", job=JOB, resume=True)
     assert (report.rows, report.skipped) == (1, 3)
     assert numbers(stream_server) == [1, 2, 3, 4]
 
@@ -92,7 +92,7 @@ def test_a_complete_load_that_is_run_again_adds_all_rows_again(
     stream_server: StreamServer, link: Servers
 ) -> None:
     for _ in range(2):
-        assert load([rows(1, 2)], None, link, "s", job=JOB).rows == 2
+        assert load_rows([rows(1, 2)], None, link, "s", job=JOB).rows == 2
     assert numbers(stream_server) == [1, 2, 1, 2]
 
 
@@ -100,7 +100,7 @@ def test_entries_of_other_clients_are_not_counted_as_rows_of_the_file(
     stream_server: StreamServer, link: Servers
 ) -> None:
     stream_server.client.xadd("s", {"other": "1"}, id="9999-0")
-    report = load([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
+    report = load_rows([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
     assert (report.rows, report.skipped) == (3, 0)
     assert numbers(stream_server) == [1, 2, 3]
 
@@ -118,9 +118,9 @@ def test_other_producers_do_not_disturb_a_load(stream_server: StreamServer, link
     try:
         every = [rows(*range(1, 1001))]
         with pytest.raises(KeyboardInterrupt):
-            load(every, None, link, "s", job=JOB, rows_per_batch=10, on_progress=stop_after(200))
+            load_rows(every, None, link, "s", job=JOB, rows_per_batch=10, on_progress=stop_after(200))
         there = len(numbers(stream_server))
-        report = load(every, None, link, "s", job=JOB, resume=True, rows_per_batch=10)
+        report = load_rows(every, None, link, "s", job=JOB, resume=True, rows_per_batch=10)
     finally:
         done.set()
         producer.join()
@@ -137,7 +137,7 @@ def test_an_append_that_conflicts_with_other_clients_continues_after_their_entri
             stream_server.client.set("intruded", "1")
             stream_server.client.xadd("s", {"other": "1"}, id="500-7")
 
-    report = load(
+    report = load_rows(
         [rows(*range(1, 11))],
         TIMES,
         link,
@@ -166,11 +166,11 @@ def test_a_load_that_conflicts_with_other_clients_reports_how_to_continue(
 
     every = [rows(*range(1, 11))]
     with pytest.raises(UsageError, match=r"not above 7-0.*--append --resume"):
-        load(every, TIMES, link, "s", job=JOB, rows_per_batch=4, on_progress=intrude)
+        load_rows(every, TIMES, link, "s", job=JOB, rows_per_batch=4, on_progress=intrude)
     assert seen[-1] == 4 and numbers(stream_server) == [1, 2, 3, 4]
     with pytest.raises(UsageError, match=r"not above 7-0.*--append --resume"):
-        load(every, TIMES, link, "s", job=JOB, resume=True)
-    report = load(every, TIMES, link, "s", job=JOB, resume=True, append=True)
+        load_rows(every, TIMES, link, "s", job=JOB, resume=True)
+    report = load_rows(every, TIMES, link, "s", job=JOB, resume=True, append=True)
     assert (report.rows, report.skipped) == (6, 4)
     assert numbers(stream_server) == list(range(1, 11))
 
@@ -182,9 +182,9 @@ def test_good_rows_before_a_bad_one_are_loaded_and_the_load_is_resumed_after_the
     seen: list[LoadReport] = []
     bad = BadRow(4, "expected 2 columns, found 1", b"oops\n")
     with pytest.raises(UsageError, match=r"rows.csv: line 4: expected 2 columns"):
-        load([rows(1, 2, 3), bad, rows(5)], times, link, "s", job=JOB, on_progress=seen.append)
+        load_rows([rows(1, 2, 3), bad, rows(5)], times, link, "s", job=JOB, on_progress=seen.append)
     assert numbers(stream_server) == [1, 2, 3] and seen[-1].loaded == 3
-    report = load([rows(1, 2, 3, 4, 5)], times, link, "s", job=JOB, resume=True)
+    report = load_rows([rows(1, 2, 3, 4, 5)], times, link, "s", job=JOB, resume=True)
     assert (report.rows, report.skipped) == (2, 3)
     assert numbers(stream_server) == [1, 2, 3, 4, 5]
 
@@ -197,10 +197,10 @@ def test_rows_with_an_invalid_time_or_without_any_value_are_bad_rows(
     )
     times = TimeColumn("at")
     with pytest.raises(UsageError, match="row 2: column 'at' holds 'soon', which is not a time"):
-        load([batch], times, link, "s", job=JOB)
+        load_rows([batch], times, link, "s", job=JOB)
     assert numbers(stream_server) == [1]
     bad: list[tuple[str, int]] = []
-    report = load(
+    report = load_rows(
         [batch], times, link, "s", job=JOB, resume=True, on_bad_row=lambda row, n: bad.append((str(row), n))
     )
     assert numbers(stream_server) == [1, 3] and report.bad == 2
@@ -208,16 +208,16 @@ def test_rows_with_an_invalid_time_or_without_any_value_are_bad_rows(
         ("row 2: column 'at' holds 'soon', which is not a time", 1),
         ("row 4: no column has a value", 2),
     ]
-    assert load([batch], times, link, "s", job=JOB, resume=True).bad == 0, "they were left out before"
+    assert load_rows([batch], times, link, "s", job=JOB, resume=True).bad == 0, "they were left out before"
 
 
 def test_a_file_whose_loaded_rows_have_changed_is_not_resumed(
     stream_server: StreamServer, link: Servers
 ) -> None:
-    load([rows(1, 2, 3)], None, link, "s", job=JOB)
+    load_rows([rows(1, 2, 3)], None, link, "s", job=JOB)
     for other in ([rows(1, 2)], [rows(1, 9, 3, 4)], [rows(2, 1, 3)]):
         with pytest.raises(UsageError, match=r"first 3 rows of rows.csv are not those that were loaded"):
-            load(other, None, link, "s", job=JOB, resume=True)
+            load_rows(other, None, link, "s", job=JOB, resume=True)
     assert numbers(stream_server) == [1, 2, 3]
 
 
@@ -225,28 +225,28 @@ def test_an_incomplete_load_is_not_started_again_by_mistake(
     stream_server: StreamServer, link: Servers
 ) -> None:
     with pytest.raises(UsageError):
-        load([rows(1, 2), BadRow(4, "bad")], None, link, "s", job=JOB)
+        load_rows([rows(1, 2), BadRow(4, "bad")], None, link, "s", job=JOB)
     with pytest.raises(UsageError, match=r"stopped after 2 rows; use --resume .* or --append"):
-        load([rows(1, 2, 3)], None, link, "s", job=JOB)
+        load_rows([rows(1, 2, 3)], None, link, "s", job=JOB)
     assert numbers(stream_server) == [1, 2]
-    load([rows(1, 2, 3)], None, link, "s", job=LoadJob("y"))
-    load([rows(1, 2, 3)], None, link, "s", job=JOB, append=True)
+    load_rows([rows(1, 2, 3)], None, link, "s", job=LoadJob("y"))
+    load_rows([rows(1, 2, 3)], None, link, "s", job=JOB, append=True)
     assert numbers(stream_server) == [1, 2, 1, 2, 3, 1, 2, 3]
 
 
 def test_a_stream_that_was_deleted_is_loaded_from_the_beginning(
     stream_server: StreamServer, link: Servers
 ) -> None:
-    load([rows(1, 2)], None, link, "s", job=JOB)
+    load_rows([rows(1, 2)], None, link, "s", job=JOB)
     stream_server.client.delete("s")
-    assert load([rows(1, 2)], None, link, "s", job=JOB, resume=True).rows == 2
+    assert load_rows([rows(1, 2)], None, link, "s", job=JOB, resume=True).rows == 2
     assert numbers(stream_server) == [1, 2]
 
 
 def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: Servers) -> None:
-    load([rows(1, 2)], None, link, "s")
+    load_rows([rows(1, 2)], None, link, "s")
     assert stream_server.client.keys() == [b"s"]
-    load([rows(1, 2)], None, link, "s", job=JOB)
+    load_rows([rows(1, 2)], None, link, "s", job=JOB)
     [key] = stream_server.client.keys("*headrace*")
     assert key == b"{s}:headrace:load:x" and stream_server.client.pttl(key) > 0
 
@@ -261,11 +261,11 @@ def test_rows_that_the_server_rejects_are_counted_exactly(stream_server: StreamS
 
     try:
         with pytest.raises(HeadraceError, match="OOM"):
-            load([rows(*range(1, 101))], None, link, "s", job=JOB, rows_per_batch=10, on_progress=fill)
+            load_rows([rows(*range(1, 101))], None, link, "s", job=JOB, rows_per_batch=10, on_progress=fill)
     finally:
         stream_server.client.config_set("maxmemory", "0")
     assert seen[-1].loaded == len(numbers(stream_server)) < 100 and not seen[-1].uncertain
-    load([rows(*range(1, 101))], None, link, "s", job=JOB, resume=True)
+    load_rows([rows(*range(1, 101))], None, link, "s", job=JOB, resume=True)
     assert numbers(stream_server) == list(range(1, 101))
 
 
@@ -273,14 +273,14 @@ def test_an_invalid_marker_is_reported(stream_server: StreamServer, link: Server
     stream_server.client.xadd("s", {"a": "1"})
     stream_server.client.set("{s}:headrace:load:x", "nonsense")
     with pytest.raises(CommandError, match="'nonsense', which is not the marker of a load"):
-        load([rows(1)], None, link, "s", job=JOB, resume=True)
+        load_rows([rows(1)], None, link, "s", job=JOB, resume=True)
 
 
 def test_columns_with_names_that_the_spark_sink_reserves_are_fields(
     stream_server: StreamServer, link: Servers
 ) -> None:
     batch = pa.RecordBatch.from_pydict({"_id": ["a"], "_stream": ["b"], "id": ["c"], "_fields": ["d"]})
-    load([batch], None, link, "s")
+    load_rows([batch], None, link, "s")
     [(_, fields)] = stream_server.client.xrange("s")
     assert fields == {b"_id": b"a", b"_stream": b"b", b"id": b"c", b"_fields": b"d"}
 
@@ -305,5 +305,5 @@ def test_a_file_that_grew_is_resumed_after_its_first_rows(
         with path.open("a") as file:
             file.writelines(f'{{"m": 1, "n": {n}}}\n' for n in range(500, grown))
         with FileReader(path) as table:
-            load(table.rows(), None, link, "s", job=JOB, resume=True)
+            load_rows(table.rows(), None, link, "s", job=JOB, resume=True)
     assert numbers(stream_server) == list(range(700))

@@ -12,10 +12,10 @@ from headrace.archive.local_paths import local_path
 from headrace.archive.location import archive_location
 from headrace.cli.main import main
 from headrace.errors import UsageError
-from headrace.pipeline.archive import archive
+from headrace.pipeline.archive_streams import archive_streams
 from headrace.pipeline.query import register_views
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.trim import trim
+from headrace.pipeline.trim_streams import trim_streams
 from headrace.spark.options import parse_options
 
 
@@ -84,11 +84,11 @@ def test_every_job_rejects_an_unsupported_url_in_one_line(
 def test_python_functions_and_the_spark_option_reject_an_unsupported_url() -> None:
     no_spark = cast(SparkSession, None)  # the location is looked at first
     with pytest.raises(UsageError, match="hdfs:// is not supported"):
-        archive(no_spark, "redis://127.0.0.1:1", "s", "hdfs://bucket/x")
+        archive_streams(no_spark, "redis://127.0.0.1:1", "s", "hdfs://bucket/x")
     with pytest.raises(UsageError, match="hdfs:// is not supported"):
         register_views(no_spark, "SELECT * FROM s", "redis://127.0.0.1:1", archive="hdfs://bucket/x")
     with pytest.raises(UsageError, match="hdfs:// is not supported"):
-        trim("redis://127.0.0.1:1", ["s"], archive=Path("hdfs://bucket/x"))
+        trim_streams("redis://127.0.0.1:1", ["s"], archive=Path("hdfs://bucket/x"))
     with pytest.raises(UsageError, match="hdfs:// is not supported"):
         ReplaySource("s", None, "hdfs://bucket/x").last_id()
     with pytest.raises(UsageError, match="hdfs:// is not supported"):

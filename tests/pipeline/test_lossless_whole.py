@@ -18,15 +18,15 @@ from pyspark.sql import Row, SparkSession
 from headrace.archive.creation import create_or_open
 from headrace.archive.location import archive_location
 from headrace.archive.merging import merge_small_files
-from headrace.pipeline.archive import archive
+from headrace.pipeline.archive_streams import archive_streams
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import infer_columns, sample_entries
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query import register_views, run_query
-from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_entries import replay_entries
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.trim_streams import trim_streams
 from headrace.spark.arrow_schemas import arrow_schema
 from headrace.spark.decode.misfits import DIRECTORY_VARIABLE, collected_misfits, collecting_misfits
 
@@ -110,16 +110,16 @@ def test_any_bytes_survive_archive_trim_and_replay(
             how
         ]
         schema = None if columns is None else parse_schema(columns)
-        written = archive(spark, server_url, "s", directory, fields=schema, entries_per_batch=200)
+        written = archive_streams(spark, server_url, "s", directory, fields=schema, entries_per_batch=200)
         add(raw, "s", more, len(some) + 2)
-        written += archive(spark, server_url, "s", directory, fields=schema, entries_per_batch=200)
+        written += archive_streams(spark, server_url, "s", directory, fields=schema, entries_per_batch=200)
         whole = read(raw, "s")
         assert written == len(whole) == len(some) + len(more) + 1
-        trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
+        trim_streams(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
         assert len(read(raw, "s")) == 1
         stored = None if schema is None else arrow_schema(schema)
         merge_small_files(create_or_open(archive_location(directory), stored, "UTC"))
-        replay(ReplaySource("s", None, directory), server_url, "t", name="x")
+        replay_entries(ReplaySource("s", None, directory), server_url, "t", name="x")
         assert read(raw, "t") == whole
 
     survive()
@@ -155,8 +155,10 @@ def test_entries_that_columns_cannot_represent_are_kept_exactly_and_counted(
     add(raw, "s", ODD)
     kept: list[int] = []
     schema = parse_schema("n INT, t STRING")
-    assert archive(spark, server_url, "s", tmp_path / "typed", fields=schema, on_exact=kept.append) == 8
-    assert archive(spark, server_url, "s", tmp_path / "map", on_exact=kept.append) == 8
+    assert (
+        archive_streams(spark, server_url, "s", tmp_path / "typed", fields=schema, on_exact=kept.append) == 8
+    )
+    assert archive_streams(spark, server_url, "s", tmp_path / "map", on_exact=kept.append) == 8
     assert kept == [6, 3]
     assert collected_misfits(counts) == {("s", "n"): 1, ("s", "t"): 1, ("s", "_fields"): 2}
     rows = spark.read.parquet(str(tmp_path / "typed")).orderBy("sequence").collect()
@@ -173,8 +175,8 @@ def test_rows_of_an_archive_equal_those_of_its_stream(
     tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
 ) -> None:
     add(raw, "s", ODD)
-    archive(spark, server_url, "s", tmp_path / "typed", fields=parse_schema("n INT, t STRING"))
-    archive(spark, server_url, "s", tmp_path / "map")
+    archive_streams(spark, server_url, "s", tmp_path / "typed", fields=parse_schema("n INT, t STRING"))
+    archive_streams(spark, server_url, "s", tmp_path / "map")
 
     def rows(archived: str | None, schema: str | None, **options: str) -> list[Row]:
         reader = spark.read.format("headrace").option("url", server_url).option("subscribe", "s")
@@ -202,8 +204,8 @@ def test_a_column_that_is_not_null_keeps_entries_without_it(
 ) -> None:
     add(raw, "s", [[(b"n", b"1")], [(b"n", b"many")], [(b"t", b"x")]])
     schema = parse_schema("n INT NOT NULL")
-    assert archive(spark, server_url, "s", tmp_path / "a", fields=schema) == 3
-    replay(ReplaySource("s", None, tmp_path / "a"), server_url, "t", name="x")
+    assert archive_streams(spark, server_url, "s", tmp_path / "a", fields=schema) == 3
+    replay_entries(ReplaySource("s", None, tmp_path / "a"), server_url, "t", name="x")
     assert read(raw, "t") == read(raw, "s")
 
 
@@ -212,7 +214,7 @@ def test_a_query_reads_times_in_the_format_of_the_archive(
 ) -> None:
     add(raw, "s", [[(b"at", b"1700000000")], [(b"at", b"01700000000")]])
     schema = parse_schema("at TIMESTAMP COMMENT 'epoch_s'")
-    archive(spark, server_url, "s", tmp_path / "a", fields=schema)
+    archive_streams(spark, server_url, "s", tmp_path / "a", fields=schema)
     add(raw, "s", [[(b"at", b"1700000000")]], 3)
     sql = "SELECT unix_seconds(at) AS at FROM s"
     tables = register_views(spark, sql, server_url, archive=tmp_path / "a")

@@ -39,12 +39,12 @@ from headrace.archive.watermark import published_id
 from headrace.archive.writer import write_days
 from headrace.cli.main import main
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive import archive
+from headrace.pipeline.archive_streams import archive_streams
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.local_spark import local_spark
-from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.trim_streams import trim_streams
 from headrace.positions.position import parse_positions
 from waiting import wait_until
 
@@ -102,10 +102,10 @@ def test_an_archive_in_an_object_store_is_written_read_trimmed_and_replayed(
 ) -> None:
     location = place(request, store)
     fill(client, 1, COUNT)
-    assert archive(spark, server_url, "orders", location, entries_per_batch=25) == COUNT
-    assert archive(spark, server_url, "orders", location) == 0
+    assert archive_streams(spark, server_url, "orders", location, entries_per_batch=25) == COUNT
+    assert archive_streams(spark, server_url, "orders", location) == 0
     fill(client, COUNT + 1, 5)
-    assert archive(spark, server_url, "orders", location) == 5
+    assert archive_streams(spark, server_url, "orders", location) == 5
     assert counted_entries(location) == expected(COUNT + 5)
 
     before = len(files_in(location))
@@ -114,9 +114,9 @@ def test_an_archive_in_an_object_store_is_written_read_trimmed_and_replayed(
     assert counted_entries(location) == expected(COUNT + 5)
 
     retention = RetentionPolicy(allow_no_groups=True)
-    assert [each.removed for each in trim(server_url, ["orders"], archive=location, retention=retention)] == [
-        COUNT + 4
-    ]
+    assert [
+        each.removed for each in trim_streams(server_url, ["orders"], archive=location, retention=retention)
+    ] == [COUNT + 4]
     fill(client, COUNT + 6, 3)
     with run_sql("SELECT count(*), sum(n) FROM orders", server_url, archive=location) as result:
         rows = [tuple(row.values()) for row in result.rows.read_all().to_pylist()]
@@ -156,7 +156,7 @@ def test_files_that_a_vacuum_deletes_before_their_commit_are_not_committed(
 ) -> None:
     location = place(request, proxy.port)
     fill(client, 1, 20)
-    assert archive(spark, server_url, "orders", location) == 20
+    assert archive_streams(spark, server_url, "orders", location) == 20
     watermark = published_id(client, "orders")
     maker = ArchiveMaker(location)
     files = write_days(maker.batches([("99999999-1", {}), ("999999999-1", {})]), "orders", location, "UTC")
@@ -180,7 +180,9 @@ def test_a_trim_by_an_archive_that_lacks_a_file_removes_nothing(
     folder, _, name = file.path.rpartition("/")
     maker.location.filesystem(folder).delete_file(name)
     with pytest.raises(HeadraceError, match=f"lacks 1 file, such as {file.path}"):
-        trim(server_url, ["orders"], archive=maker.location, retention=RetentionPolicy(allow_no_groups=True))
+        trim_streams(
+            server_url, ["orders"], archive=maker.location, retention=RetentionPolicy(allow_no_groups=True)
+        )
     assert client.xlen("orders") == 20
 
 
@@ -244,10 +246,10 @@ def test_of_two_jobs_on_one_archive_one_continues(
     def other_job(done: object) -> None:
         if not ended:
             ended.append(HeadraceError("the other one has run"))
-            assert archive(spark, server_url, "orders", location) == COUNT - 20
+            assert archive_streams(spark, server_url, "orders", location) == COUNT - 20
 
     with pytest.raises(HeadraceError, match="another job archives to s3://") as error:
-        archive(spark, server_url, "orders", location, entries_per_batch=20, on_batch=other_job)
+        archive_streams(spark, server_url, "orders", location, entries_per_batch=20, on_batch=other_job)
     assert "\n" not in str(error.value)
     assert counted_entries(location) == expected(COUNT)
     assert published_id(client, "orders") == f"{COUNT * DAY_MS // 20}-1"
@@ -282,21 +284,21 @@ def test_a_broken_store_is_reported_in_one_line_and_the_next_run_continues(
 ) -> None:
     fault, text = FAULTS[kind]
     fill(client, 1, 20)
-    assert archive(spark, server_url, "orders", place(request, store)) == 20
+    assert archive_streams(spark, server_url, "orders", place(request, store)) == 20
     watermark = published_id(client, "orders")
     fill(client, 21, COUNT - 20)
 
     location = place(request, proxy.port, **IMPATIENT)
     proxy.set_fault(replace(fault, pattern=BROKEN[broken]))
     with pytest.raises(HeadraceError, match=f"(?i){text}") as error:
-        archive(spark, server_url, "orders", location)
+        archive_streams(spark, server_url, "orders", location)
     assert "\n" not in str(error.value) and location.uri in str(error.value)
     assert len(str(error.value)) < 500
     assert published_id(client, "orders") == watermark
 
     repaired = place(request, store)
     assert archived_through(repaired) == {"orders": watermark}
-    assert archive(spark, server_url, "orders", repaired) == COUNT - 20
+    assert archive_streams(spark, server_url, "orders", repaired) == COUNT - 20
     assert counted_entries(repaired) == expected(COUNT)
 
 
@@ -310,7 +312,7 @@ def test_a_store_that_recovers_is_not_noticed(
     location = place(request, proxy.port)
     fill(client, 1, COUNT)
     proxy.set_fault(Fault("", 503, "SlowDown", after=3, times=3))
-    assert archive(spark, server_url, "orders", location, entries_per_batch=20) == COUNT
+    assert archive_streams(spark, server_url, "orders", location, entries_per_batch=20) == COUNT
     assert len(proxy.requests()) > 12
     assert counted_entries(location) == expected(COUNT)
 
@@ -325,7 +327,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(
     location = place(request, proxy.port, **IMPATIENT)
     fill(client, 1, COUNT)
     proxy.set_fault(Fault(BROKEN["commits"], performed=True, times=1, after=1))
-    assert archive(spark, server_url, "orders", location, entries_per_batch=20) == COUNT
+    assert archive_streams(spark, server_url, "orders", location, entries_per_batch=20) == COUNT
     assert counted_entries(location) == expected(COUNT)
     assert published_id(client, "orders") == f"{COUNT * DAY_MS // 20}-1"
 
@@ -336,17 +338,17 @@ def test_a_missing_bucket_wrong_address_and_foreign_table_are_named(
     fill(client, 1, 3)
     missing = archive_location("s3://no-such-bucket/orders", options_of(store, **IMPATIENT))
     with pytest.raises(HeadraceError, match=r"no-such-bucket.*bucket") as error:
-        archive(spark, server_url, "orders", missing)
+        archive_streams(spark, server_url, "orders", missing)
     assert "\n" not in str(error.value)
     with pytest.raises(HeadraceError, match="there is no archive"):
         read_archive(place(request, store))
     nowhere = archive_location(f"s3://{BUCKET}/x", options_of(1, **IMPATIENT))
     with pytest.raises(HeadraceError, match=r"error sending request|[Cc]onnect") as error:
-        archive(spark, server_url, "orders", nowhere)
+        archive_streams(spark, server_url, "orders", nowhere)
     assert "\n" not in str(error.value)
     make_bucket(store, "another")
     other = archive_location("s3://another/orders", options_of(store))
-    assert archive(spark, server_url, "orders", other, fields=parse_schema("n INT, name STRING")) == 3
+    assert archive_streams(spark, server_url, "orders", other, fields=parse_schema("n INT, name STRING")) == 3
 
 
 def test_a_killed_job_leaves_whole_batches_and_the_next_one_continues(

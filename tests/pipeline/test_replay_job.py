@@ -13,7 +13,7 @@ from archives import ArchiveMaker, Entry
 from headrace.archive.files import read_archive
 from headrace.archive.ordered_reader import entries_in_order, overlapping_row_groups
 from headrace.errors import CommandError, UsageError
-from headrace.pipeline.replay import ReplayReport, replay
+from headrace.pipeline.replay_entries import ReplayResult, replay_entries
 from headrace.pipeline.replay_pacer import RateLimiter, ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.positions.entry_ids import parse_id
@@ -42,9 +42,9 @@ def test_a_live_range_is_replayed_with_its_ids_into_an_empty_stream(stream_serve
     some = entries(5000)
     stream_server.add("a", some)
     source = ReplaySource("a", stream_server.url)
-    report = replay(source, stream_server.url, "b", name="x", after=some[99][0], upto=some[4000][0])
+    report = replay_entries(source, stream_server.url, "b", name="x", after=some[99][0], upto=some[4000][0])
     assert entries_of(stream_server, "b") == some[100:4001]
-    assert (report.rows, report.ids_kept) == (3901, True)
+    assert (report.added, report.ids_kept) == (3901, True)
     assert (report.first_id, report.last_id) == (some[100][0], some[4000][0])
     [key] = stream_server.client.keys("*headrace*")
     assert key == b"{b}:headrace:replay:x" and stream_server.client.pttl(key) > 0
@@ -52,7 +52,7 @@ def test_a_live_range_is_replayed_with_its_ids_into_an_empty_stream(stream_serve
 
 def test_bytes_that_are_not_utf8_are_copied_unchanged(stream_server: StreamServer) -> None:
     stream_server.client.xadd("a", {b"\xff\x00": b"\xfe", "empty": b""}, id="5-5")
-    replay(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x")
+    replay_entries(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x")
     assert stream_server.client.xrange("b") == stream_server.client.xrange("a")
 
 
@@ -66,9 +66,9 @@ def test_an_archive_with_a_duplicate_id_is_replayed_only_under_new_ids(
     maker.add("s", [(some[repeated][0], {"n": 1, "t": "recreated"})])
     source = ReplaySource("s", None, maker.directory)
     with pytest.raises(UsageError, match=rf"^entry {some[repeated][0]} is in the archive twice, .*--new-ids"):
-        replay(source, stream_server.url, "b", name="x")
-    report = replay(source, stream_server.url, "c", name="x", keep_ids=False)
-    assert report.rows == 101 == len(entries_of(stream_server, "c"))
+        replay_entries(source, stream_server.url, "b", name="x")
+    report = replay_entries(source, stream_server.url, "c", name="x", keep_ids=False)
+    assert report.added == 101 == len(entries_of(stream_server, "c"))
 
 
 def test_archive_and_live_stream_are_replayed_as_one(
@@ -81,10 +81,12 @@ def test_archive_and_live_stream_are_replayed_as_one(
     maker.add("s", some[:500], committed=False)
     maker.add("other", some)
     stream_server.add("s", some[1500:])  # a part is in both, a part no longer live
-    replay(ReplaySource("s", stream_server.url, tmp_path / "archive"), stream_server.url, "again", name="x")
+    replay_entries(
+        ReplaySource("s", stream_server.url, tmp_path / "archive"), stream_server.url, "again", name="x"
+    )
     assert entries_of(stream_server, "again") == some
 
-    replay(ReplaySource("s", None, tmp_path / "archive"), stream_server.url, "archived", name="x")
+    replay_entries(ReplaySource("s", None, tmp_path / "archive"), stream_server.url, "archived", name="x")
     assert entries_of(stream_server, "archived") == some[:2000]
 
 
@@ -96,7 +98,7 @@ def test_a_typed_archive_is_replayed_as_fields_without_nulls(
     maker = ArchiveMaker(tmp_path / "archive", schema)
     maker.add("s", some)
     for keep in (True, False):
-        replay(
+        replay_entries(
             ReplaySource("s", None, tmp_path / "archive"),
             stream_server.url,
             f"{keep}",
@@ -116,8 +118,8 @@ def test_a_stream_replayed_into_itself_ends_at_its_last_entry_at_the_start(
 ) -> None:
     stream_server.add("a", entries(2500))
     source = ReplaySource("a", stream_server.url)
-    report = replay(source, stream_server.url, "a", name="x", keep_ids=False, into_itself=True)
-    assert (report.rows, report.ids_kept) == (2500, False)
+    report = replay_entries(source, stream_server.url, "a", name="x", keep_ids=False, into_itself=True)
+    assert (report.added, report.ids_kept) == (2500, False)
     assert numbers(stream_server, "a") == [*range(2500), *range(2500)]
 
 
@@ -132,10 +134,10 @@ def test_an_archive_is_replayed_into_its_existing_stream_only_under_new_ids(
     source = ReplaySource("a", None, maker.directory)
     for restart in (False, True):
         with pytest.raises(UsageError, match=r"^--into a is the stream itself, .*--new-ids adds its entries"):
-            replay(source, stream_server.url, "a", name="x", into_itself=True, restart=restart)
+            replay_entries(source, stream_server.url, "a", name="x", into_itself=True, restart=restart)
     assert numbers(stream_server, "a") == list(range(100 - kept, 100))
-    report = replay(source, stream_server.url, "a", name="x", keep_ids=False, into_itself=True)
-    assert (report.rows, report.ids_kept) == (100, False)
+    report = replay_entries(source, stream_server.url, "a", name="x", keep_ids=False, into_itself=True)
+    assert (report.added, report.ids_kept) == (100, False)
 
 
 @pytest.mark.parametrize("recreated", [False, True])
@@ -148,14 +150,14 @@ def test_a_deleted_stream_is_restored_from_its_archive_once(
         stream_server.client.xgroup_create("a", "g", "$", mkstream=True)
     source = ReplaySource("a", None, maker.directory)
     with pytest.raises(KeyboardInterrupt):
-        replay(
+        replay_entries(
             source, stream_server.url, "a", name="x", pacer=Slices(), on_progress=break_off, into_itself=True
         )
     assert len(numbers(stream_server, "a")) < 700
-    assert replay(source, stream_server.url, "a", name="x", into_itself=True).ids_kept
-    assert replay(source, stream_server.url, "a", name="x", into_itself=True).complete
+    assert replay_entries(source, stream_server.url, "a", name="x", into_itself=True).ids_kept
+    assert replay_entries(source, stream_server.url, "a", name="x", into_itself=True).complete
     with pytest.raises(UsageError, match="is the stream itself"):
-        replay(source, stream_server.url, "a", name="x", into_itself=True, restart=True)
+        replay_entries(source, stream_server.url, "a", name="x", into_itself=True, restart=True)
     assert entries_of(stream_server, "a") == entries(700)
 
 
@@ -163,10 +165,10 @@ def test_ids_that_cannot_be_kept_are_rejected_before_anything_is_added(stream_se
     stream_server.add("a", entries(10))
     stream_server.add("b", [("9999999999999-0", {"n": 1})])
     with pytest.raises(UsageError, match="up to 9999999999999-0"):
-        replay(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x", keep_ids=True)
+        replay_entries(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x", keep_ids=True)
     assert stream_server.client.xlen("b") == 1
     with pytest.raises(UsageError, match="no stream 'missing'"):
-        replay(ReplaySource("missing", stream_server.url), stream_server.url, "b", name="x")
+        replay_entries(ReplaySource("missing", stream_server.url), stream_server.url, "b", name="x")
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -181,12 +183,12 @@ def test_an_interrupted_replay_continues_from_its_position(
     stops = [2500, 3000, 7500]
     for stop in stops:
 
-        def break_off_there(now: ReplayReport, stop: int = stop) -> None:
+        def break_off_there(now: ReplayResult, stop: int = stop) -> None:
             if now.last_id and parse_id(now.last_id) >= parse_id(some[stop][0]):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            replay(
+            replay_entries(
                 source,
                 stream_server.url,
                 "t",
@@ -197,7 +199,7 @@ def test_an_interrupted_replay_continues_from_its_position(
             )
         assert stop < stream_server.client.xlen("t") < 9000
     stream_server.add("s", [("9999999999999-0", {"n": -1})])  # comes after the end that was fixed
-    report = replay(source, stream_server.url, "t", name="x", keep_ids=keep)
+    report = replay_entries(source, stream_server.url, "t", name="x", keep_ids=keep)
     assert report.resumed_after
     assert numbers(stream_server, "t") == list(range(9000))
     if keep:
@@ -210,21 +212,21 @@ def test_entries_trimmed_while_a_replay_is_interrupted_are_reported(stream_serve
 
     source = ReplaySource("s", stream_server.url)
     with pytest.raises(KeyboardInterrupt):
-        replay(source, stream_server.url, "t", name="x", pacer=Slices(), on_progress=break_off)
+        replay_entries(source, stream_server.url, "t", name="x", pacer=Slices(), on_progress=break_off)
     there = stream_server.client.xlen("t")
     stream_server.client.xtrim("s", minid=some[2000][0], approximate=False)
     with pytest.raises(
         DataLoss, match=f"first entry there is {some[2000][0]}. To replay the remaining entries"
     ):
-        replay(source, stream_server.url, "t", name="x")
+        replay_entries(source, stream_server.url, "t", name="x")
     assert stream_server.client.xlen("t") == there
-    replay(source, stream_server.url, "t", name="y", after=id_before(some[2000][0]), keep_ids=True)
+    replay_entries(source, stream_server.url, "t", name="y", after=id_before(some[2000][0]), keep_ids=True)
     assert entries_of(stream_server, "t") == some[:there] + some[2000:]
 
 
-def break_off(now: ReplayReport) -> None:
+def break_off(now: ReplayResult) -> None:
     """Raise KeyboardInterrupt after 500 entries."""
-    if now.rows >= 500:
+    if now.added >= 500:
         raise KeyboardInterrupt
 
 
@@ -244,13 +246,13 @@ def test_restart_begins_again_and_a_new_name_is_a_new_replay(stream_server: Stre
 
     source = ReplaySource("a", stream_server.url)
     with pytest.raises(KeyboardInterrupt):
-        replay(
+        replay_entries(
             source, stream_server.url, "b", name="x", keep_ids=False, pacer=Slices(), on_progress=break_off
         )
     first = stream_server.client.xlen("b")
     assert 500 <= first < 1000
-    replay(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
-    replay(source, stream_server.url, "b", name="y", keep_ids=False)
+    replay_entries(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
+    replay_entries(source, stream_server.url, "b", name="y", keep_ids=False)
     assert numbers(stream_server, "b") == [*range(first), *range(1000), *range(1000)]
 
 
@@ -260,10 +262,12 @@ def test_a_complete_replay_adds_nothing_when_it_is_run_again(stream_server: Stre
     stream_server.add("a", some)
     source = ReplaySource("a", stream_server.url)
     with pytest.raises(KeyboardInterrupt):
-        replay(source, stream_server.url, "b", name="x", keep_ids=keep, pacer=Slices(), on_progress=break_off)
+        replay_entries(
+            source, stream_server.url, "b", name="x", keep_ids=keep, pacer=Slices(), on_progress=break_off
+        )
     for _ in range(2):
-        report = replay(source, stream_server.url, "b", name="x", keep_ids=keep)
-    assert (report.rows, report.complete, report.has_newer_entries, report.upto) == (
+        report = replay_entries(source, stream_server.url, "b", name="x", keep_ids=keep)
+    assert (report.added, report.complete, report.has_newer_entries, report.upto) == (
         0,
         True,
         False,
@@ -272,13 +276,13 @@ def test_a_complete_replay_adds_nothing_when_it_is_run_again(stream_server: Stre
     assert numbers(stream_server, "b") == list(range(700))
 
     stream_server.add("a", [("9999999999999-0", {"n": 700})])
-    report = replay(source, stream_server.url, "b", name="x")
-    assert (report.rows, report.complete, report.has_newer_entries) == (0, True, True)
-    replay(source, stream_server.url, "b", name="y", after=report.upto)
+    report = replay_entries(source, stream_server.url, "b", name="x")
+    assert (report.added, report.complete, report.has_newer_entries) == (0, True, True)
+    replay_entries(source, stream_server.url, "b", name="y", after=report.upto)
     assert numbers(stream_server, "b") == list(range(701))
 
-    report = replay(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
-    assert (report.rows, report.complete) == (701, False)
+    report = replay_entries(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
+    assert (report.added, report.complete) == (701, False)
     assert numbers(stream_server, "b") == [*range(701), *range(701)]
 
 
@@ -287,13 +291,13 @@ def test_a_replay_whose_target_was_deleted_begins_again(stream_server: StreamSer
     stream_server.add("a", entries(700))
     source = ReplaySource("a", stream_server.url)
     if complete:
-        replay(source, stream_server.url, "b", name="x")
+        replay_entries(source, stream_server.url, "b", name="x")
     else:
         with pytest.raises(KeyboardInterrupt):
-            replay(source, stream_server.url, "b", name="x", pacer=Slices(), on_progress=break_off)
+            replay_entries(source, stream_server.url, "b", name="x", pacer=Slices(), on_progress=break_off)
     stream_server.client.delete("b")
-    report = replay(source, stream_server.url, "b", name="x")
-    assert (report.rows, report.target_was_deleted, report.complete) == (700, True, False)
+    report = replay_entries(source, stream_server.url, "b", name="x")
+    assert (report.added, report.target_was_deleted, report.complete) == (700, True, False)
     assert numbers(stream_server, "b") == list(range(700))
 
 
@@ -301,8 +305,8 @@ def test_an_empty_replay_is_rejected_or_leaves_no_marker(stream_server: StreamSe
     stream_server.add("a", entries(2))
     source = ReplaySource("a", stream_server.url)
     with pytest.raises(UsageError, match="no entry can be after 9-0 and up to 8-0"):
-        replay(source, stream_server.url, "b", name="x", after="9-0", upto="8-0")
-    assert replay(source, stream_server.url, "b", name="x", upto="8-0").rows == 0
+        replay_entries(source, stream_server.url, "b", name="x", after="9-0", upto="8-0")
+    assert replay_entries(source, stream_server.url, "b", name="x", upto="8-0").added == 0
     assert stream_server.client.keys("*headrace*") == []
 
 
@@ -310,7 +314,7 @@ def test_an_invalid_position_is_reported(stream_server: StreamServer) -> None:
     stream_server.add("a", entries(1))
     stream_server.client.set("{b}:headrace:replay:x", "nonsense")
     with pytest.raises(CommandError, match="nonsense"):
-        replay(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x")
+        replay_entries(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x")
 
 
 @pytest.mark.parametrize("seed", range(4))

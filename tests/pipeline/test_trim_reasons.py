@@ -22,11 +22,11 @@ from headrace.archive.watermark import (
 )
 from headrace.client.servers import servers_at
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import trim as trim_module
 from headrace.pipeline import trim_horizon
+from headrace.pipeline import trim_streams as trim_module
 from headrace.pipeline.durations import format_duration, parse_duration_ms
-from headrace.pipeline.trim import TrimResult, trim, trim_stream
 from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.trim_streams import TrimResult, trim_stream, trim_streams
 from headrace.positions.position import Position
 from headrace_server import headrace_server
 
@@ -53,7 +53,7 @@ def server(port: int) -> Iterator[redis.Redis]:
 
 
 def trimmed(port: int, *streams: str, **how: object) -> TrimResult:
-    return trim(f"redis://127.0.0.1:{port}", streams or ["s"], **how)[0]  # type: ignore[arg-type]
+    return trim_streams(f"redis://127.0.0.1:{port}", streams or ["s"], **how)[0]  # type: ignore[arg-type]
 
 
 def test_trimming_stops_at_the_lowest_blocker_and_keeps_its_entry(port: int, server: redis.Redis) -> None:
@@ -258,7 +258,7 @@ def test_errors_name_what_cannot_be_trimmed(port: int, server: redis.Redis) -> N
     with pytest.raises(HeadraceError, match="'text': the server rejected a command: WRONGTYPE"):
         trimmed(port, "text")
     with pytest.raises(HeadraceError, match="headrace serve"):
-        trim("redis://127.0.0.1:1", ["s"])
+        trim_streams("redis://127.0.0.1:1", ["s"])
 
 
 def test_a_stream_that_changes_all_the_time_is_trimmed_correctly_or_not_at_all(
@@ -290,7 +290,9 @@ def test_users_without_eval_need_acked(port: int, server: redis.Redis) -> None:
     server.acl_setuser("mild", enabled=True, passwords=["+x"], keys=["*"], commands=["+@all", "-eval"])
     try:
         with pytest.raises(HeadraceError, match="allow EVAL with ACL SETUSER"):
-            trim(f"redis://mild:x@127.0.0.1:{port}", ["s"], retention=RetentionPolicy(allow_no_groups=True))
+            trim_streams(
+                f"redis://mild:x@127.0.0.1:{port}", ["s"], retention=RetentionPolicy(allow_no_groups=True)
+            )
         assert server.xlen("s") == 1000
     finally:
         server.acl_deluser("mild")

@@ -20,12 +20,12 @@ from headrace.archive.watermark import published_id, watermark_key
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers, servers_at
 from headrace.errors import UsageError
-from headrace.pipeline import trim as trim_module
-from headrace.pipeline.load import load
+from headrace.pipeline import trim_streams as trim_module
+from headrace.pipeline.load_rows import load_rows
 from headrace.pipeline.loader import LoadJob
-from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_entries import replay_entries
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.trim import trim
+from headrace.pipeline.trim_streams import trim_streams
 from headrace.positions.stream_state import last_ids, stream_states
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
@@ -230,8 +230,8 @@ def test_a_load_writes_stream_and_marker_to_the_owning_master(cluster: Cluster) 
             stream = cluster.stream_of(node)
             assert not last_ids(link, [stream])
             job = LoadJob("job")
-            assert load([rows.slice(0, 2)], None, link, stream, job=job).rows == 2
-            report = load([rows], None, link, stream, job=job, resume=True)
+            assert load_rows([rows.slice(0, 2)], None, link, stream, job=job).rows == 2
+            report = load_rows([rows], None, link, stream, job=job, resume=True)
             assert (report.rows, report.skipped) == (1, 2) and link.client().xlen(stream) == 3
 
 
@@ -249,7 +249,7 @@ def test_streams_of_all_shards_are_trimmed(cluster: Cluster) -> None:
     for stream in streams:
         give(cluster, stream)
     for dry in (True, False):
-        done = trim(cluster.url, streams, dry_run=dry)
+        done = trim_streams(cluster.url, streams, dry_run=dry)
         assert [(one.stream, one.removed, one.remaining) for one in done] == [(s, 40, 60) for s in streams]
         assert [cluster.client.xlen(stream) for stream in streams] == ([100] * 3 if dry else [60] * 3)
         assert all(one.reasons[0].startswith("group g: 10 pending, oldest 1000040-0") for one in done)
@@ -276,13 +276,13 @@ def test_jobs_continue_while_a_stream_moves(cluster: Cluster, monkeypatch: pytes
         target=lambda: servers.with_retries(lambda: publish(servers.client(), stream, "1000069-0"))
     )
     raised.start()  # a transaction, which waits for the end of the move
-    assert trim(cluster.url, [stream])[0].removed == 19
+    assert trim_streams(cluster.url, [stream])[0].removed == 19
     with monkeypatch.context() as patched:  # nor is it trimmed meanwhile where no script does it
         patched.setattr(trim_module, "RETRY_SECONDS", 0.0)
         patched.setattr(trim_module, "NO_SCRIPT_ERRORS", ("",))
         patched.setattr(trim_module, "TRIM_SCRIPT", "which is none")
         cluster.client.xgroup_destroy(stream, "spark")
-        [held] = trim(cluster.url, [stream])
+        [held] = trim_streams(cluster.url, [stream])
         assert (held.removed, held.remaining) == (0, 81) and "change too fast" in held.reasons[0]
     progress.publish({stream: "1000029-0"})
     assert raised.is_alive()
@@ -292,7 +292,7 @@ def test_jobs_continue_while_a_stream_moves(cluster: Cluster, monkeypatch: pytes
     progress.publish({stream: "1000049-0"})
     [spark] = [one for one in target.client.xinfo_groups(stream) if one["name"] == b"spark"]
     assert spark["last-delivered-id"] == b"1000049-0"
-    assert trim(cluster.url, [stream])[0].remaining == 60
+    assert trim_streams(cluster.url, [stream])[0].remaining == 60
     progress.close()
 
 
@@ -301,9 +301,9 @@ def test_jobs_on_a_node_say_that_there_is_a_cluster(cluster: Cluster) -> None:
     stream = cluster.stream_of(cluster.masters[1])
     fill(cluster, stream, 1)
     with pytest.raises(UsageError, match="use cluster://"):
-        trim(url, [stream])
+        trim_streams(url, [stream])
     with pytest.raises(UsageError, match="use cluster://"):
-        replay(ReplaySource(stream, url, None), url, "copy", name="r")
+        replay_entries(ReplaySource(stream, url, None), url, "copy", name="r")
     with pytest.raises(UsageError, match="use cluster://"), servers_at(url) as servers:
         servers.client().xlen(stream)
     servers = Servers(url)

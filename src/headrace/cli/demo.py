@@ -33,10 +33,10 @@ from headrace.cli.spark_session import announced_spark
 from headrace.client.servers import Servers
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import ArchiveCounts, archive, count_archive
+from headrace.pipeline.archive_streams import ArchiveCounts, archive_streams, count_archive
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.load import load
+from headrace.pipeline.load_rows import load_rows
 from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.plurals import plural
@@ -160,7 +160,7 @@ def load_flights(console: Console, servers: Servers, rows: int) -> LoadReport:
     console.print(f"[bold]2 Load[/]     {rows:,} flights of 2013 by scheduled departure, 19 fields each")
     with progress_bar(console) as bar:
         task = bar.add_task("", total=rows, rows=0)
-        report = load(
+        report = load_rows(
             table.to_batches(),
             TIMES,
             servers,
@@ -205,7 +205,7 @@ def archive_flights(console: Console, spark: SparkSession, url: str, directory: 
 
         per_batch = -(-rows // ARCHIVE_BATCHES)
         fields = parse_schema(FIELDS)
-        written = archive(
+        written = archive_streams(
             spark, url, STREAM, directory, fields=fields, entries_per_batch=per_batch, on_batch=show
         )
     console.print(f"{INDENT}{plural(written, 'entry')} in {time.monotonic() - started:.1f} s")

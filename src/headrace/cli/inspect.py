@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from headrace.cli.streams import no_stream, url_option
+from headrace.cli.streams import url_option
 from headrace.client import stream_names
 from headrace.client.servers import servers_at
 from headrace.client.url import without_password
@@ -24,6 +24,7 @@ from headrace.console.run_picture import cold_text, run_picture
 from headrace.console.stream_snapshot import ColdStats, StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError, os_error_text
+from headrace.pipeline.stream_selection import no_stream
 from headrace.plurals import plural
 
 BYTES_MAX = 64 << 20  # of a stream that is fetched without --large

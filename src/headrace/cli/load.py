@@ -2,56 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import click
-import pyarrow as pa
 from rich.console import Console
 
-from headrace.archive.local_paths import local_path
 from headrace.cli.option_types import check_finite
-from headrace.cli.output import add_hint
 from headrace.cli.progress import progress_bar
 from headrace.cli.streams import url_option
-from headrace.client.servers import Servers
 from headrace.console.rich_text import line
-from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.file_readers import STDIN, FileProgress, FileReader
-from headrace.pipeline.load import load, sorted_by_time
-from headrace.pipeline.loader import ROWS_PER_BATCH, BadRowError, LoadJob, LoadReport
+from headrace.errors import UsageError
+from headrace.pipeline.load_file import LoadObserver, LoadResult, resume_hint
+from headrace.pipeline.load_job import BATCH_ROWS_MAX, LoadArguments, run_load
+from headrace.pipeline.loader import ROWS_PER_BATCH
 from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
-from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.time_columns import MS_MAX, TimeColumn, choose_time_column, latest_time
+from headrace.pipeline.time_columns import TimeColumn
 from headrace.plurals import plural
 
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """The options of a load from a file."""
-
-    path: Path
-    stream: str
-    url: str
-    time_column: str | None
-    new_ids: bool
-    sort: bool
-    append: bool
-    resume: bool
-    maxlen: int | None
-    null_values: tuple[str, ...]
-    delimiter: str | None
-    encoding: str
-    rejects: Path | None
-    batch: int
-    rate: float | None
-    job: str
-    allow_future: bool
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @click.command(
@@ -129,7 +99,7 @@ Examples:
 )
 @click.option(
     "--batch",
-    type=click.IntRange(1, 100_000),
+    type=click.IntRange(1, BATCH_ROWS_MAX),
     default=ROWS_PER_BATCH,
     show_default=True,
     metavar="N",
@@ -189,204 +159,83 @@ def command(
     column of times; without one the server generates them. With --format Spark reads the rows, in any format
     that it knows, and the server generates the IDs unless --time-column is given.
     """
-    if new_ids and (time_column or sort):
-        raise UsageError(f"--new-ids and {'--time-column' if time_column else '--sort'} exclude each other")
-    if rejects is not None and not skip_bad:
-        raise UsageError("--rejects is the file for the rows that --skip-bad skips: add --skip-bad")
-    if job == "":
-        raise UsageError("--job: the name is empty")
-    if kind is not None:
-        file_options = {
-            "--sort": sort, "--append": append, "--resume": resume, "--null": null_values,
-            "--delimiter": delimiter is not None, "--encoding": encoding != "utf-8", "--skip-bad": skip_bad,
-            "--batch": batch != ROWS_PER_BATCH, "--new-ids": new_ids,
-        }  # fmt: skip
-        if wrong := [name for name, given in file_options.items() if given]:
-            raise UsageError(f"{wrong[0]} is for files that are read without --format; use --option instead")
-        load_with_spark(kind, file, spark_options, url, stream, time_column, rate, maxlen, job, allow_future)
-        return
-    if file is None:
-        raise UsageError("nothing to load: give a FILE, - for standard input, or --format")
-    if spark_options:
-        raise UsageError("--option is for --format")
-    path = STDIN if file == "-" else local_path(file)
-    if path == STDIN and resume and job is None:
-        raise UsageError("--resume of standard input needs the --job NAME of the interrupted load")
-    options = LoadOptions(
-        path, stream, url, time_column, new_ids, sort, append, resume, maxlen, ("", *null_values), delimiter,
-        encoding, rejects_path(path, rejects) if skip_bad else None, batch, rate, job or job_name(path),
-        allow_future,
-    )  # fmt: skip
-    load_file(options)
-
-
-def job_name(path: Path) -> str:
-    """Return a name that identifies a load of the same file; empty for standard input."""
-    return "" if path == STDIN else hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
-
-
-def rejects_path(path: Path, given: str | None) -> Path:
-    """Return the file for rejected rows: the given one, or orders.rejects.csv for orders.csv.gz."""
-    if given is not None:
-        return local_path(given)
-    if path == STDIN:
-        return Path("stdin.rejects")
-    suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".zip")]
-    kind = suffixes[-1] if suffixes else ""
-    name = path.name.removesuffix("".join(path.suffixes)) if len(path.suffixes) < 3 else path.stem
-    return Path(f"{name}.rejects{'.jsonl' if kind == '.parquet' else kind}")
-
-
-def load_file(options: LoadOptions) -> None:
-    """Load a file and print what was done."""
     console = Console(highlight=False)
-    report = LoadReport()
-    with ExitStack() as stack:
-        reader = stack.enter_context(
-            FileReader(options.path, options.null_values, options.delimiter, options.encoding)
-        )
-        servers = stack.enter_context(Servers(options.url, reconnect_timeout=0))
-        rejects = None
-        if options.rejects is not None:
-            rejects = stack.enter_context(RejectsFile(options.rejects, reader, options.resume))
-        progress = FileProgress(reader)
-        rows, times = read_first_rows(console, reader, progress, options)
-        with progress_bar(console) as bar:
-            task = bar.add_task(options.stream, total=None, rows=0)
-
-            def show(now: LoadReport) -> None:
-                nonlocal report
-                report = now
-                if rejects is not None and now.is_complete:
-                    rejects.finish()
-                elif rejects is not None:
-                    rejects.write_up_to(now.loaded)
-                done = progress.position_after(now.loaded + now.bad)
-                bar.update(task, completed=done, total=reader.size or None, rows=now.loaded)
-
-            try:
-                report = load(
-                    rows,
-                    times,
-                    servers,
-                    options.stream,
-                    job=LoadJob(options.job, reader.name, reader.size),
-                    append=options.append,
-                    resume=options.resume,
-                    maxlen=options.maxlen,
-                    rows_per_batch=options.batch,
-                    rate=RateLimiter(options.rate),
-                    on_bad_row=None if rejects is None else rejects.add,
-                    on_progress=show,
-                    ahead=reader.path.is_file(),
-                )
-                bar.update(task, completed=reader.size, rows=report.loaded)
-            except (HeadraceError, KeyboardInterrupt) as stop:
-                hint = resume_hint(report, options.job)
-                if hint:
-                    add_hint(console, stop, hint)
-                if isinstance(stop, BadRowError):
-                    words = "--resume --skip-bad" if hint and options.job else "--skip-bad"
-                    add_hint(console, stop, f"{words} leaves out bad rows, and writes them to a file")
-                raise
-    print_report(console, report, options.stream, options.resume)
-    if rejects is not None and rejects.count:
-        print_rejects(console, rejects)
+    options = dict(map(parse_spark_option, spark_options))
+    arguments = LoadArguments(
+        file, stream, url, time_column, new_ids, allow_future, sort, append, resume, maxlen, null_values,
+        delimiter, encoding, skip_bad, rejects, batch, rate, kind, options, job,
+    )  # fmt: skip
+    observer = PrintingObserver(console, arguments)
+    try:
+        result = run_load(arguments, observer, load_session)
+    except KeyboardInterrupt:
+        can_resume = job is not None or file != "-"
+        if kind is None and (hint := resume_hint(observer.result, can_resume)):
+            console.print(line(hint), soft_wrap=True)
+        raise
+    print_result(console, result, stream, resume)
+    if observer.rejects is not None:
+        print_rejects(console, observer.rejects)
 
 
-def read_first_rows(
-    console: Console, reader: FileReader, progress: FileProgress, options: LoadOptions
-) -> tuple[Iterable[pa.RecordBatch | BadRow], TimeColumn | None]:
-    """Read the first rows and print where the IDs come from. Return all rows and the time column."""
-    rows = progress.track(reader.rows())
-    first: list[pa.RecordBatch | BadRow] = []
-    batch = None
-    for each in rows:
-        first.append(each)
-        if not isinstance(each, BadRow):
-            batch = each
-            break
-        if options.rejects is None:
-            raise UsageError(f"{reader.name}: {each}")
-    if batch is None:
-        raise UsageError(f"{reader.name}: has no rows" + (" that can be loaded" if first else ""))
-    if reader.found_delimiter:
-        found = f"Values are separated by {reader.found_delimiter!r}, as the first line shows (--delimiter)"
-        console.print(found, soft_wrap=True)
-    latest_ms = MS_MAX if options.allow_future else latest_time()
-    times = None
-    if not options.new_ids:
-        times = choose_time_column(
-            batch, options.time_column, latest_ms, lambda reason: console.print(line(reason), soft_wrap=True)
-        )
-    if times is None:
-        why = "" if options.new_ids else "; no column looks like a time (--time-column names one)"
-        console.print(f"IDs from the server{why}", soft_wrap=True)
-        if options.sort:
-            raise UsageError(
-                f"{reader.name}: no column looks like a time to sort by; name one with --time-column "
-                f"({', '.join(batch.schema.names)})"
-            )
-    else:
+class PrintingObserver(LoadObserver):
+    """Prints notes and a progress bar.
+
+    Attributes:
+        result: The progress so far.
+        rejects: The rejected rows, if there are any.
+    """
+
+    def __init__(self, console: Console, arguments: LoadArguments) -> None:
+        self.result = LoadResult()
+        self.rejects: RejectsFile | None = None
+        self._console = console
+        self._arguments = arguments
+        self._bar = progress_bar(console)
+
+    def on_note(self, text: str) -> None:
+        """Print a note."""
+        self._console.print(line(text), soft_wrap=True)
+
+    def on_time_column(self, times: TimeColumn | None) -> None:
+        """Print where the IDs come from."""
+        if times is None:
+            named = self._arguments.new_ids
+            why = "" if named else "; no column looks like a time (--time-column names one)"
+            self._console.print(f"IDs from the server{why}", soft_wrap=True)
+            return
         details = [
             *([f"{times.unit_name} since 1970"] if times.unit_name else []),
-            *([] if options.time_column else ["chosen"]),
+            *([] if self._arguments.time_column else ["chosen"]),
         ]
         origin = f" ({', '.join(details)})" if details else ""
-        console.print(line("IDs from column ", (times.name, "bold"), origin), soft_wrap=True)
-    every = chain(first, rows)
-    if times is not None and options.sort:
-        with console.status("Sorting"):
-            every = chain(list(sorted_by_time(every, times)))
-    return every, times
+        self._console.print(line("IDs from column ", (times.name, "bold"), origin), soft_wrap=True)
+
+    def sorting(self) -> AbstractContextManager[object]:
+        """Show that rows are sorted."""
+        return self._console.status("Sorting")
+
+    def loading(self) -> AbstractContextManager[object]:
+        """Show the progress bar."""
+        self._bar.add_task(self._arguments.stream, total=None, rows=0)
+        return self._bar
+
+    def on_progress(self, result: LoadResult, done: int, size: int) -> None:
+        """Update the progress bar."""
+        self.result = result
+        [task] = self._bar.task_ids
+        self._bar.update(task, completed=done, total=size or None, rows=result.loaded)
+
+    def on_rejects(self, rejects: RejectsFile) -> None:
+        """Keep the rejected rows, which are printed at the end."""
+        self.rejects = rejects
 
 
-def resume_hint(report: LoadReport, job: str) -> str:
-    """Return how many rows were added before a failure, and how to add the others; empty if none were."""
-    if not report.rows and not report.uncertain:
-        return ""
-    count = f"{'at least ' if report.uncertain else ''}{plural(report.loaded, 'row')} loaded"
-    if not job:
-        return f"{count}; standard input cannot be resumed without a --job NAME"
-    return f"{count}; the same command with --resume adds the others"
-
-
-def load_with_spark(
-    kind: str,
-    file: str | None,
-    spark_options: tuple[str, ...],
-    url: str,
-    stream: str,
-    time_column: str | None,
-    rate: float | None,
-    maxlen: int | None,
-    job: str | None,
-    allow_future: bool,
-) -> None:
-    """Load rows that Spark reads."""
+def load_session() -> AbstractContextManager[SparkSession]:
+    """Return the context of the Spark session that reads a format."""
     from headrace.cli.spark_session import scratch_spark
-    from headrace.pipeline.spark_import import load_from_spark
 
-    options = dict(parse_spark_option(each) for each in spark_options)
-    console = Console(highlight=False)
-    with scratch_spark("headrace load") as spark, progress_bar(console) as bar:
-        task = bar.add_task(stream, total=None, rows=0)
-        rows = load_from_spark(
-            spark,
-            kind,
-            options,
-            url,
-            stream,
-            path=file,
-            time_column_name=time_column,
-            rate=rate,
-            maxlen=maxlen,
-            job=job,
-            allow_future=allow_future,
-            on_progress=lambda rows: bar.update(task, rows=rows),
-        )
-        seconds = bar.tasks[0].elapsed or 0.0
-    print_rate(console, rows, seconds, stream)
+    return scratch_spark("headrace load")
 
 
 def parse_spark_option(text: str) -> tuple[str, str]:
@@ -404,22 +253,22 @@ def print_rate(console: Console, rows: int, seconds: float, stream: str) -> None
     console.print(line(count, " added to stream ", (stream, "bold"), f", {rate:,.0f} rows/s"), soft_wrap=True)
 
 
-def print_report(console: Console, report: LoadReport, stream: str, resumed: bool) -> None:
+def print_result(console: Console, result: LoadResult, stream: str, resumed: bool) -> None:
     """Print what the load did, and which times it had to change."""
-    if resumed and report.skipped and not report.rows:
-        complete = f"The load was complete: all {plural(report.skipped, 'row')} were already in stream "
+    if resumed and result.skipped and not result.added:
+        complete = f"The load was complete: all {plural(result.skipped, 'row')} were already in stream "
         console.print(line(complete, (stream, "bold"), "; nothing was added"), soft_wrap=True)
         return
-    print_rate(console, report.rows, report.seconds, stream)
-    if report.rows and report.first_id:
-        console.print(f"IDs {report.first_id} to {report.last_id}")
-    if report.skipped:
-        console.print(f"{plural(report.skipped, 'row')} skipped: already in the stream")
-    if report.out_of_order:
-        rows = plural(report.out_of_order, "row")
+    print_rate(console, result.added, result.seconds, stream)
+    if result.added and result.first_id:
+        console.print(f"IDs {result.first_id} to {result.last_id}")
+    if result.skipped:
+        console.print(f"{plural(result.skipped, 'row')} skipped: already in the stream")
+    if result.out_of_order:
+        rows = plural(result.out_of_order, "row")
         console.print(f"{rows} got the later time of the previous row (--sort avoids this)")
-    if report.without_time:
-        rows = plural(report.without_time, "row")
+    if result.without_time:
+        rows = plural(result.without_time, "row")
         console.print(f"{rows} without a time got the time of the previous row")
 
 

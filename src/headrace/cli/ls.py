@@ -13,12 +13,13 @@ from headrace.archive.release import iter_watermarks
 from headrace.archive.watermark import Watermark
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
-from headrace.cli.streams import compile_pattern, no_match, select_streams, url_option
+from headrace.cli.streams import url_option
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_info import first_entry_id
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
 from headrace.errors import UsageError
+from headrace.pipeline.stream_selection import compile_pattern, no_match, select_streams
 
 STREAMS_PER_REQUEST = 100
 DROPPED = ("in files", "memory", "groups", "first", "last")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 
 import click
 from rich.console import Console
@@ -12,18 +11,15 @@ from rich.table import Column
 
 from headrace.archive.location import ArchiveLocation
 from headrace.cli.option_types import ArchivePath, storage_option, with_storage_options
-from headrace.cli.output import add_hint
 from headrace.cli.progress import progress_bar
 from headrace.cli.streams import url_option
 from headrace.client.stream_names import normalize_name
 from headrace.console.rich_text import line
-from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.interrupts import defer_interrupts
-from headrace.pipeline.replay import ReplayReport, replay
-from headrace.pipeline.replay_pacer import ReplayPacer
-from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
+from headrace.errors import UsageError
+from headrace.pipeline.replay_entries import ReplayResult
+from headrace.pipeline.replay_job import continue_hint, replay
 from headrace.plurals import plural
-from headrace.positions.entry_ids import START, parse_id
+from headrace.positions.entry_ids import parse_id
 
 MAX_SPEED = "max"
 
@@ -88,49 +84,39 @@ def command(
     After an interruption the same command continues where it stopped: no entry is lost or added twice. A
     complete replay adds nothing when it is run again, unless --restart is given.
     """
-    if archive_only and directory is None:
-        raise UsageError("--archive-only needs an --archive")
-    pacer = ReplayPacer(parse_speed(speed))
-    target = normalize_name(target)
-    archive = None if directory is None else with_storage_options(directory, storage_options)
-    source = ReplaySource(normalize_name(stream), None if archive_only else url, archive)
-    after, upto = id_before(begin) if begin else START, last_included_id(end) if end else LAST_ID
-    if parse_id(after) >= parse_id(upto):
-        raise UsageError(f"--from {begin or '0-0'} is not before --to {end}: no entry can be between them")
-    into_itself = target == source.stream and to_url in (None, url)
-    if into_itself and archive is None and keep_ids is None:
-        raise UsageError(f"--into {target} is the stream itself: --new-ids adds its entries once more")
+    location = None if directory is None else with_storage_options(directory, storage_options)
     console = Console(highlight=False)
-    report = ReplayReport()
+    progress = ReplayResult()
 
-    def show(now: ReplayReport) -> None:
-        nonlocal report
-        report = now
+    def show(now: ReplayResult) -> None:
+        nonlocal progress
+        progress = now
         update_bar(bar, now)
 
     position = TextColumn("{task.fields[at]}", table_column=Column(no_wrap=True))
-    with defer_interrupts(), progress_bar(console, position) as bar:
+    with progress_bar(console, position) as bar:
         bar.add_task(target, total=None, rows=0, at="")
         try:
-            report = replay(
-                source,
-                to_url or url,
-                target,
-                name=replay_name(source, url, after, upto),
-                after=after,
-                upto=upto if end else None,
+            result = replay(
+                stream,
+                into=target,
+                url=url,
+                to_url=to_url,
+                archive=None if location is None else location.uri,
+                storage_options=None if location is None else dict(location.options),
+                archive_only=archive_only,
+                speed=parse_speed(speed),
+                start=begin,
+                end=end,
                 keep_ids=keep_ids,
-                pacer=pacer,
                 restart=restart,
-                into_itself=into_itself,
                 on_progress=show,
             )
-        except (HeadraceError, KeyboardInterrupt) as stop:
-            if report.rows:
-                added = f"{plural(report.rows, 'entry')} added, up to {report.last_id}"
-                add_hint(console, stop, f"{added}; the same command continues")
+        except KeyboardInterrupt:
+            if hint := continue_hint(progress):
+                console.print(line(hint), soft_wrap=True)
             raise
-    print_report(console, report, target)
+    print_result(console, result, normalize_name(target))
 
 
 def parse_speed(text: str) -> float | None:
@@ -146,14 +132,7 @@ def parse_speed(text: str) -> float | None:
     return found
 
 
-def replay_name(source: ReplaySource, url: str, after: str, upto: str) -> str:
-    """Return a name that identifies the replay in later runs; it does not depend on the speed."""
-    archive = source.location.uri if source.location else ""
-    what = "\0".join([source.stream, str(archive), url.rpartition("@")[2], after, upto])
-    return hashlib.sha256(what.encode()).hexdigest()[:16]
-
-
-def update_bar(bar: Progress, now: ReplayReport) -> None:
+def update_bar(bar: Progress, now: ReplayResult) -> None:
     """Show the position of the replay in the time span of the entries."""
     [task] = bar.task_ids
     if not now.first_id:
@@ -161,7 +140,7 @@ def update_bar(bar: Progress, now: ReplayReport) -> None:
     first, last, upto = (parse_id(each)[0] for each in (now.first_id, now.last_id, now.upto))
     late = f"  {now.lag_seconds:,.1f} s behind" if now.lag_seconds >= 1 else ""
     at = format_time(last) + late
-    bar.update(task, completed=last - first, total=max(upto - first, 1), rows=now.rows, at=at)
+    bar.update(task, completed=last - first, total=max(upto - first, 1), rows=now.added, at=at)
 
 
 def format_time(ms: int) -> str:
@@ -172,25 +151,25 @@ def format_time(ms: int) -> str:
         return str(ms)
 
 
-def print_report(console: Console, report: ReplayReport, target: str) -> None:
+def print_result(console: Console, result: ReplayResult, target: str) -> None:
     """Print what the replay did."""
-    if report.complete:
-        complete = f" is complete up to {report.upto}, nothing was added; --restart replays it again"
+    if result.complete:
+        complete = f" is complete up to {result.upto}, nothing was added; --restart replays it again"
         console.print(line("The replay into ", (target, "bold"), complete), soft_wrap=True)
-        if report.has_newer_entries:
-            ms, seq = parse_id(report.upto)
+        if result.has_newer_entries:
+            ms, seq = parse_id(result.upto)
             console.print(f"Newer entries are not part of it: --from {ms}-{seq + 1} replays them")
         return
-    if report.target_was_deleted:
+    if result.target_was_deleted:
         deleted = " was deleted since an earlier run; started again"
         console.print(line("Stream ", (target, "bold"), deleted), soft_wrap=True)
-    if report.resumed_after:
-        console.print(f"Continued after {report.resumed_after}")
-    rate = report.rows / max(report.seconds, 1e-9)
-    kept = "with the IDs they had" if report.ids_kept else "with new IDs"
+    if result.resumed_after:
+        console.print(f"Continued after {result.resumed_after}")
+    rate = result.added / max(result.seconds, 1e-9)
+    kept = "with the IDs they had" if result.ids_kept else "with new IDs"
     ending = f" {kept}, {rate:,.0f} entries/s"
-    added = (plural(report.rows, "entry"), "bold")
+    added = (plural(result.added, "entry"), "bold")
     console.print(line(added, " added to stream ", (target, "bold"), ending), soft_wrap=True)
-    if report.rows:
-        first, last = (format_time(parse_id(each)[0]) for each in (report.first_id, report.last_id))
+    if result.added:
+        first, last = (format_time(parse_id(each)[0]) for each in (result.first_id, result.last_id))
         console.print(f"Their times are {first} to {last}")

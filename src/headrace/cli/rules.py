@@ -11,12 +11,13 @@ import redis
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import print_json, print_table
 from headrace.cli.stream_client import StreamClient, clients_of, name_bytes
-from headrace.cli.streams import no_stream, url_option
+from headrace.cli.streams import url_option
 from headrace.client.servers import Servers, servers_at
 from headrace.console.escaping import printable
 from headrace.console.server_stats import named
 from headrace.errors import UsageError
 from headrace.pipeline.durations import format_duration, parse_duration_ms
+from headrace.pipeline.stream_selection import no_stream
 from headrace.streams.rules import Declaration, GroupRules, Rules, StreamRules
 from headrace.suggestions import did_you_mean
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from headrace.console.escaping import printable
+from headrace.pipeline import job_spark
 from headrace.pipeline.local_spark import local_spark
-from headrace.spark.decode.misfits import MAP, MisfitCounts, collected_misfits, collecting_misfits
+from headrace.spark.decode.misfits import MAP, MisfitCounts
 
 STARTING = "Starting Spark…"
 
@@ -40,14 +41,13 @@ def announced_spark(name: str, log: Path, zone: str = "UTC", quiet: bool = False
         yield spark
 
 
-@contextmanager
 def scratch_spark(
     name: str,
     zone: str = "UTC",
     on_misfits: Callable[[MisfitCounts], object] | None = None,
     quiet: bool = False,
-) -> Iterator[SparkSession]:
-    """Start a Spark session whose log is in a temporary directory.
+) -> AbstractContextManager[SparkSession]:
+    """Return a Spark session, started and announced at the begin of the block; its log is temporary.
 
     Args:
         name: The name of the Spark application.
@@ -55,13 +55,7 @@ def scratch_spark(
         on_misfits: Called after Spark has stopped with the number of values that did not fit, by column.
         quiet: Whether to print nothing about the start.
     """
-    with ExitStack() as stack:
-        prefix = f"{name.replace(' ', '-')}-"
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix=prefix)))
-        if on_misfits is not None:
-            stack.enter_context(collecting_misfits(scratch))
-            stack.callback(lambda: on_misfits(collected_misfits(scratch)))
-        yield stack.enter_context(announced_spark(name, scratch / "spark.log", zone, quiet))
+    return job_spark.scratch_spark(name, zone, on_misfits, partial(announced_spark, quiet=quiet))
 
 
 def summarize_misfits(counts: MisfitCounts) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import click
 from rich.console import Console
 
@@ -9,12 +11,13 @@ from headrace.archive.location import ArchiveLocation
 from headrace.archive.release import release_archive
 from headrace.cli.option_types import ArchivePath, quiet_option, storage_option, with_storage_options
 from headrace.cli.progress import progress_bar
-from headrace.cli.streams import select_streams, url_option
+from headrace.cli.streams import url_option
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
 from headrace.pipeline.durations import parse_duration_ms
-from headrace.pipeline.trim import TrimResult, trim
-from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.stream_selection import select_streams
+from headrace.pipeline.trim_job import trim
+from headrace.pipeline.trim_streams import TrimResult
 from headrace.plurals import plural
 
 
@@ -75,23 +78,28 @@ def command(
             line(f"{plural(len(streams), 'stream')} released: ", ", ".join(streams)), soft_wrap=True
         )
         return
-    retention = RetentionPolicy(
-        keep or 0, 0 if keep_for is None else parse_duration_ms(keep_for), no_groups_ok
-    )
-    archive = None if archive is None else with_storage_options(archive, storage_options)
+    location = None if archive is None else with_storage_options(archive, storage_options)
+    kept = None if keep_for is None else datetime.timedelta(milliseconds=parse_duration_ms(keep_for))
     streams = select_streams(url, names, pattern)
-    results: list[TrimResult] = []
     with progress_bar(console) as bar:
         task = bar.add_task("Trimming", total=len(streams), rows=0)
 
         def show(stream: str, removed: int) -> None:
-            bar.update(task, rows=bar.tasks[task].fields["rows"] + removed)
+            rows = bar.tasks[task].fields["rows"] + removed
+            bar.update(task, completed=streams.index(stream), rows=rows)
 
-        for stream in streams:
-            results += trim(
-                url, [stream], archive=archive, retention=retention, dry_run=dry_run, on_progress=show
-            )
-            bar.advance(task)
+        results = trim(
+            streams,
+            url=url,
+            archive=None if location is None else location.uri,
+            storage_options=None if location is None else dict(location.options),
+            keep=keep,
+            keep_for=kept,
+            no_groups_ok=no_groups_ok,
+            dry_run=dry_run,
+            on_progress=show,
+        )
+        bar.update(task, completed=len(streams))
     for result in results:
         print_result(console, result, dry_run)
 

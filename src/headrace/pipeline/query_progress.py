@@ -17,11 +17,11 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """One completed micro-batch of a streaming query.
+    """One completed batch: of a streaming query, or of the archive job.
 
     Attributes:
         number: Its number, from 0.
-        rows: Rows read.
+        rows: Rows read; entries written by the archive job.
         seconds: How long it took.
         watermark: Spark's event-time watermark in ISO 8601; None if the query has none.
         state_rows: Rows in the query's state.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -36,6 +36,9 @@ from headrace.spark.sink.attempts import AttemptGuard
 from headrace.spark.sink.marker import Marker
 
 POLL_SECONDS = 0.2
+BATCH_ROWS_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+# The properties of a thread that setJobGroup() sets.
+JOB_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
 def load_from_spark(
@@ -76,34 +79,43 @@ def load_from_spark(
         UsageError: if the time column does not exist or is not a time.
         HeadraceError: if Spark or the server fails.
     """
-    try:
-        rows = spark.read.format(kind).options(**options).load(path)
-        check_parsed(rows, kind, options)
-        if time_column_name is not None:
-            rows = add_ids(rows, time_column_name, MS_MAX if allow_future else latest_time())
-        if rate is not None:
-            # Otherwise Spark collects larger batches before it passes them to the limiter.
-            spark.conf.set(
-                "spark.sql.execution.arrow.maxRecordsPerBatch", RateLimiter(rate).batch_rows(ROWS_PER_BATCH)
-            )
-            rows = rate_limited(rows.coalesce(1), rate)
-        settings = {"url": url, "stream": stream, "timestampFormat": "iso8601", "delivery": "exactly-once"}
-        if maxlen is not None:
-            settings["maxLength"] = str(maxlen)
-        settings["queryId"] = job or f"load-{uuid4().hex}"
-        parse_options(settings, "sink")
-    except PySparkException as error:
-        raise HeadraceError(f"Spark: {explain(error)}") from error
-    servers = Servers(url)
-    try:
-        written = WrittenRows(servers, stream, settings["queryId"], rows.rdd.getNumPartitions())
-        written.check_stream()
-        count = write_with_progress(spark, rows, settings, written, on_progress)
-        if job is None:
-            written.delete_markers()
-    finally:
-        servers.close()
+    with small_batches(spark, rate):
+        try:
+            rows = spark.read.format(kind).options(**options).load(path)
+            check_parsed(rows, kind, options)
+            if time_column_name is not None:
+                rows = add_ids(rows, time_column_name, MS_MAX if allow_future else latest_time())
+            if rate is not None:
+                rows = rate_limited(rows.coalesce(1), rate)
+            settings = {"url": url, "stream": stream, "timestampFormat": "iso8601"}
+            settings |= {"delivery": "exactly-once", "queryId": job or f"load-{uuid4().hex}"}
+            if maxlen is not None:
+                settings["maxLength"] = str(maxlen)
+            parse_options(settings, "sink")
+        except PySparkException as error:
+            raise HeadraceError(f"Spark: {explain(error)}") from error
+        with closing(Servers(url)) as servers:
+            written = WrittenRows(servers, stream, settings["queryId"], rows.rdd.getNumPartitions())
+            written.check_stream()
+            count = write_with_progress(spark, rows, settings, written, on_progress)
+            if job is None:
+                written.delete_markers()
     return count
+
+
+@contextmanager
+def small_batches(spark: SparkSession, rate: float | None) -> Iterator[None]:
+    """Have Spark collect no larger batches than a limiter passes at once; restore the setting afterwards."""
+    if rate is None:
+        yield
+        return
+    before = spark.conf.get(BATCH_ROWS_SETTING)
+    spark.conf.set(BATCH_ROWS_SETTING, RateLimiter(rate).batch_rows(ROWS_PER_BATCH))
+    try:
+        yield
+    finally:
+        if before is not None:
+            spark.conf.set(BATCH_ROWS_SETTING, before)
 
 
 def check_parsed(rows: DataFrame, kind: str, options: Mapping[str, str]) -> None:
@@ -197,6 +209,8 @@ def write_with_progress(
     finally:
         done.set()
         watcher.join()
+        for name in JOB_GROUP_PROPERTIES:  # later jobs of the caller do not belong to the group
+            spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
         report()
     return count
 

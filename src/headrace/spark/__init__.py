@@ -11,13 +11,24 @@ if TYPE_CHECKING:
     from headrace.spark.errors import explain
     from headrace.spark.sink.marker import Marker
     from headrace.spark.sink.sender import write_batches, write_stream
+    from headrace.spark.source.data_loss import DataLoss
     from headrace.spark.source.data_source import HeadraceSource
     from headrace.spark.source.lag import progress
 
-__all__ = ["HeadraceSource", "Marker", "explain", "progress", "register", "write_batches", "write_stream"]
+__all__ = [
+    "DataLoss",
+    "HeadraceSource",
+    "Marker",
+    "explain",
+    "progress",
+    "register",
+    "write_batches",
+    "write_stream",
+]
 
 # Imported on first use: importing this package must not import PySpark.
 LAZY_IMPORTS = {
+    "DataLoss": "headrace.spark.source.data_loss",
     "HeadraceSource": "headrace.spark.source.data_source",
     "Marker": "headrace.spark.sink.marker",
     "explain": "headrace.spark.errors",

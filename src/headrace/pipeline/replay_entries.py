@@ -27,12 +27,12 @@ from headrace.pipeline.replay_target import ReplayTarget
 from headrace.positions.entry_ids import START, parse_id
 
 
-@dataclass
-class ReplayReport:
+@dataclass(frozen=True)
+class ReplayResult:
     """The progress or result of a replay.
 
     Attributes:
-        rows: Entries added by this run.
+        added: Entries added by this run.
         first_id: The source ID of the first entry added.
         last_id: The source ID of the last entry replayed.
         upto: The ID at which the replay ends, inclusive.
@@ -45,7 +45,7 @@ class ReplayReport:
         target_was_deleted: Whether the target was deleted since an earlier run; the replay began again.
     """
 
-    rows: int = 0
+    added: int = 0
     first_id: str = ""
     last_id: str = ""
     upto: str = ""
@@ -58,7 +58,7 @@ class ReplayReport:
     target_was_deleted: bool = False
 
 
-def replay(
+def replay_entries(
     source: ReplaySource,
     url: str,
     stream: str,
@@ -70,8 +70,8 @@ def replay(
     pacer: ReplayPacer | None = None,
     restart: bool = False,
     into_itself: bool = False,
-    on_progress: Callable[[ReplayReport], None] = lambda report: None,
-) -> ReplayReport:
+    on_progress: Callable[[ReplayResult], None] = lambda report: None,
+) -> ReplayResult:
     """Add the source's entries after one ID, up to and including another, to a stream.
 
     Args:
@@ -104,7 +104,7 @@ def replay(
         position = None if restart or target_was_deleted else earlier
         source.check_identity(position.source if position else None)
         if position is not None and position.done:
-            report = ReplayReport(
+            report = ReplayResult(
                 last_id=position.last,
                 upto=position.upto,
                 ids_kept=position.keep,
@@ -116,7 +116,7 @@ def replay(
         begin = position.last if position else after
         end = position.upto if position else min(upto or LAST_ID, source.last_id(), key=parse_id)
         keep = target.keeps_ids(position.keep if position and keep_ids is None else keep_ids, begin)
-        report = ReplayReport(
+        report = ReplayResult(
             resumed_after=position.last if position else "",
             upto=end,
             ids_kept=keep,
@@ -125,7 +125,8 @@ def replay(
         on_progress(report)
         target.start_run(_beginning(source, earlier, position, begin, end, keep), restart)
         batches = source.batches(begin, end, position is not None)
-        _add_batches(unique_ids_only(batches) if keep else batches, target, pacer, report, on_progress)
+        batches = unique_ids_only(batches) if keep else batches
+        report = _add_batches(batches, target, pacer, report, on_progress)
         target.complete(is_first=position is None)
         return report
 
@@ -169,10 +170,23 @@ def _add_batches(
     batches: Iterator[pa.RecordBatch],
     target: ReplayTarget,
     pacer: ReplayPacer,
-    report: ReplayReport,
-    on_progress: Callable[[ReplayReport], None],
-) -> None:
+    report: ReplayResult,
+    on_progress: Callable[[ReplayResult], None],
+) -> ReplayResult:
+    """Add the entries when they are due; return the report with what was added."""
     started = time.monotonic()
+    lag_seconds = 0.0
+
+    def now() -> ReplayResult:
+        return replace(
+            report,
+            added=target.rows,
+            first_id=target.first_id,
+            last_id=target.last_id,
+            seconds=time.monotonic() - started,
+            lag_seconds=lag_seconds,
+        )
+
     try:
         for batch in batches:
             times = split_ids(batch.column("id"))[0].to_pylist()
@@ -181,20 +195,13 @@ def _add_batches(
                     target.flush()
                 else:
                     target.add(batch.slice(start, stop - start))
-                report.lag_seconds = max(0.0, -pacer.seconds_until_due(times[start]))
-                _report_progress(report, target, started, on_progress)
+                lag_seconds = max(0.0, -pacer.seconds_until_due(times[start]))
+                on_progress(now())
                 raise_if_interrupted()
         target.flush()
     except KeyboardInterrupt:
         target.flush()
         raise
     finally:
-        _report_progress(report, target, started, on_progress)
-
-
-def _report_progress(
-    report: ReplayReport, target: ReplayTarget, started: float, on_progress: Callable[[ReplayReport], None]
-) -> None:
-    report.rows, report.first_id, report.last_id = target.rows, target.first_id, target.last_id
-    report.seconds = time.monotonic() - started
-    on_progress(report)
+        on_progress(now())
+    return now()

@@ -96,7 +96,7 @@ class TrimResult:
     is_lower_bound: bool = False
 
 
-def trim(
+def trim_streams(
     url: str,
     streams: Iterable[str],
     *,

@@ -41,7 +41,7 @@ from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.merging import small_file_groups
 from headrace.archive.table import ArchiveTable, WrittenFile
 from headrace.archive.watermark_publisher import WatermarkPublisher
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_tasks import FileMerger, RangeWriter
 from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import ARCHIVE_COLUMNS
@@ -52,6 +52,7 @@ from headrace.spark.arrow_schemas import arrow_schema
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import as_headrace_error
 from headrace.spark.options import parse_options
+from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 
@@ -84,13 +85,14 @@ class ArchiveCounts:
     days: int
 
 
-def archive(
+def archive_streams(
     spark: SparkSession,
     url: str,
     streams: str | Sequence[str],
     directory: str | os.PathLike[str] | ArchiveLocation,
     *,
     fields: StructType | None = None,
+    zone: str | None = None,
     entries_per_batch: int = ENTRIES_PER_BATCH,
     fail_on_loss: bool = True,
     on_batch: Callable[[BatchProgress], None] = lambda batch: None,
@@ -106,6 +108,7 @@ def archive(
         streams: The streams' names.
         directory: The archive: a directory, or a URL of an object store; created if it does not exist.
         fields: A typed column for each of these fields; None for one map of all fields.
+        zone: The time zone in which days begin; None for that of the session.
         entries_per_batch: About how many entries are committed at once.
         fail_on_loss: Whether to fail, instead of warn, if entries were trimmed before they were archived.
         on_batch: Called after each commit.
@@ -123,7 +126,7 @@ def archive(
     location = archive_location(directory)
     check_field_names(fields)
     fields = None if fields is None else all_nullable(fields)
-    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    zone = zone or spark.conf.get("spark.sql.session.timeZone") or "UTC"
     table = create_or_open(location, None if fields is None else arrow_schema(fields), zone)
     entries_per_task = max(1, entries_per_batch // spark.sparkContext.defaultParallelism)
     options = parse_options(source_options(url, names, entries_per_task, fail_on_loss), "stream")
@@ -313,7 +316,7 @@ def run_tasks(
     """Write files in Spark tasks, those of a part of the work each; return the files.
 
     Raises:
-        HeadraceError: if a task failed more often than Spark repeats it.
+        HeadraceError: if a task failed more often than Spark repeats it; DataLoss if entries are missing.
         KeyboardInterrupt: after a signal; the tasks are cancelled, and no other jobs of the session.
     """
     if not parts:
@@ -329,7 +332,7 @@ def run_tasks(
             slices = min(len(parts), TASKS_MAX)
             found.extend(context.parallelize(parts, slices).flatMap(write).collect())
         except (PySparkException, Py4JJavaError) as error:
-            errors.append(as_headrace_error(error))
+            errors.append(task_error(error))
         except Exception as error:
             errors.append(error)
 
@@ -347,6 +350,13 @@ def run_tasks(
     if errors:
         raise errors[0]
     return found
+
+
+def task_error(error: Exception) -> HeadraceError:
+    """Return the error for a failure of Spark: a DataLoss if a task has raised that."""
+    found = as_headrace_error(error)
+    is_loss = f"{DataLoss.__module__}.{DataLoss.__name__}: " in str(error)
+    return DataLoss(str(found)) if is_loss else found
 
 
 def check_field_names(fields: StructType | None) -> None:

@@ -27,7 +27,7 @@ from headrace.pipeline.time_columns import TimeColumn
 Rows = Iterable[pa.RecordBatch | BadRow]
 
 
-def load(
+def load_rows(
     rows: Rows,
     times: TimeColumn | None,
     servers: Servers,

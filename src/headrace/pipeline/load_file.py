@@ -1,0 +1,305 @@
+"""Load a file into a stream: read its first rows, choose the column of times, add the rows, keep bad ones.
+
+The command and headrace.pipeline.load() both run it. An observer is told what happens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.archive.local_paths import local_path
+from headrace.client.servers import Servers
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.csv_records import BadRow
+from headrace.pipeline.file_readers import STDIN, FileProgress, FileReader
+from headrace.pipeline.load_rows import load_rows, sorted_by_time
+from headrace.pipeline.loader import BadRowError, LoadJob, LoadReport
+from headrace.pipeline.rejects import RejectsFile
+from headrace.pipeline.replay_pacer import RateLimiter
+from headrace.pipeline.time_columns import MS_MAX, TimeColumn, choose_time_column, latest_time
+from headrace.plurals import plural
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """The progress or result of a load.
+
+    Attributes:
+        added: Rows that this call has added.
+        skipped: Rows that an earlier call had added.
+        rejected: Bad rows that were left out.
+        out_of_order: Rows that got the time of the row before them because their own is earlier.
+        without_time: Rows that got the time of the row before them because they have none.
+        first_id: The ID of the first row added; empty if the server generates the IDs.
+        last_id: The ID of the last row added; empty if the server generates the IDs.
+        time_column: The column whose times are the IDs; None if the server generates the IDs.
+        rejects: The file with the rejected rows; None if no row was rejected.
+        seconds: Time since the load began, in seconds.
+        uncertain: Whether more rows may be in the stream: the server did not confirm the last ones.
+    """
+
+    added: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    out_of_order: int = 0
+    without_time: int = 0
+    first_id: str = ""
+    last_id: str = ""
+    time_column: str | None = None
+    rejects: Path | None = None
+    seconds: float = 0.0
+    uncertain: bool = False
+
+    @property
+    def loaded(self) -> int:
+        """Rows of the file that are in the stream, added by this call and earlier ones."""
+        return self.added + self.skipped
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """The options of a load from a file.
+
+    Attributes:
+        path: The file; STDIN for standard input.
+        stream: The stream's name.
+        url: The server.
+        time_column: The column whose times become the IDs; None to choose it.
+        new_ids: Whether the server generates the IDs.
+        sort: Whether to sort the rows by time first.
+        append: Whether rows with earlier times get IDs after the stream's last entry.
+        resume: Whether to skip the rows that an earlier run has added.
+        maxlen: Trim the stream to about this many entries; None to keep all.
+        null_values: Texts in CSV that mean no value.
+        delimiter: The CSV delimiter; None to detect it.
+        encoding: The text encoding.
+        rejects: The file for bad rows; None: a bad row ends the load.
+        batch: Rows in one transaction, at most.
+        rate: Rows per second, at most; None for no limit.
+        job: The name of the load; empty if it cannot be resumed.
+        allow_future: Whether IDs may be more than a day later than now.
+    """
+
+    path: Path
+    stream: str
+    url: str
+    time_column: str | None
+    new_ids: bool
+    sort: bool
+    append: bool
+    resume: bool
+    maxlen: int | None
+    null_values: tuple[str, ...]
+    delimiter: str | None
+    encoding: str
+    rejects: Path | None
+    batch: int
+    rate: float | None
+    job: str
+    allow_future: bool
+
+
+class LoadObserver:
+    """Is told what a load does. This one ignores everything."""
+
+    def on_note(self, text: str) -> None:
+        """Receive a note about how the file is read."""
+
+    def on_time_column(self, times: TimeColumn | None) -> None:
+        """Receive the column that gives the IDs; None if the server generates them."""
+
+    def sorting(self) -> AbstractContextManager[object]:
+        """Return a context for the time in which rows are sorted."""
+        return nullcontext()
+
+    def loading(self) -> AbstractContextManager[object]:
+        """Return a context for the time in which rows are added."""
+        return nullcontext()
+
+    def on_progress(self, result: LoadResult, done: int, size: int) -> None:
+        """Receive the progress: how much of the file's size is loaded, in the unit of FileReader.size."""
+
+    def on_rejects(self, rejects: RejectsFile) -> None:
+        """Receive the rejected rows at the end, if there are any."""
+
+
+class FileLoad:
+    """One load of a file.
+
+    Attributes:
+        result: The progress that the server has confirmed.
+    """
+
+    def __init__(self, options: FileOptions, observer: LoadObserver) -> None:
+        self.result = LoadResult()
+        self._options = options
+        self._observer = observer
+        self._times: TimeColumn | None = None
+        self._rejects: RejectsFile | None = None
+
+    def run(self) -> LoadResult:
+        """Load the file; return the result.
+
+        Raises:
+            UsageError: if the file cannot be read, an option does not fit it, or a row is bad.
+            HeadraceError: if the server is not reachable, or rejects rows. The text of each error says how
+                many rows were added, and how to add the others.
+        """
+        options = self._options
+        with ExitStack() as stack:
+            reader = stack.enter_context(
+                FileReader(options.path, options.null_values, options.delimiter, options.encoding)
+            )
+            servers = stack.enter_context(Servers(options.url, reconnect_timeout=0))
+            if options.rejects is not None:
+                self._rejects = stack.enter_context(RejectsFile(options.rejects, reader, options.resume))
+            progress = FileProgress(reader)
+            rows = self._read_first_rows(reader, progress)
+            with self._observer.loading():
+                try:
+                    self._add(rows, reader, servers, progress)
+                except HeadraceError as error:
+                    self._add_hints(error)
+                    raise
+        if self._rejects is not None and self._rejects.count:
+            self._observer.on_rejects(self._rejects)
+        return self.result
+
+    def _add(
+        self,
+        rows: Iterable[pa.RecordBatch | BadRow],
+        reader: FileReader,
+        servers: Servers,
+        progress: FileProgress,
+    ) -> None:
+        options, rejects = self._options, self._rejects
+
+        def show(now: LoadReport) -> None:
+            if rejects is not None and now.is_complete:
+                rejects.finish()
+            elif rejects is not None:
+                rejects.write_up_to(now.loaded)
+            self.result = self._result(now)
+            done = progress.position_after(now.loaded + now.bad)
+            self._observer.on_progress(self.result, done, reader.size)
+
+        report = load_rows(
+            rows,
+            self._times,
+            servers,
+            options.stream,
+            job=LoadJob(options.job, reader.name, reader.size),
+            append=options.append,
+            resume=options.resume,
+            maxlen=options.maxlen,
+            rows_per_batch=options.batch,
+            rate=RateLimiter(options.rate),
+            on_bad_row=None if rejects is None else rejects.add,
+            on_progress=show,
+            ahead=reader.path.is_file(),
+        )
+        self.result = self._result(report)
+        self._observer.on_progress(self.result, reader.size, reader.size)
+
+    def _result(self, report: LoadReport) -> LoadResult:
+        rejected = self._rejects.count if self._rejects is not None else 0
+        return LoadResult(
+            added=report.rows,
+            skipped=report.skipped,
+            rejected=rejected,
+            out_of_order=report.out_of_order,
+            without_time=report.without_time,
+            first_id=report.first_id,
+            last_id=report.last_id,
+            time_column=None if self._times is None else self._times.name,
+            rejects=self._options.rejects if rejected else None,
+            seconds=report.seconds,
+            uncertain=report.uncertain,
+        )
+
+    def _read_first_rows(
+        self, reader: FileReader, progress: FileProgress
+    ) -> Iterable[pa.RecordBatch | BadRow]:
+        """Read the first rows and choose the column of times. Return all rows, sorted if that is wanted."""
+        options = self._options
+        rows = progress.track(reader.rows())
+        first: list[pa.RecordBatch | BadRow] = []
+        batch = None
+        for each in rows:
+            first.append(each)
+            if not isinstance(each, BadRow):
+                batch = each
+                break
+            if options.rejects is None:
+                raise UsageError(f"{reader.name}: {each}")
+        if batch is None:
+            raise UsageError(f"{reader.name}: has no rows" + (" that can be loaded" if first else ""))
+        if reader.found_delimiter:
+            self._observer.on_note(
+                f"Values are separated by {reader.found_delimiter!r}, as the first line shows (--delimiter)"
+            )
+        latest_ms = MS_MAX if options.allow_future else latest_time()
+        if not options.new_ids:
+            self._times = choose_time_column(batch, options.time_column, latest_ms, self._observer.on_note)
+        self._observer.on_time_column(self._times)
+        every = chain(first, rows)
+        if not options.sort:
+            return every
+        if self._times is None:
+            raise UsageError(
+                f"{reader.name}: no column looks like a time to sort by; name one with --time-column "
+                f"({', '.join(batch.schema.names)})"
+            )
+        with self._observer.sorting():
+            return list(sorted_by_time(every, self._times))
+
+    def _add_hints(self, error: HeadraceError) -> None:
+        """Append to an error how many rows were added, and how to continue."""
+        can_resume = bool(self._options.job)
+        hint = resume_hint(self.result, can_resume)
+        hints = [hint] if hint else []
+        if isinstance(error, BadRowError):
+            option = "--resume --skip-bad" if hint and can_resume else "--skip-bad"
+            hints.append(f"{option} leaves out bad rows, and writes them to a file")
+        if hints:
+            error.args = ("; ".join([str(error), *hints]),)
+
+
+def resume_hint(result: LoadResult, can_resume: bool) -> str:
+    """Return how many rows were added before a failure, and how to add the others; empty if none were.
+
+    Args:
+        result: The progress so far.
+        can_resume: Whether the load has a name: that of its job, or its file's path.
+    """
+    if not result.added and not result.uncertain:
+        return ""
+    count = f"{'at least ' if result.uncertain else ''}{plural(result.loaded, 'row')} loaded"
+    if not can_resume:
+        return f"{count}; standard input cannot be resumed without a --job NAME"
+    return f"{count}; the same command with --resume adds the others"
+
+
+def job_name(path: Path) -> str:
+    """Return a name that identifies a load of the same file; empty for standard input."""
+    return "" if path == STDIN else hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+
+
+def rejects_path(path: Path, given: str | os.PathLike[str] | None) -> Path:
+    """Return the file for rejected rows: the given one, or orders.rejects.csv for orders.csv.gz."""
+    if given is not None:
+        return local_path(given)
+    if path == STDIN:
+        return Path("stdin.rejects")
+    suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".zip")]
+    kind = suffixes[-1] if suffixes else ""
+    name = path.name.removesuffix("".join(path.suffixes)) if len(path.suffixes) < 3 else path.stem
+    return Path(f"{name}.rejects{'.jsonl' if kind == '.parquet' else kind}")
