@@ -83,6 +83,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
             ("headrace.spark", ["register"]),
             ("headrace.spark.sink.sender", ["write_stream", "write_batches"]),
             ("headrace.spark.sink.marker", ["Marker"]),
+            ("headrace.spark.archive_offsets", ["offsets_after_archive"]),
             ("headrace.spark.source.lag", ["progress", "QueryProgress", "StreamProgress"]),
             ("headrace.spark.errors", ["explain"]),
             ("headrace.spark.source.data_loss", ["DataLoss"]),

@@ -115,6 +115,31 @@ def test_an_archive_and_the_rest_of_its_stream_are_one_table(
     assert sorted(int(row.fields["n"]) for row in table.collect()) == list(range(400))
 
 
+def test_a_backfill_has_each_entry_of_archive_and_stream_once(
+    spark: SparkSession, server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    from headrace.pipeline import archive
+    from headrace.spark import DataLoss
+
+    server.fill("backfill", 300)
+    archive("backfill", to=tmp_path / "archive", url=server.url, spark=spark)
+    server.client.xtrim("backfill", minid="1000250-0", approximate=False)
+    server.fill("backfill", 100, 300)
+
+    def numbers(out: str) -> list[int]:
+        rows = example("backfill").run(spark, server.url, "backfill", tmp_path / "archive", tmp_path / out)
+        return sorted(int(row._fields["n"]) for row in rows.collect())
+
+    assert numbers("rows") == list(range(400))
+    archive("backfill", to=tmp_path / "archive", url=server.url, spark=spark)
+    server.fill("backfill", 100, 400)
+    assert numbers("rows") == list(range(500)), "it continues from the checkpoint"
+    assert numbers("again") == list(range(500))
+    server.client.xtrim("backfill", minid="1000450-0", approximate=False)
+    with pytest.raises(DataLoss, match="50 entries between them were trimmed"):
+        numbers("lost")
+
+
 @pytest.mark.slow
 def test_a_declarative_pipeline_makes_tables_of_a_stream(
     spark: SparkSession, server: StreamServer, tmp_path: pathlib.Path

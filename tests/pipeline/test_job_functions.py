@@ -273,12 +273,14 @@ GOOD = """
 from pathlib import Path
 from datetime import datetime, timedelta
 import headrace.pipeline
+import headrace.spark
 
 loaded: int = headrace.pipeline.load(Path("a.csv"), stream="s", null=["NA"], rate=5).added
 job = headrace.pipeline.archive(["s", "t"], to=Path("archive"), keep=timedelta(days=90), fields="infer")
 size: tuple[int, int] = (job.entries, job.days)
 removed: int = sum(each.removed for each in headrace.pipeline.trim("s", keep_for="2h"))
 added: int = headrace.pipeline.replay("s", into="t", start=datetime(2026, 1, 1), speed=60).added
+offsets: str = headrace.spark.offsets_after_archive(Path("archive"), ["s"], url="redis://127.0.0.1")
 """
 BAD = {
     'null=["NA"]': "null=5",
@@ -288,6 +290,7 @@ BAD = {
     'keep_for="2h"': "keep_for=2",
     "each.removed": "each.lost",
     "speed=60": 'speed="max"',
+    "offsets: str": "offsets: bytes",
 }
 
 

@@ -26,8 +26,10 @@ sys.meta_path.insert(0, Missing())
 PROGRAM = f"{WITHOUT_PYSPARK}from headrace.cli.main import main; sys.exit(main())"
 FUNCTIONS = f"""{WITHOUT_PYSPARK}
 import headrace.pipeline
+import headrace.spark
 file, archive, url = sys.argv[1:]
 print(headrace.pipeline.load(file, stream="s", url=url).added)
+print(headrace.spark.offsets_after_archive(archive, url=url))
 [done] = headrace.pipeline.trim("s", archive=archive, no_groups_ok=True, url=url)
 print(done.removed)
 print(headrace.pipeline.replay("s", into="t", archive=archive, url=url).added)
@@ -70,5 +72,5 @@ def test_the_functions_of_these_jobs_need_no_pyspark(
     maker.add("s", [(f"{ms}-0", {"ts": ms}) for ms in times[:4]], reached={"s": end})
     publish(client, "s", str(Position(end)))
     shown = run(str(tmp_path / "rows.csv"), str(maker.directory), server_url, program=FUNCTIONS)
-    assert shown.split("\n") == ["6", "3", "6", ""]
+    assert shown.split("\n") == ["6", f'{{"s": "{end}"}}', "3", "6", ""]
     assert [int(fields["ts"]) for _, fields in client.xrange("t")] == times

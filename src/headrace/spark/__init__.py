@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.spark.archive_offsets import offsets_after_archive
     from headrace.spark.errors import explain
     from headrace.spark.sink.marker import Marker
     from headrace.spark.sink.sender import write_batches, write_stream
@@ -20,6 +21,7 @@ __all__ = [
     "HeadraceSource",
     "Marker",
     "explain",
+    "offsets_after_archive",
     "progress",
     "register",
     "write_batches",
@@ -32,6 +34,7 @@ LAZY_IMPORTS = {
     "HeadraceSource": "headrace.spark.source.data_source",
     "Marker": "headrace.spark.sink.marker",
     "explain": "headrace.spark.errors",
+    "offsets_after_archive": "headrace.spark.archive_offsets",
     "progress": "headrace.spark.source.lag",
     "write_batches": "headrace.spark.sink.sender",
     "write_stream": "headrace.spark.sink.sender",

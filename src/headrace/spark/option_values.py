@@ -149,7 +149,10 @@ def parse_entry_id(text: str) -> str:
 
 
 def parse_offsets(text: str) -> str | dict[str, str]:
-    """Parse earliest, latest, or JSON with these words or IDs by stream; -2 and -1 are Kafka's numbers."""
+    """Parse earliest, latest, or JSON with these words, IDs or positions by stream.
+
+    -2 and -1 are Kafka's numbers of these words.
+    """
     if text.strip().lower() in NAMED_OFFSETS:
         return text.strip().lower()
     found = _parse_json(text)
@@ -159,7 +162,7 @@ def parse_offsets(text: str) -> str | dict[str, str]:
         raise ValueError(
             'must be earliest, latest or JSON like {"orders": "1700000000000-0", "bids": "earliest"}'
         )
-    return {normalize_name(s): v if v in NAMED_OFFSETS else parse_position(v).id for s, v in found.items()}
+    return {normalize_name(s): v if v in NAMED_OFFSETS else str(parse_position(v)) for s, v in found.items()}
 
 
 def parse_timestamp(text: str) -> str:

@@ -113,8 +113,9 @@ OPTIONS = (
         None,
         READ_SCOPES,
         "Where a new query starts: `earliest`, `latest`, or JSON with the ID after which to read each stream "
-        "(offsets of a checkpoint also work). A stream that the JSON does not name starts at its earliest "
-        "entry. "
+        "(offsets of a checkpoint also work, and those of `offsets_after_archive`; they identify the stream, "
+        "so a streaming query detects if it was recreated, or trimmed after them). A stream that the JSON "
+        "does not name starts at its earliest entry. "
         "Default: `earliest` for batch, `latest` for streaming. A restarted query continues from its "
         "checkpoint.",
         option_values.parse_offsets,

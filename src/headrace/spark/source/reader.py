@@ -25,6 +25,7 @@ from headrace.spark.source.start_offsets import (
     end_offsets,
     resolve_offsets,
     start_offsets,
+    without_identity,
 )
 from headrace.spark.source.subscription import Subscription
 
@@ -93,7 +94,8 @@ class HeadraceReader(BaseReader, DataSourceReader):
         streams = {*self._streams(), *last_ids}
         for stream in sorted(streams - last_ids.keys()):
             log.warning("There is no stream %r: a batch read of it has no rows.", stream)
-        start = resolve_offsets(start_offsets(self._options, streams, "earliest"), last_ids)
+        chosen = without_identity(start_offsets(self._options, streams, "earliest"))
+        start = resolve_offsets(chosen, last_ids)
         end = resolve_offsets(end_offsets(self._options, streams), last_ids)
         return self._partitions(start, cap_offsets(end, last_ids))
 

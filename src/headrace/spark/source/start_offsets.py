@@ -17,7 +17,7 @@ from headrace.spark.options import Options
 
 
 def start_offsets(options: Options, streams: Iterable[str], default: str) -> dict[str, str]:
-    """Return earliest, latest or an ID for each stream; `default` if no option is set."""
+    """Return earliest, latest, an ID or a position for each stream; `default` if no option is set."""
     chosen = _first_given(
         options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets, default
     )
@@ -29,7 +29,12 @@ def end_offsets(options: Options, streams: Iterable[str]) -> dict[str, str]:
     chosen = _first_given(
         options.ending_timestamp, options.ending_offsets_by_timestamp, options.ending_offsets, "latest"
     )
-    return _by_stream(chosen, streams, "latest")
+    return without_identity(_by_stream(chosen, streams, "latest"))
+
+
+def without_identity(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the IDs of positions; words and IDs are unchanged."""
+    return {stream: each.partition(":")[0] for stream, each in chosen.items()}
 
 
 def resolve_offsets(chosen: Mapping[str, str], last_ids: Mapping[str, str]) -> Offsets:
