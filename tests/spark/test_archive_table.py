@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
-from pyspark.sql.datasource import InputPartition
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry, counted_entries, files_in
@@ -23,7 +22,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.positions.entry_ids import parse_id
 from headrace.positions.stream_state import stream_states
 from headrace.spark.archive_reader import ArchiveReader
-from headrace.spark.decode.schema import DEFAULT_SCHEMAS
+from headrace.spark.decode.schema import DEFAULT_SCHEMAS, ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.data_source import HeadraceSource
@@ -54,8 +53,12 @@ def entries(count: int, step: int = HOUR) -> list[Entry]:
 
 
 def reader(server: StreamServer, archive: pathlib.Path, schema: str, **options: str) -> ArchiveReader:
-    raw = {"url": server.url, "archive": str(archive), **options}
-    return ArchiveReader(parse_options(raw, "batch"), struct(schema))
+    return reader_of({"url": server.url, "archive": str(archive), **options}, struct(schema))
+
+
+def reader_of(raw: dict[str, str], schema: T.StructType) -> ArchiveReader:
+    options = parse_options(raw, "batch")
+    return ArchiveReader(options, ColumnLayout(schema, options.timestamp_format))
 
 
 def rows(made: ArchiveReader) -> list[dict[str, Any]]:
@@ -63,7 +66,7 @@ def rows(made: ArchiveReader) -> list[dict[str, Any]]:
     return read_all(made, made.partitions())
 
 
-def read_all(made: ArchiveReader, parts: Sequence[InputPartition]) -> list[dict[str, Any]]:
+def read_all(made: ArchiveReader, parts: Sequence[Any]) -> list[dict[str, Any]]:
     return [row for part in parts for batch in made.read(part) for row in batch.to_pylist()]
 
 
@@ -399,10 +402,7 @@ def test_only_the_archive_is_read_without_a_server(maker: ArchiveMaker) -> None:
             "archiveOnly": "true",
             **options,
         }
-        return {
-            row["_stream"]
-            for row in rows(ArchiveReader(parse_options(raw, "batch"), struct("_stream STRING, _id STRING")))
-        }
+        return {row["_stream"] for row in rows(reader_of(raw, struct("_stream STRING, _id STRING")))}
 
     assert streams() == {"a1", "a2", "b"}
     assert streams(subscribe="b") == {"b"}
@@ -425,7 +425,7 @@ def test_without_a_schema_a_typed_archive_is_read_with_its_columns(
     schema = source.schema()
     assert isinstance(schema, T.StructType)
     assert schema.names == ["_stream", "_id", "_timestamp", "_sequence", "n", "t", "_exact"]
-    found = sorted(rows(ArchiveReader(parse_options(raw, "batch"), schema)), key=lambda row: row["n"])
+    found = sorted(rows(reader_of(raw, schema)), key=lambda row: row["n"])
     assert [(row["n"], row["t"]) for row in found] == [(n, f"text {n}") for n in range(5)]
     assert [row["_exact"] is not None for row in found] == [False] * 3 + [True] * 2
     assert HeadraceSource({**raw, "fieldsType": "string"}).schema() == DEFAULT_SCHEMAS["string"]

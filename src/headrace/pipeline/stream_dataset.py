@@ -5,7 +5,7 @@
         → the tasks of the Spark source from that time on
         → record batches, task by task
 
-The rows come from the readers of the Spark source, which run in this process. All scans of a query end at the
+The rows come from the readers behind the Spark source, which need no PySpark. All scans of a query end at the
 same entry of the stream.
 """
 
@@ -23,8 +23,9 @@ from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.positions.entry_ids import START, U64_MAX, format_id, parse_id
 from headrace.queries.scans import MS_MAX, ScannedStream
 from headrace.spark.archive_reader import ArchiveReader
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
-from headrace.spark.source.reader import HeadraceReader
+from headrace.spark.source.batch_reader import BatchReader
 
 
 def place_options(url: str | None, archive: ArchiveLocation | None) -> dict[str, str]:
@@ -65,9 +66,10 @@ class StreamDataset(ScannedStream):
         self._options |= place_options(url, archive)
         self._end = self._reader({}, columns).last_ids().get(stream, START)
 
-    def _reader(self, more: dict[str, str], columns: StructType) -> HeadraceReader:
+    def _reader(self, more: dict[str, str], columns: StructType) -> BatchReader:
         options = parse_options({**self._options, **more}, "batch")
-        return (HeadraceReader if options.archive is None else ArchiveReader)(options, columns)
+        layout = ColumnLayout(columns, options.timestamp_format)
+        return (BatchReader if options.archive is None else ArchiveReader)(options, layout)
 
     def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
         """Read these columns and those that the query names."""

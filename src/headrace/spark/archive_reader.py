@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import InputPartition
+from typing import TYPE_CHECKING, Any
 
 from headrace.archive.files import Archive, ArchivedFile, read_archive
 from headrace.archive.location import archive_location
@@ -38,15 +36,12 @@ from headrace.spark.archive_partitions import ArchivePartition, ArchivePartition
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
-from headrace.spark.source.arrow_reader import make_range_reader
+from headrace.spark.source.batch_reader import BatchReader
 from headrace.spark.source.data_loss import log, report_loss
 from headrace.spark.source.planner import OffsetRange, plan_ranges
-from headrace.spark.source.pushdown import PushdownReader
-from headrace.spark.source.reader import HeadraceReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 ROWS_PER_TASK = 1_000_000  # maximum archived entries of a task, unless a row group has more
 PLAN_ATTEMPTS_MAX = 5  # for an archive that grows during planning
@@ -64,23 +59,23 @@ class LivePartition:
 
 
 @brief_errors
-class ArchiveReader(HeadraceReader):
-    """spark.read.format("headrace").option("archive", location)
+class ArchiveReader(BatchReader):
+    """Reads an archive and the live part of its streams, of the option archive.
 
     Reads the streams that the options name; if they name none, the streams of the archive.
     """
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, layout: ColumnLayout) -> None:
         self._location = archive_location(options.archive or "", options.archive_options)
         self._archive = read_archive(self._location)
         if not (options.subscribe or options.subscribe_pattern or options.assign):
             options = replace(options, subscribe=tuple({f.stream for f in self._archive.files}))
-        super().__init__(options, schema)
+        super().__init__(options, layout)
         self._live_ends: Offsets = {}  # the last IDs on the server
         # Streams on the server without their last archived entry: the first entry after it.
         self._first_after_gap: dict[str, str | None] = {}
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> Sequence[Any]:
         """Return the tasks of the archive and of the streams."""
         now = read_archive(self._location)
         for _ in range(PLAN_ATTEMPTS_MAX):
@@ -110,18 +105,18 @@ class ArchiveReader(HeadraceReader):
         archived = {s: end for s, end in self._archive.highest_ids.items() if self._subscription.matches(s)}
         return sorted_offsets(advance_offsets(self._live_ends, archived))
 
-    def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+    def _partitions(self, start: Offsets, end: Offsets) -> Sequence[Any]:
         through = {s: i for s, i in self._archive.archived_through.items() if s in end}
         lasts = {s: last for s, last in self._archive.highest_ids.items() if s in end}
         ranges = {s: (start.get(s, START), min(end[s], last, key=parse_id)) for s, last in lasts.items()}
         parts: list[ArchivePartition | LivePartition] = []
         parts += plan_archive(self._archive, ranges, self._layout, self._options)
         if self._options.archive_only:
-            return [InputPartition(part) for part in parts]
+            return parts
         recreated = self._report_recreated(through)
         live_end = {s: min(i, self._live_ends.get(s, START), key=parse_id) for s, i in end.items()}
         parts += self._plan_live(start, live_end, {s: i for s, i in through.items() if s not in recreated})
-        return [InputPartition(part) for part in parts]
+        return parts
 
     def _plan_live(self, start: Offsets, end: Offsets, through: Offsets) -> list[LivePartition]:
         """Return the tasks after the archived IDs; of streams that are not archived, all tasks."""
@@ -181,16 +176,15 @@ class ArchiveReader(HeadraceReader):
                 raise StreamReadError(stream, reply)
         return {s: entries[0][0].decode() if entries else None for s, entries in replies.items()}
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, task: ArchivePartition | LivePartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        part = partition.value
-        if isinstance(part, ArchivePartition):
-            yield from ArchivePartitionReader(part, self._layout, self._options).batches()
-        elif isinstance(part, LivePartition):
-            for each in part.ranges:
-                yield from make_range_reader(each, self._layout, self._options).batches()
-                if each.upto == part.anchor_id:
-                    self._check_anchor_kept(each)
+        if isinstance(task, ArchivePartition):
+            yield from ArchivePartitionReader(task, self._layout, self._options).batches()
+            return
+        for part in task.ranges:
+            yield from self._read_range(part)
+            if part.upto == task.anchor_id:
+                self._check_anchor_kept(part)
 
     def _check_anchor_kept(self, part: OffsetRange) -> None:
         """Report a loss if the end of the range was trimmed: then entries before it may be missing, too."""
@@ -268,7 +262,3 @@ def group_row_groups(
         rows += count
     if pieces:
         yield tuple(FileRowGroups(each, tuple(numbers)) for each, numbers in pieces.items())
-
-
-class PushdownArchiveReader(PushdownReader, ArchiveReader):
-    """The archive reader if Spark pushes filters down, which narrow both parts."""

@@ -84,10 +84,6 @@ class HeadraceSource(DataSource):
         from headrace.spark.source.reader import HeadraceReader
 
         options = parse_options(self.options, "batch")
-        if options.archive is not None:
-            from headrace.spark.archive_reader import ArchiveReader, PushdownArchiveReader
-
-            return (PushdownArchiveReader if is_pushdown_worker() else ArchiveReader)(options, schema)
         return (PushdownReader if is_pushdown_worker() else HeadraceReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

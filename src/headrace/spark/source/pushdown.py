@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -19,15 +18,13 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
-    InputPartition,
     IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
 
-from headrace.positions.entry_ids import START, U64_MAX, EntryId, format_id, parse_id, previous_id
-from headrace.positions.offsets import Offsets, sorted_offsets
-from headrace.spark.errors import brief_errors
+from headrace.positions.entry_ids import U64_MAX, EntryId, format_id, parse_id, previous_id
+from headrace.spark.source.read_bounds import LAST_ID, ReadBounds
 from headrace.spark.source.reader import HeadraceReader
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ONE_US = datetime.timedelta(microseconds=1)
-LAST_ID = (U64_MAX, U64_MAX)
 COMPARISONS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 
 
@@ -45,53 +41,16 @@ def is_pushdown_worker() -> bool:
     return PUSHDOWN_WORKER in sys.modules
 
 
-@dataclass
-class ReadBounds:
-    """What remains to be read: these streams (None: all), and their entries after one ID up to another."""
-
-    streams: set[str] | None = None
-    after: EntryId = (0, 0)
-    upto: EntryId = LAST_ID
-
-    def restrict_streams(self, streams: Iterable[Any]) -> None:
-        """Keep only these streams."""
-        names = {name for name in streams if name is not None}
-        self.streams = names if self.streams is None else self.streams & names
-
-    def restrict_ids(self, after: EntryId, upto: EntryId) -> None:
-        """Keep only the entries after one ID and up to another."""
-        self.after = max(self.after, after)
-        self.upto = min(self.upto, upto)
-
-    def select_nothing(self) -> None:
-        """Keep no entry."""
-        self.upto = (0, 0)
-
-
-@brief_errors
 class PushdownReader(HeadraceReader):
     """The batch reader if Spark pushes filters down."""
 
-    _bounds = ReadBounds()
-
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read by the filters; yield those that Spark must still apply."""
-        self._bounds = ReadBounds()
+        self._reader.bounds = bounds = ReadBounds()
+        columns = pushable_columns(self._reader.layout)
         for each in filters:
-            if not push_filter(each, pushable_columns(self._layout), self._bounds):
+            if not push_filter(each, columns, bounds):
                 yield each
-
-    def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        return super()._partitions(*narrow_offsets(self._bounds, start, end))
-
-
-def narrow_offsets(bounds: ReadBounds, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
-    """Return the start and end of a read, narrowed to the bounds."""
-    end = {s: i for s, i in end.items() if bounds.streams is None or s in bounds.streams}
-    start = {s: format_id(max(parse_id(start.get(s, START)), bounds.after)) for s in end}
-    return sorted_offsets(start), sorted_offsets(
-        {s: format_id(min(parse_id(i), bounds.upto)) for s, i in end.items()}
-    )
 
 
 def pushable_columns(layout: ColumnLayout) -> dict[str, str]:

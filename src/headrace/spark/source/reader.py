@@ -1,103 +1,39 @@
-"""The batch reader, and the base class of both readers: they plan tasks on the driver, and read on executors.
-
-Spark pickles a reader to its workers, and the instance that returns offsets is not the one that reads. So
-everything that a task needs is in its OffsetRange. Connections are made only when they are needed.
-"""
+"""The batch reader as Spark calls it: its tasks are wrapped as partitions."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from headrace.positions.offsets import Offsets, cap_offsets, sorted_offsets
-from headrace.positions.position import Position, Positions
-from headrace.positions.stream_state import stream_states
 from headrace.spark.decode.schema import ColumnLayout
-from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
-from headrace.spark.source.arrow_reader import make_range_reader
-from headrace.spark.source.planner import plan_ranges
-from headrace.spark.source.start_offsets import (
-    check_offset_names,
-    end_offsets,
-    resolve_offsets,
-    start_offsets,
-    without_identity,
-)
-from headrace.spark.source.subscription import Subscription
+from headrace.spark.source.batch_reader import BatchReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-log = logging.getLogger(__name__)
 
-
-@brief_errors
-class BaseReader:
-    """Base class of the readers: options, layout, servers, subscription, and read()."""
+class HeadraceReader(DataSourceReader):
+    """spark.read.format("headrace"), with the option archive or without it."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._layout = ColumnLayout(schema, options.timestamp_format)
-        self._servers = options.servers()
-        self._subscription = Subscription(self._servers, options)
-        self._end_positions: Positions = {}  # of the streams, at the last call of _last_ids()
+        self._reader: BatchReader
+        layout = ColumnLayout(schema, options.timestamp_format)
+        if options.archive is None:
+            self._reader = BatchReader(options, layout)
+        else:
+            from headrace.spark.archive_reader import ArchiveReader
 
-    def _streams(self) -> tuple[str, ...]:
-        """Return the streams to read now. Raises UsageError if an option has an offset of another stream."""
-        streams = self._subscription.streams()
-        if self._subscription.is_explicit:
-            check_offset_names(self._options, streams)
-        return streams
+            self._reader = ArchiveReader(options, layout)
 
-    def last_ids(self) -> Offsets:
-        """Return the last ID of each stream that exists: the end of a batch read that begins now."""
-        return self._last_ids()
-
-    def _last_ids(self) -> Offsets:
-        """Return the last ID of each stream that exists."""
-        found = stream_states(self._servers, self._streams())
-        self._end_positions = {stream: each.position for stream, each in found.items()}
-        return sorted_offsets({stream: each.last_id for stream, each in found.items()})
-
-    def _plan(
-        self,
-        start: Offsets,
-        end: Offsets,
-        chosen_starts: Mapping[str, str],
-        numbers: Mapping[str, int] | None = None,
-        expected_positions: Mapping[str, Position] | None = None,
-    ) -> list[InputPartition]:
-        parts = plan_ranges(
-            self._servers, start, end, self._options, numbers, chosen_starts, expected_positions
-        )
-        return [InputPartition(part) for part in parts]
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks. Spark plans each action separately, so each one reads the current streams."""
+        return [InputPartition(task) for task in self._reader.partitions()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Spark makes one task without a value if there is nothing to read."""
         if partition.value is not None:
-            yield from make_range_reader(partition.value, self._layout, self._options).batches()
-
-
-@brief_errors
-class HeadraceReader(BaseReader, DataSourceReader):
-    """spark.read.format("headrace")"""
-
-    def partitions(self) -> list[InputPartition]:
-        """Return the tasks. Spark plans each action separately, so each one reads the current streams."""
-        last_ids = self._last_ids()
-        self._subscription.check_assigned(last_ids)
-        streams = {*self._streams(), *last_ids}
-        for stream in sorted(streams - last_ids.keys()):
-            log.warning("There is no stream %r: a batch read of it has no rows.", stream)
-        chosen = without_identity(start_offsets(self._options, streams, "earliest"))
-        start = resolve_offsets(chosen, last_ids)
-        end = resolve_offsets(end_offsets(self._options, streams), last_ids)
-        return self._partitions(start, cap_offsets(end, last_ids))
-
-    def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        return self._plan(start, end, chosen_starts=start, expected_positions=self._end_positions)
+            yield from self._reader.read(partition.value)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -23,16 +24,18 @@ from headrace.positions.offsets import Offsets, advance_offsets, cap_offsets, so
 from headrace.positions.position import Position, Positions, parse_positions, position_ids, reached_ids
 from headrace.positions.recreation import RecreationDetector
 from headrace.positions.stream_state import StreamState
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
+from headrace.spark.source.batch_reader import BaseReader
 from headrace.spark.source.data_loss import report_loss
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
-from headrace.spark.source.reader import BaseReader
 from headrace.spark.source.start_offsets import resolve_offsets, start_offsets
 from headrace.spark.source.trigger_limits import AdmissionControl, default_limit
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 # An idle query polls 5 times a second instead of Spark's 80; q.stop() still returns at once.
@@ -46,7 +49,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
     """spark.readStream.format("headrace")"""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        super().__init__(options, schema)
+        super().__init__(options, ColumnLayout(schema, options.timestamp_format))
         self._initial_offset: Offsets | None = None
         self._available_now_target: Offsets | None = None
         self._planned_end: Offsets = {}  # the end IDs of the batch that was planned last
@@ -192,7 +195,13 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         after = position_ids(begin)
         self._group.set_start(after)
         numbers = {s: each.number for s, each in begin.items() if each.number is not None and each.exact}
-        return self._plan(after, position_ids(good), self._start_offsets(), numbers, good)
+        ranges = self._plan(after, position_ids(good), self._start_offsets(), numbers, good)
+        return [InputPartition(part) for part in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task. Spark makes one task without a value if there is nothing to read."""
+        if partition.value is not None:
+            yield from self._read_range(partition.value)
 
     def positions_of(self, reached: Offsets, end: Positions) -> Positions:
         """Return the positions of IDs that a part of a batch reaches.
