@@ -24,8 +24,8 @@ from rich.table import Table
 from benchmarks import spark_job as job
 from benchmarks.servers import Server
 from headrace.archive.table import ArchiveTable, WrittenFile
+from headrace.columns.declarations import parse_schema
 from headrace.pipeline.archive_streams import archive_streams
-from headrace.pipeline.column_declarations import parse_schema
 from headrace.positions.position import Positions
 
 FIELDS = "device STRING, temp DOUBLE, city STRING, count INT"

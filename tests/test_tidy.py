@@ -15,7 +15,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": {"structures"},
     "arrow": {"streams", "structures"},
     "columns": {"arrow", "streams", "structures"},
-    "queries": set(),
     "keyspace": {"streams", "structures"},
     "access": {"keyspace"},
     "persistence": {"keyspace", "resp", "streams", "structures"},
@@ -39,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": set(),
     "positions": {"client"},
     "archive": {"client", "columns", "positions"},
+    "queries": {"archive", "client", "columns", "positions"},
     "api": {
         "archive",
         "arrow",
@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "console",
         "pipeline",
         "positions",
+        "queries",
         "spark",
         "server",
         "engine",

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from pyspark.sql import DataFrame
 from rich.console import Console
 
-from headrace.cli import query
-from headrace.cli.query import command, grid, print_rows, write
+from headrace.cli import spark_query
+from headrace.cli.query import command
+from headrace.cli.query_output import grid, print_rows, write
 from headrace.cli.result_values import as_json, as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.query_errors import query_errors_explained
@@ -48,9 +49,9 @@ def test_a_note_says_that_there_are_more_rows(
     def one_batch(rows: object, most: int, show: Show) -> None:
         show(["n"], batches(*range(100, 105)[:most]), False)
 
-    monkeypatch.setattr(query, "follow_query", one_batch)
+    monkeypatch.setattr(spark_query, "follow_query", one_batch)
     for shown, more in ((4, True), (5, False)):
-        query.print_followed(found, shown, None, "UTC")
+        spark_query.print_followed(found, shown, None, "UTC")
         printed = capsys.readouterr().out
         assert (str(100 + shown - 1) in printed, str(100 + shown) in printed) == (True, False)
         assert (f"--rows shows more than {shown}" in printed) == more
@@ -66,11 +67,11 @@ def test_appended_csv_has_one_header_and_whole_results_one_each(
         show(["n"], batches(1), whole)
         show(["n"], batches(2), whole)
 
-    monkeypatch.setattr(query, "follow_query", two_batches)
-    query.print_followed(found, 50, "csv", "UTC")
+    monkeypatch.setattr(spark_query, "follow_query", two_batches)
+    spark_query.print_followed(found, 50, "csv", "UTC")
     assert capsys.readouterr().out == "n\n1\n2\n"
     whole = True
-    query.print_followed(found, 50, "csv", "UTC")
+    spark_query.print_followed(found, 50, "csv", "UTC")
     assert capsys.readouterr().out == "n\n1\nn\n2\n"
 
 

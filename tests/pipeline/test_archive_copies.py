@@ -22,6 +22,7 @@ from headrace.pipeline.archive_streams import (
 )
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.trim_streams import trim_streams
+from headrace.spark.arrow_schemas import spark_columns
 from headrace.spark.options import parse_options
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 
@@ -45,7 +46,7 @@ def maker(tmp_path: Path, stream_server: StreamServer) -> ArchiveMaker:
 def last_positions(server: StreamServer, maker: ArchiveMaker) -> dict[str, str]:
     """Return the position of the last entry, as the job commits it."""
     options = parse_options(source_options(server.url, ["s"], LAST, fail_on_loss=True), "stream")
-    reader = HeadraceStreamReader(options, entry_schema(None))
+    reader = HeadraceStreamReader(options, spark_columns(entry_schema(None)))
     try:
         return archived_and_last_positions(reader, maker.table, ["s"])[1]
     finally:

@@ -10,6 +10,7 @@ from stream_server import StreamServer
 from archives import ArchiveMaker
 from headrace.cli.main import main
 from headrace.pipeline.archive_streams import entry_schema, publish_if_current, source_options
+from headrace.spark.arrow_schemas import spark_columns
 from headrace.spark.options import parse_options
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 
@@ -23,7 +24,7 @@ def command(
     """A command that archives a stream whose entries are all archived, where Spark cannot start."""
     stream_server.add("s", ENTRIES)
     options = parse_options(source_options(stream_server.url, ["s"], 10, fail_on_loss=True), "stream")
-    reader = HeadraceStreamReader(options, entry_schema(None))
+    reader = HeadraceStreamReader(options, spark_columns(entry_schema(None)))
     reader.prepareForTriggerAvailableNow()
     reached = reader.latestOffset({}, reader.getDefaultReadLimit())
     reader.stop()

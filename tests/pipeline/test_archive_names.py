@@ -21,9 +21,9 @@ from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_streams import archive_streams, count_archive
 from headrace.pipeline.local_spark import utf8_locale
-from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay_entries import replay_entries
 from headrace.pipeline.replay_source import ReplaySource
+from headrace.pipeline.spark_query import register_views, run_query
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.trim_streams import trim_streams
 

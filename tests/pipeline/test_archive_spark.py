@@ -21,6 +21,7 @@ from headrace.archive.location import archive_location
 from headrace.archive.merging import merge_small_files
 from headrace.archive.table import ArchiveTable
 from headrace.archive.watermark import published_id
+from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import archive_streams as archive_module
 from headrace.pipeline.archive_streams import (
@@ -30,7 +31,6 @@ from headrace.pipeline.archive_streams import (
     run_tasks,
     source_options,
 )
-from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.pipeline.replay_entries import replay_entries

@@ -10,7 +10,7 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker
 from headrace.cli.main import main
-from headrace.pipeline.catalog_statements import CatalogStatement, parse_catalog_statement
+from headrace.queries.catalog_statements import CatalogStatement, parse_catalog_statement
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from stream_server import StreamServer
 from archives import ArchiveMaker, Entry
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
-from headrace.pipeline.load import load
+from headrace.pipeline.load_rows import load_rows
 from headrace.pipeline.loader import LoadJob, LoadReport
-from headrace.pipeline.replay import ReplayReport, replay
+from headrace.pipeline.replay_entries import ReplayResult, replay_entries
 from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.time_columns import TimeColumn
@@ -52,7 +52,7 @@ def load_in_part(link: Servers, times: TimeColumn | None) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        load([rows(range(1, 101))], times, link, "s", job=JOB, rows_per_batch=10, on_progress=stop)
+        load_rows([rows(range(1, 101))], times, link, "s", job=JOB, rows_per_batch=10, on_progress=stop)
 
 
 def test_a_file_with_other_times_of_loaded_rows_is_not_resumed(
@@ -62,9 +62,9 @@ def test_a_file_with_other_times_of_loaded_rows_is_not_resumed(
     loaded = numbers(stream_server, "s")
     assert 50 <= len(loaded) < 100
     with pytest.raises(UsageError, match=r"the times of the first \d+ rows of rows.csv are not those"):
-        load([rows(range(1, 101), late=7)], TIMES, link, "s", job=JOB, resume=True)
+        load_rows([rows(range(1, 101), late=7)], TIMES, link, "s", job=JOB, resume=True)
     assert numbers(stream_server, "s") == loaded
-    load([rows(range(1, 101))], TIMES, link, "s", job=JOB, resume=True)
+    load_rows([rows(range(1, 101))], TIMES, link, "s", job=JOB, resume=True)
     assert numbers(stream_server, "s") == list(range(1, 101))
 
 
@@ -73,12 +73,12 @@ def test_times_are_not_compared_if_they_do_not_give_the_ids_of_all_rows(
 ) -> None:
     times = TimeColumn("at", is_field=True)
     load_in_part(link, times)
-    load([rows(range(1, 101))], None, link, "s", job=JOB, resume=True)
+    load_rows([rows(range(1, 101))], None, link, "s", job=JOB, resume=True)
     assert numbers(stream_server, "s") == list(range(1, 101))
     soon = (int(stream_server.client.time()[0]) + 3600) * 1000
     later = pa.RecordBatch.from_pydict({"at": pa.array([soon], pa.timestamp("ms")), "n": ["101"]})
     for _ in range(2):
-        load([rows(range(1, 101)), later], times, link, "s", job=JOB, resume=True)
+        load_rows([rows(range(1, 101)), later], times, link, "s", job=JOB, resume=True)
     assert numbers(stream_server, "s") == list(range(1, 102))
 
 
@@ -90,7 +90,7 @@ def test_the_marker_of_an_earlier_version_without_times_is_accepted(
     members = json.loads(stream_server.client.get(key))
     assert members.pop("times") and members.pop("process")
     stream_server.client.set(key, json.dumps(members))
-    load([rows(range(1, 101))], TIMES, link, "s", job=JOB, resume=True)
+    load_rows([rows(range(1, 101))], TIMES, link, "s", job=JOB, resume=True)
     assert numbers(stream_server, "s") == list(range(1, 101))
 
 
@@ -98,11 +98,11 @@ def test_a_load_does_not_continue_one_that_began_at_the_same_time(
     stream_server: StreamServer, link: Servers
 ) -> None:
     def read_late() -> Iterator[pa.RecordBatch]:
-        load([rows(range(30))], None, link, "s", job=JOB)
+        load_rows([rows(range(30))], None, link, "s", job=JOB)
         yield rows(range(100, 150))
 
     with pytest.raises(CommandError, match=r"another process has started the same load into 's'"):
-        load(read_late(), None, link, "s", job=JOB)
+        load_rows(read_late(), None, link, "s", job=JOB)
     assert numbers(stream_server, "s") == list(range(30))
 
 
@@ -115,9 +115,9 @@ def test_a_load_is_not_resumed_into_a_stream_that_was_recreated(
     stream_server.add("s", [(f"0-{seq}", {"other": 1}) for seq in range(1, 200 if times else 2)])
     found = "it ends at 0-199, and row" if times else "it has had only 1 entry"
     with pytest.raises(HeadraceError, match=f"loaded into stream 's', but {found}"):
-        load([rows(range(1, 101))], times, link, "s", job=JOB, resume=True)
+        load_rows([rows(range(1, 101))], times, link, "s", job=JOB, resume=True)
     assert numbers(stream_server, "s") == []
-    load([rows(range(1, 101))], times, link, "s", job=JOB, append=True)
+    load_rows([rows(range(1, 101))], times, link, "s", job=JOB, append=True)
     assert numbers(stream_server, "s") == list(range(1, 101))
 
 
@@ -138,12 +138,12 @@ class Slices(ReplayPacer):
 def replay_first(source: ReplaySource, url: str, complete: bool) -> None:
     """Replay all entries, or the first ones: at least 50."""
 
-    def stop(now: ReplayReport) -> None:
+    def stop(now: ReplayResult) -> None:
         if now.rows >= 50 and not complete:
             raise KeyboardInterrupt
 
     with nullcontext() if complete else pytest.raises(KeyboardInterrupt):
-        replay(source, url, "t", name="x", pacer=Slices(), on_progress=stop)
+        replay_entries(source, url, "t", name="x", pacer=Slices(), on_progress=stop)
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -158,10 +158,10 @@ def test_a_replay_of_a_recreated_stream_is_not_continued(
     stream_server.client.delete("s")
     stream_server.add("s", others)
     with pytest.raises(DataLoss, match=r"since this replay began: it had entries up to .*--restart replays"):
-        replay(source, stream_server.url, "t", name="x")
+        replay_entries(source, stream_server.url, "t", name="x")
     assert stream_server.client.xrange("t") == there
     stream_server.client.delete("t")
-    replay(source, stream_server.url, "t", name="x", restart=True)
+    replay_entries(source, stream_server.url, "t", name="x", restart=True)
     assert stream_server.client.xrange("t") == stream_server.client.xrange("s")
 
 
@@ -178,7 +178,7 @@ def test_a_replay_continues_after_entries_were_added_trimmed_and_deleted(
     if complete:
         stream_server.client.xdel("s", some[-1][0])
     stream_server.client.xadd("s", {"n": 100}, id="1577836900000-0")
-    assert replay(source, stream_server.url, "t", name="x").complete is complete
+    assert replay_entries(source, stream_server.url, "t", name="x").complete is complete
     assert numbers(stream_server, "t") == list(range(100))
 
 
@@ -193,7 +193,7 @@ def test_a_replay_of_an_archive_that_was_replaced_is_not_continued(
     shutil.rmtree(tmp_path / "archive")
     ArchiveMaker(tmp_path / "archive").add("s", entries(100, "b"))
     with pytest.raises(DataLoss, match=r"another archive is in .*--restart replays"):
-        replay(source, stream_server.url, "t", name="x")
+        replay_entries(source, stream_server.url, "t", name="x")
     assert numbers(stream_server, "t") == done
 
 
@@ -202,14 +202,14 @@ def test_a_replay_does_not_continue_one_that_began_at_the_same_time(stream_serve
     source = ReplaySource("s", stream_server.url)
     begun = False
 
-    def run_another(now: ReplayReport) -> None:
+    def run_another(now: ReplayResult) -> None:
         nonlocal begun
         if not begun:
             begun = True
-            replay(source, stream_server.url, "t", name="x", upto=entries(30)[-1][0], keep_ids=False)
+            replay_entries(source, stream_server.url, "t", name="x", upto=entries(30)[-1][0], keep_ids=False)
 
     with pytest.raises(CommandError, match="another process has started the same replay"):
-        replay(source, stream_server.url, "t", name="x", keep_ids=False, on_progress=run_another)
+        replay_entries(source, stream_server.url, "t", name="x", keep_ids=False, on_progress=run_another)
     assert numbers(stream_server, "t") == list(range(30))
 
 
@@ -227,9 +227,9 @@ def test_a_replay_into_a_stream_that_was_recreated_is_not_continued(
     stream_server.add("t", [(f"0-{seq}", {"other": 1}) for seq in range(1, 200 if keep else 2)])
     found = "it ends at 0-199" if keep else "it has had only 1 entry"
     with pytest.raises(HeadraceError, match=f"replayed into stream 't', but {found}.*--restart"):
-        replay(source, stream_server.url, "t", name="x")
+        replay_entries(source, stream_server.url, "t", name="x")
     assert numbers(stream_server, "t") == []
-    replay(source, stream_server.url, "t", name="x", restart=True)
+    replay_entries(source, stream_server.url, "t", name="x", restart=True)
     assert numbers(stream_server, "t") == list(range(100))
 
 
@@ -243,6 +243,6 @@ def test_the_position_of_an_earlier_version_without_the_source_is_accepted(
     words = stream_server.client.get(key).split(b" ")
     assert len(words) == 5
     stream_server.client.set(key, words[0])
-    replay(source, stream_server.url, "t", name="x")
+    replay_entries(source, stream_server.url, "t", name="x")
     assert numbers(stream_server, "t") == list(range(100))
     assert stream_server.client.get(key).split(b":done ")[1].split(b" ")[1:] == [b"100", b"-", b"-"]

@@ -7,15 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import redis
-from pyspark.sql.types import (
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from archives import ArchiveMaker, counted_entries, entries_at, files_in
 from headrace.archive.creation import create_or_open
 from headrace.archive.location import archive_location
+from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_inference import (
     infer_columns,
@@ -94,16 +90,14 @@ def test_inferred_times_have_their_most_frequent_format() -> None:
 
 
 def test_declared_times_get_the_format_of_the_sample_unless_they_have_one() -> None:
-    at = StructField("at", TimestampType())
-    said = StructField("said", TimestampType(), True, {"comment": "epoch_s"})
-    number = StructField("n", TimestampType())
+    [at, said, number] = parse_schema("at TIMESTAMP, said TIMESTAMP COMMENT 'epoch_s', n TIMESTAMP")
     some = [{b"at": b"2026-03-01T12:00:00Z", b"said": b"2026-03-01T12:00:00Z", b"n": b"1700000000000"}]
-    assert lacks_time_format(StructType([said, at])) and not lacks_time_format(StructType([said]))
-    found = with_time_formats(StructType([at, said, number]), some)
+    assert lacks_time_format(pa.schema([said, at])) and not lacks_time_format(pa.schema([said]))
+    found = with_time_formats(pa.schema([at, said, number]), some)
     assert [field.metadata for field in found] == [
-        {"comment": "iso8601:T0Z"},
-        {"comment": "epoch_s"},
-        {},
+        {b"comment": b"iso8601:T0Z"},
+        {b"comment": b"epoch_s"},
+        None,
     ]
 
 

@@ -25,10 +25,11 @@ import headrace
 from archives import ArchiveMaker, Entry
 from headrace.cli.main import main
 from headrace.cli.result_values import rows_of as rows_in_zone
+from headrace.columns.declarations import parse_columns, parse_schema
+from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.query import METADATA, register_views, run_query
+from headrace.pipeline.spark_query import register_views, run_query
 from headrace.pipeline.spark_rows import record_batches
 from headrace.pipeline.stream_dataset import StreamDataset
 from headrace.queries.scans import MS_MAX, TIME_TYPE, time_bounds
@@ -346,7 +347,7 @@ def test_both_engines_return_the_same_rows(
     spark: SparkSession, stream_server: StreamServer, archive: ArchiveMaker
 ) -> None:
     stream_server.add("s:1", [*entries(700, 3 * 1440 - 200), ("1900000000000-0", {"n": "many", "x": 7})])
-    fields = {"": parse_schema("n INT, kind STRING, x DOUBLE")}
+    fields = {"": parse_columns("n INT, kind STRING, x DOUBLE")}
     for sql in QUERIES:
         register_views(spark, sql, stream_server.url, archive=archive.directory, fields=fields)
         by_spark = [tuple(row) for row in run_query(spark, sql).collect()]
@@ -397,7 +398,7 @@ def test_a_typed_archive_hides_no_field(stream_server: StreamServer, typed_archi
         ("3-1", "k3", days[1], "6", None, 3),
     ]
     names = headrace.sql("SELECT * FROM s", stream_server.url, archive=typed_archive.directory).column_names
-    assert names == [*METADATA.names, "total", "id", "date", "refund", "gone"]
+    assert names == [*ENTRY_COLUMNS.names, "total", "id", "date", "refund", "gone"]
     assert found("SELECT count(*) FROM s WHERE id = 'k1'") == [(1,)]
 
 
@@ -421,7 +422,7 @@ def test_what_a_query_does_not_show_is_named(
 def test_the_metadata_columns_are_all_there(stream_server: StreamServer) -> None:
     stream_server.add("s", entries(2))
     found = headrace.sql("SELECT * FROM s", stream_server.url)
-    assert found.column_names == [*METADATA.names, "n", "kind", "x"]
+    assert found.column_names == [*ENTRY_COLUMNS.names, "n", "kind", "x"]
     assert found.to_pylist()[1] == {
         "_stream": "s",
         "_id": f"{FIRST + MINUTE}-1",

@@ -13,8 +13,8 @@ from headrace.archive.location import archive_location
 from headrace.cli.main import main
 from headrace.errors import UsageError
 from headrace.pipeline.archive_streams import archive_streams
-from headrace.pipeline.query import register_views
 from headrace.pipeline.replay_source import ReplaySource
+from headrace.pipeline.spark_query import register_views
 from headrace.pipeline.trim_streams import trim_streams
 from headrace.spark.options import parse_options
 

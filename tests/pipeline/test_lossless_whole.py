@@ -18,16 +18,15 @@ from pyspark.sql import Row, SparkSession
 from headrace.archive.creation import create_or_open
 from headrace.archive.location import archive_location
 from headrace.archive.merging import merge_small_files
+from headrace.columns.declarations import parse_schema
 from headrace.pipeline.archive_streams import archive_streams
-from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import infer_columns, sample_entries
 from headrace.pipeline.local_spark import local_spark
-from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay_entries import replay_entries
 from headrace.pipeline.replay_source import ReplaySource
+from headrace.pipeline.spark_query import register_views, run_query
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.trim_streams import trim_streams
-from headrace.spark.arrow_schemas import arrow_schema
 from headrace.spark.decode.misfits import DIRECTORY_VARIABLE, collected_misfits, collecting_misfits
 
 pytestmark = pytest.mark.whole
@@ -117,8 +116,7 @@ def test_any_bytes_survive_archive_trim_and_replay(
         assert written == len(whole) == len(some) + len(more) + 1
         trim_streams(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
         assert len(read(raw, "s")) == 1
-        stored = None if schema is None else arrow_schema(schema)
-        merge_small_files(create_or_open(archive_location(directory), stored, "UTC"))
+        merge_small_files(create_or_open(archive_location(directory), schema, "UTC"))
         replay_entries(ReplaySource("s", None, directory), server_url, "t", name="x")
         assert read(raw, "t") == whole
 

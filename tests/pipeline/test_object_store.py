@@ -38,9 +38,9 @@ from headrace.archive.merging import merge_small_files
 from headrace.archive.watermark import published_id
 from headrace.archive.writer import write_days
 from headrace.cli.main import main
+from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_streams import archive_streams
-from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.trim_horizon import RetentionPolicy

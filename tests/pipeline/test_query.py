@@ -8,7 +8,6 @@ from typing import cast
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import types as T
 from stream_server import StreamServer
 
 from archives import ArchiveMaker
@@ -16,17 +15,14 @@ from headrace.archive.files import read_archive
 from headrace.archive.sampling import SAMPLE_FILES
 from headrace.cli.main import main
 from headrace.client.servers import Servers
+from headrace.columns.declarations import parse_schema, type_name
+from headrace.columns.inferred_schema import inferred_schema
+from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.field_sample import sample_fields
-from headrace.pipeline.query import (
-    METADATA,
-    archived_columns,
-    inferred_columns,
-    register_views,
-    streams_in_query,
-    used_columns,
-)
+from headrace.pipeline.spark_query import register_views
+from headrace.queries.field_sample import sample_fields
 from headrace.queries.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
+from headrace.queries.views import archived_columns, streams_in_query, used_columns
 
 DAY_MS = 86_400_000
 
@@ -85,8 +81,10 @@ def test_columns_of_a_query_are_inferred_as_those_of_an_archive() -> None:
         {b"n": b"1", b"x": b"2", b"day": b"2013-01-31", b"yes": b"true", b"code": b"007", b"_ID": b"1"},
         {b"n": b"-20", b"x": b"2.5", b"day": b"2013-02-01", b"yes": b"false", b"none": b"", b"\xff": b"1"},
     ]
-    found = inferred_columns(sample)
-    assert found.simpleString() == ("struct<n:bigint,x:double,day:date,yes:boolean,code:string,none:string>")
+    found = {column.name: type_name(column.type) for column in inferred_schema(sample)}
+    assert found == {
+        "n": "bigint", "x": "double", "day": "date", "yes": "boolean", "code": "string", "none": "string",
+    }  # fmt: skip
 
 
 def test_a_sample_has_both_ends_and_the_archive(stream_server: StreamServer, tmp_path: pathlib.Path) -> None:
@@ -95,21 +93,21 @@ def test_a_sample_has_both_ends_and_the_archive(stream_server: StreamServer, tmp
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", [("5-0", {"early": "y"})])
     servers = Servers(stream_server.url)
-    assert set(inferred_columns(sample_fields(servers, None, "s").entries).names) == {
+    assert set(inferred_schema(sample_fields(servers, None, "s").entries).names) == {
         "n",
         "name",
         "half",
         "late",
     }
     held = read_archive(maker.location)
-    assert set(inferred_columns(sample_fields(servers, held, "s").entries).names) == {
+    assert set(inferred_schema(sample_fields(servers, held, "s").entries).names) == {
         "n",
         "name",
         "half",
         "late",
         "early",
     }
-    assert inferred_columns(sample_fields(servers, None, "missing").entries).names == []
+    assert inferred_schema(sample_fields(servers, None, "missing").entries).names == []
     assert len(sample_fields(servers, None, "s").entries) == 400
     stream_server.client.xtrim("s", maxlen=300, approximate=False)
     assert len(sample_fields(servers, None, "s").entries) == 300
@@ -124,7 +122,7 @@ def test_a_sample_has_entries_of_several_files_up_to_the_last(tmp_path: pathlib.
         rows.append((f"{day * DAY_MS + 300}-0", {f"last_{day}": "x"}))
         maker.add("s", rows, group_rows=300)
     sample = sample_fields(None, read_archive(maker.location), "s")
-    names = inferred_columns(sample.entries).names
+    names = inferred_schema(sample.entries).names
     assert {"n", "of_0", f"last_{count - 1}"} <= set(names)
     assert len([name for name in names if name.startswith("of_")]) == min(count, SAMPLE_FILES)
     assert sample.unread_files == max(0, count - SAMPLE_FILES)
@@ -161,7 +159,7 @@ def test_the_columns_of_a_typed_archive_are_read_from_its_files(tmp_path: pathli
     maker = ArchiveMaker(tmp_path / "archive", pa.schema([("n", pa.int32())]))
     maker.add("s", [("5-0", {"n": 1})])
     found = archived_columns(read_archive(maker.location), "s")
-    assert found is not None and found.simpleString() == "struct<n:int>"
+    assert found == pa.schema([("n", pa.int32())])
     assert archived_columns(read_archive(maker.location), "other") is None
     maps = ArchiveMaker(tmp_path / "maps")
     maps.add("s", [("5-0", {"n": 1})])
@@ -169,12 +167,12 @@ def test_the_columns_of_a_typed_archive_are_read_from_its_files(tmp_path: pathli
 
 
 def test_only_columns_that_the_query_names_are_read() -> None:
-    columns = T.StructType([T.StructField(name, T.LongType()) for name in ("n", "Delay", "other")])
+    columns = parse_schema("n BIGINT, Delay BIGINT, other BIGINT")
     for sql, names in [
         ("SELECT n, avg(delay) FROM s GROUP BY n", ["n", "Delay"]),
         ("SELECT count(*) FROM s", ["_sequence"]),
         ("SELECT count( * ), _id FROM s WHERE x = 'other'", ["_id"]),
-        ("SELECT * FROM s", [*METADATA.names, "n", "Delay", "other"]),
-        ("SELECT s.* FROM s", [*METADATA.names, "n", "Delay", "other"]),
+        ("SELECT * FROM s", [*ENTRY_COLUMNS.names, "n", "Delay", "other"]),
+        ("SELECT s.* FROM s", [*ENTRY_COLUMNS.names, "n", "Delay", "other"]),
     ]:
         assert used_columns(sql, columns).names == names

@@ -17,9 +17,8 @@ import pyarrow as pa
 from headrace.api.arrow_batches import ArrowBatches
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import encode_name
-from headrace.columns.layout import ENTRY_ROLES, ArrowLayout
-from headrace.columns.time_formats import SLASHED_DATE
-from headrace.columns.value_types import DATE_WITH_SLASHES, field_types
+from headrace.columns.inferred_schema import inferred_schema
+from headrace.columns.layout import ENTRY_COLUMNS, RESERVED_NAMES, ArrowLayout
 from headrace.errors import CommandError, UsageError
 from headrace.positions.entry_ids import START, U64_MAX, format_id, parse_id
 from headrace.queries.duckdb_session import distinct_tables, run_in_duckdb
@@ -40,25 +39,6 @@ if TYPE_CHECKING:
     from headrace.api.database import Database
 
 SAMPLE_ENTRIES = 200  # from each end of a stream
-ENTRY_COLUMNS = pa.schema(
-    [
-        ("_stream", pa.string()),
-        ("_id", pa.string()),
-        ("_timestamp", pa.timestamp("us", "UTC")),
-        ("_sequence", pa.int64()),
-    ]
-)
-RESERVED_NAMES = {*ENTRY_ROLES, "_exact"}
-TYPES = {
-    "BOOLEAN": pa.bool_(),
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "DATE": pa.date32(),
-    DATE_WITH_SLASHES: pa.date32(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-    "STRING": pa.string(),
-}
-COMMENTS = {DATE_WITH_SLASHES: {"comment": SLASHED_DATE}, "TIMESTAMP": {"comment": "iso8601"}}
 
 
 @dataclass(frozen=True)
@@ -172,25 +152,12 @@ def find_table(
             columns = [field for field in archived.columns() if field.name.lower() not in RESERVED_NAMES]
             sample += archived.sample()
         known = {field.name for field in columns}
-        columns += [field for field in inferred_fields(iter(sample)) if field.name not in known]
+        columns += [field for field in inferred_schema(sample) if field.name not in known]
     else:
         columns = [field for field in ArrowLayout(schema).schema if field.name not in ENTRY_COLUMNS.names]
     fields = tuple(field.name for field in columns)
     last_id = last[0][0] if last else None
     return QueryTable(name, fields, pa.schema([*ENTRY_COLUMNS, *columns]), last_id, archived)
-
-
-def inferred_fields(entries: Iterator[Mapping[bytes, bytes]]) -> list[pa.Field]:
-    """Return columns for the fields of a sample; none for a name that is not UTF-8, or is reserved."""
-    found = []
-    for raw, kind in field_types(entries).items():
-        try:
-            name = raw.decode()
-        except UnicodeDecodeError:
-            continue
-        if name and name.lower() not in RESERVED_NAMES:
-            found.append(pa.field(name, TYPES[kind], metadata=COMMENTS.get(kind)))
-    return found
 
 
 class StreamTable(ScannedStream):

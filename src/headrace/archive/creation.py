@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.archive.delta_log import LOG_DIRECTORY, table_errors
-from headrace.archive.delta_schema import delta_json, sql_name
+from headrace.archive.delta_schema import delta_json
 from headrace.archive.files import (
     EXACT_COLUMN,
     PARTITIONS,
@@ -26,6 +26,7 @@ from headrace.archive.files import (
 from headrace.archive.location import ArchiveLocation
 from headrace.archive.table import ArchiveTable
 from headrace.archive.verification import check_exclusive_commits
+from headrace.columns.declarations import type_name
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def missing_columns(
     has_map = "fields" in known and known["fields"].type == FIELDS_COLUMN.type
     if (fields is None) != has_map:
         own = {column.name for column in (*HEAD_COLUMNS, *TAIL_COLUMNS)}
-        written = sql_name(pa.struct([column for column in existing if column.name not in own]))
+        written = type_name(pa.struct([column for column in existing if column.name not in own]))
         has = "all in one map" if has_map else written
         raise UsageError(f"{location} was written with other fields ({has}); give another --to")
     folded = {column.name.lower(): column.name for column in existing}
@@ -195,7 +196,7 @@ def missing_columns(
         elif known[column.name].type != column.type:
             raise UsageError(
                 f"{location} was written with other fields ({column.name} "
-                f"{sql_name(known[column.name].type)}, not {sql_name(column.type)}); give another --to"
+                f"{type_name(known[column.name].type)}, not {type_name(column.type)}); give another --to"
             )
     return missing
 

@@ -35,8 +35,6 @@ SIMPLE_TYPES: dict[str, pa.DataType] = {
     "void": pa.null(),
 }
 NAMES = {kind: name for name, kind in SIMPLE_TYPES.items()}
-# What SQL calls these types, if not the same.
-SQL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
@@ -97,16 +95,3 @@ def _delta_type(kind: pa.DataType) -> str | dict[str, Any]:
     if kind not in NAMES:
         raise UsageError(f"a Delta table cannot have a column of the type {kind}")
     return NAMES[kind]
-
-
-def sql_name(kind: pa.DataType) -> str:
-    """Return what SQL calls a type: `bigint`, `array<string>`, `struct<n:int>`."""
-    if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{sql_name(field.type)}' for field in kind)}>"
-    if pa.types.is_list(kind):
-        return f"array<{sql_name(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{sql_name(kind.key_type)},{sql_name(kind.item_type)}>"
-    name = _delta_type(kind)
-    assert isinstance(name, str)
-    return SQL_NAMES.get(name, name)

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from headrace.archive.location import ArchiveLocation
+from headrace.cli.misfits import summarize_misfits
 from headrace.cli.option_types import (
     ArchivePath,
     check_finite,
@@ -19,7 +20,7 @@ from headrace.cli.option_types import (
     with_storage_options,
 )
 from headrace.cli.progress import progress_bar
-from headrace.cli.spark_session import scratch_spark, summarize_misfits
+from headrace.cli.spark_session import scratch_spark
 from headrace.cli.streams import url_option
 from headrace.console.rich_text import line
 from headrace.errors import UsageError

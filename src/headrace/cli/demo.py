@@ -31,10 +31,10 @@ from headrace.cli.demo_query import (
 from headrace.cli.progress import progress_bar
 from headrace.cli.spark_session import announced_spark
 from headrace.client.servers import Servers
+from headrace.columns.declarations import parse_columns, parse_schema
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_streams import ArchiveCounts, archive_streams, count_archive
-from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.duckdb_query import run_sql
 from headrace.pipeline.load_rows import load_rows
 from headrace.pipeline.loader import LoadReport
@@ -217,7 +217,7 @@ def query_archive(console: Console, url: str, directory: Path) -> int:
     console.print("[bold]5 SQL[/]      on the archive and the stream as one table, with DuckDB")
     console.print(line(f"{INDENT}{SQL}"), soft_wrap=True)
     started = time.monotonic()
-    with run_sql(SQL, url, archive=directory, fields={"": parse_schema(FIELDS)}) as result:
+    with run_sql(SQL, url, archive=directory, fields={"": parse_columns(FIELDS)}) as result:
         [row] = result.rows.read_all().to_pylist()
     seconds = time.monotonic() - started
     console.print(

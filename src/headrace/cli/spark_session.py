@@ -1,4 +1,4 @@
-"""The Spark session of a command, and the values that did not fit its columns."""
+"""The Spark session of a command."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from headrace.console.escaping import printable
 from headrace.pipeline import job_spark
 from headrace.pipeline.local_spark import local_spark
-from headrace.spark.decode.misfits import MAP, MisfitCounts
+from headrace.spark.decode.misfits import MisfitCounts
 
 STARTING = "Starting Spark…"
 
@@ -56,15 +55,3 @@ def scratch_spark(
         quiet: Whether to print nothing about the start.
     """
     return job_spark.scratch_spark(name, zone, on_misfits, partial(announced_spark, quiet=quiet))
-
-
-def summarize_misfits(counts: MisfitCounts) -> str:
-    """Return a line about the values that did not fit their columns; empty if there are none."""
-    columns = [
-        f"{printable(stream)}.{printable(column)} {count:,}"
-        for (stream, column), count in counts.items()
-        if column != MAP
-    ]
-    if not columns:
-        return ""
-    return f"Values that do not fit their column, and are null there: {', '.join(columns)}"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.arrow import column_types
 from headrace.arrow.columns import Column
 from headrace.columns import time_formats
-from headrace.columns.specs import ColumnSpec, field_spec
+from headrace.columns.specs import ColumnSpec, column_comment, field_spec
 from headrace.errors import UsageError
 
 DEFAULT_SCHEMA = pa.schema([("_id", pa.string()), ("_fields", pa.map_(pa.string(), pa.string()))])
@@ -31,6 +31,16 @@ ENTRY_ROLES = {
     "_fields": ("fields", "map<string, string>, map<string, binary> or map<binary, binary>"),
     "_corrupt_record": ("corrupt", "string"),
 }
+RESERVED_NAMES = {*ENTRY_ROLES, "_exact"}  # of columns that are not those of fields
+# The columns that a table in SQL has for every entry, before those of fields.
+ENTRY_COLUMNS = pa.schema(
+    [
+        ("_stream", pa.string()),
+        ("_id", pa.string()),
+        ("_timestamp", pa.timestamp("us", "UTC")),
+        ("_sequence", pa.int64()),
+    ]
+)
 MAP_SETTINGS = {
     (pa.string(), pa.string()): {"utf8": True},
     (pa.string(), pa.binary()): {"utf8": True, "utf8_values": False},
@@ -95,9 +105,8 @@ def column_spec(field: pa.Field, default_format: str) -> ColumnSpec:
         return _entry_spec(field)
     if field.name == "_exact":
         raise UsageError("the column _exact is only for Spark; read _fields as map<binary, binary>")
-    comment = (field.metadata or {}).get(b"comment", b"").decode(errors="replace")
     is_date = bool(pa.types.is_date(field.type))
-    time_format = time_formats.column_time_format(comment, is_date, default_format)
+    time_format = time_formats.column_time_format(column_comment(field), is_date, default_format)
     spec = field_spec(field.name, field.type, field.nullable, time_format)
     if spec is None:
         raise UsageError(f"the column {field.name} is {field.type}: a field can be read as {FIELD_TYPES}")

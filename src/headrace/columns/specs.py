@@ -47,6 +47,12 @@ class ColumnSpec:
         return Column(kind, self.name.encode(), **self.settings)
 
 
+def column_comment(field: pa.Field) -> str:
+    """Return the comment of a column, which may state the format of its times; empty without one."""
+    comment: bytes = (field.metadata or {}).get(b"comment", b"")
+    return comment.decode(errors="replace")
+
+
 def field_spec(name: str, kind: pa.DataType, nullable: bool, time_format: str) -> ColumnSpec | None:
     """Return how a column of a type is read from the field `name`; None for a type that cannot be read."""
     settings: dict[str, Any] = {"nullable": nullable}

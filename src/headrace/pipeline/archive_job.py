@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from headrace.archive.creation import create_or_open, known_fields
 from headrace.archive.files import read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.merging import merge_small_files
+from headrace.columns.declarations import declarations, parse_columns, parse_schema, with_declared
 from headrace.columns.value_types import field_types
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_streams import (
@@ -26,13 +27,6 @@ from headrace.pipeline.archive_streams import (
     check_field_names,
     count_archive,
     publish_if_current,
-)
-from headrace.pipeline.column_declarations import (
-    InferredWith,
-    declarations,
-    parse_columns,
-    parse_schema,
-    with_declared,
 )
 from headrace.pipeline.column_inference import (
     SAMPLE_ENTRIES,
@@ -47,7 +41,6 @@ from headrace.pipeline.job_arguments import at_least, duration_ms
 from headrace.pipeline.job_spark import job_spark
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.pipeline.stream_selection import select_streams
-from headrace.spark.arrow_schemas import arrow_schema, spark_columns
 from headrace.spark.decode.misfits import READ_WITHOUT, MisfitCounts
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.source.data_loss import DataLoss
@@ -102,7 +95,7 @@ class ArchiveArguments:
 
     def check(self) -> None:
         """Raise UsageError if values are out of range, or do not fit each other."""
-        infers = self.fields is not None and isinstance(parse_columns(self.fields), InferredWith)
+        infers = self.fields is not None and parse_columns(self.fields).infers_others
         if self.sample is not None and not infers:
             raise UsageError("--sample is for --fields infer")
         if self.sample is not None:
@@ -233,7 +226,7 @@ class ArchiveJob:
     kept_exact: int = 0
     misfits: MisfitCounts = field(default_factory=dict)
     deleted: int = 0
-    _fields: StructType | None = None
+    _fields: pa.Schema | None = None
 
     def run_once(self) -> None:
         """Archive the entries that exist now."""
@@ -279,18 +272,18 @@ class ArchiveJob:
     def _select(self) -> list[str]:
         return select_streams(self.arguments.url, self.arguments.streams, self.arguments.pattern)
 
-    def _choose_columns(self, streams: list[str]) -> StructType | None:
+    def _choose_columns(self, streams: list[str]) -> pa.Schema | None:
         """Return the columns of the fields; None for one map. Infer them if they are not declared."""
         arguments = self.arguments
         if arguments.fields is None:
             return None
         sampled = arguments.sample or SAMPLE_ENTRIES
-        fields = parse_columns(arguments.fields)
-        if isinstance(fields, InferredWith):
+        declared = parse_columns(arguments.fields)
+        fields = declared.schema
+        if declared.infers_others:
             found = sample_entries(arguments.url, streams, sampled)
             inferred = parse_schema(infer_columns(found))
-            known = spark_columns(known_fields(arguments.location, arrow_schema(inferred)))
-            fields = with_declared(known, fields)
+            fields = with_declared(known_fields(arguments.location, inferred), fields)
             self.observer.on_columns(declarations(fields), unusable_names(field_types(found)))
         check_field_names(fields)
         if lacks_time_format(fields):
@@ -339,8 +332,7 @@ class ArchiveJob:
     def _keep_in_order(self, earlier: set[str]) -> None:
         """Merge small files of earlier runs, delete old days, and delete the files of killed jobs."""
         arguments = self.arguments
-        columns = None if self._fields is None else arrow_schema(self._fields)
-        table = create_or_open(arguments.location, columns, arguments.time_zone)
+        table = create_or_open(arguments.location, self._fields, arguments.time_zone)
         now = datetime.datetime.now(datetime.UTC)
         if arguments.compact:
             with self.observer.merging():

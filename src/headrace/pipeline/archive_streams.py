@@ -29,10 +29,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.archive.copies import check_not_copy
 from headrace.archive.creation import create_or_open
@@ -41,14 +41,14 @@ from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.merging import small_file_groups
 from headrace.archive.table import ArchiveTable, WrittenFile
 from headrace.archive.watermark_publisher import WatermarkPublisher
+from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_tasks import FileMerger, RangeWriter
-from headrace.pipeline.column_declarations import parse_schema
 from headrace.pipeline.column_inference import ARCHIVE_COLUMNS
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_progress import BatchProgress
 from headrace.positions.position import Position, Positions, parse_positions
-from headrace.spark.arrow_schemas import arrow_schema
+from headrace.spark.arrow_schemas import spark_columns
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import as_headrace_error
 from headrace.spark.options import parse_options
@@ -91,7 +91,7 @@ def archive_streams(
     streams: str | Sequence[str],
     directory: str | os.PathLike[str] | ArchiveLocation,
     *,
-    fields: StructType | None = None,
+    fields: pa.Schema | None = None,
     zone: str | None = None,
     entries_per_batch: int = ENTRIES_PER_BATCH,
     fail_on_loss: bool = True,
@@ -127,13 +127,13 @@ def archive_streams(
     check_field_names(fields)
     fields = None if fields is None else all_nullable(fields)
     zone = zone or spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    table = create_or_open(location, None if fields is None else arrow_schema(fields), zone)
+    table = create_or_open(location, fields, zone)
     entries_per_task = max(1, entries_per_batch // spark.sparkContext.defaultParallelism)
     options = parse_options(source_options(url, names, entries_per_task, fail_on_loss), "stream")
     columns = entry_schema(fields)
-    layout = ColumnLayout(columns, options.timestamp_format)
+    layout = ColumnLayout.of_arrow(columns, options.timestamp_format)
     writer = RangeWriter(location, layout, archived_names(columns), options, zone)
-    reader = HeadraceStreamReader(options, columns)
+    reader = HeadraceStreamReader(options, spark_columns(columns))
     watermark = WatermarkPublisher(url, table.archive.table, str(location))
     written = exact = 0
     try:
@@ -162,7 +162,7 @@ def publish_if_current(
     streams: Sequence[str],
     directory: str | os.PathLike[str] | ArchiveLocation,
     *,
-    fields: StructType | None = None,
+    fields: pa.Schema | None = None,
     zone: str = "UTC",
 ) -> bool:
     """Return whether an archive has all entries; then publish how far it is. Needs no Spark.
@@ -181,10 +181,10 @@ def publish_if_current(
         HeadraceError: if the server or the store fails.
     """
     location = archive_location(directory)
-    table = create_or_open(location, None if fields is None else arrow_schema(fields), zone)
+    table = create_or_open(location, fields, zone)
     options = parse_options(source_options(url, streams, ENTRIES_PER_BATCH, fail_on_loss=True), "stream")
     watermark = WatermarkPublisher(url, table.archive.table, str(location))
-    reader = HeadraceStreamReader(options, entry_schema(fields))
+    reader = HeadraceStreamReader(options, spark_columns(entry_schema(fields)))
     try:
         refuse_copy(watermark, table, streams)
         start, end = archived_and_last_positions(reader, table, streams)
@@ -234,14 +234,14 @@ def source_options(
     }
 
 
-def entry_schema(fields: StructType | None) -> StructType:
+def entry_schema(fields: pa.Schema | None) -> pa.Schema:
     """Return the columns to read for an archive: of every entry, the fields, `_exact`."""
     entry = parse_schema(SOURCE_COLUMNS)
-    typed = [entry["_fields"]] if fields is None else fields.fields
-    return StructType([*(entry[name] for name in ARCHIVE_NAMES), *typed, entry[EXACT_COLUMN]])
+    typed = [entry.field("_fields")] if fields is None else fields
+    return pa.schema([*map(entry.field, ARCHIVE_NAMES), *typed, entry.field(EXACT_COLUMN)])
 
 
-def archived_names(columns: StructType) -> tuple[str, ...]:
+def archived_names(columns: pa.Schema) -> tuple[str, ...]:
     """Return the names of columns that are read in the archive."""
     return tuple(ARCHIVE_NAMES.get(name, "fields" if name == "_fields" else name) for name in columns.names)
 
@@ -359,10 +359,10 @@ def task_error(error: Exception) -> HeadraceError:
     return DataLoss(str(found)) if is_loss else found
 
 
-def check_field_names(fields: StructType | None) -> None:
+def check_field_names(fields: pa.Schema | None) -> None:
     """Raise UsageError if a typed field has the name of one of the archive's own columns."""
     for field in [] if fields is None else fields:
-        is_map = field.name == "fields" and isinstance(field.dataType, MapType)
+        is_map = field.name == "fields" and pa.types.is_map(field.type)
         if is_map or field.name.lower() in ARCHIVE_COLUMNS:
             raise UsageError(
                 f"field {field.name!r} cannot be a column: the archive has its own column of that name; "
@@ -370,9 +370,9 @@ def check_field_names(fields: StructType | None) -> None:
             )
 
 
-def all_nullable(fields: StructType) -> StructType:
+def all_nullable(fields: pa.Schema) -> pa.Schema:
     """Return the columns without NOT NULL, so that entries without them are archived too."""
-    return StructType([StructField(f.name, f.dataType, True, f.metadata) for f in fields])
+    return pa.schema([field.with_nullable(True) for field in fields])
 
 
 def count_archive(directory: str | os.PathLike[str] | ArchiveLocation) -> ArchiveCounts:

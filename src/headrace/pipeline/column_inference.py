@@ -9,47 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
-from pyspark.sql.types import StructField, StructType, TimestampType
+import pyarrow as pa
 
 from headrace.client.servers import Servers
-from headrace.client.stream_names import stream_key
+from headrace.columns.layout import RESERVED_NAMES
+from headrace.columns.specs import column_comment
 from headrace.columns.time_formats import infer_style, is_iso
 from headrace.columns.value_types import field_types
 from headrace.errors import UsageError
-from headrace.spark.decode.schema import RESERVED_COLUMNS
+from headrace.queries.field_sample import sample_both_ends
 
 SAMPLE_ENTRIES = 1000  # of each stream
+TIMESTAMP = pa.timestamp("us", "UTC")
 
-# Columns of the archive, and names that the Spark source reserves, in lower case: Spark ignores case.
-ARCHIVE_COLUMNS = {"stream", "date", "id", "timestamp", "sequence", *RESERVED_COLUMNS}
-
-
-def sample_both_ends(
-    servers: Servers, streams: Iterable[str], entries: int
-) -> dict[str, list[Mapping[bytes, bytes]] | Exception]:
-    """Read a sample of each stream: half of the entries from its beginning, half from its end, none twice.
-
-    Args:
-        servers: The servers.
-        streams: The streams' names.
-        entries: The number of entries of each stream.
-
-    Returns:
-        By stream the fields of its sampled entries, or the error of a stream that cannot be read.
-    """
-    half = -(-entries // 2)
-
-    def enqueue(pipe: Any, stream: str) -> None:
-        pipe.xrange(stream_key(stream), count=half)
-        pipe.xrevrange(stream_key(stream), count=half)
-
-    found: dict[str, list[Mapping[bytes, bytes]] | Exception] = {}
-    for stream, (first, last) in servers.request_many(streams, enqueue).items():
-        error = next((reply for reply in (first, last) if isinstance(reply, Exception)), None)
-        found[stream] = error or list(dict([*first, *reversed(last)]).values())
-    return found
+# Columns of the archive, and reserved names, in lower case: Spark ignores case.
+ARCHIVE_COLUMNS = {"stream", "date", "id", "timestamp", "sequence", *RESERVED_NAMES}
 
 
 def sample_entries(
@@ -121,12 +96,12 @@ def column_declaration(name: bytes, kind: str, entries: Iterable[Mapping[bytes, 
     return f"{declared} COMMENT '{styles.most_common(1)[0][0]}'"
 
 
-def lacks_time_format(columns: StructType) -> bool:
+def lacks_time_format(columns: pa.Schema) -> bool:
     """Return whether there is a column of times without a comment that states their format."""
-    return any(isinstance(f.dataType, TimestampType) and "comment" not in f.metadata for f in columns)
+    return any(each.type == TIMESTAMP and not column_comment(each) for each in columns)
 
 
-def with_time_formats(columns: StructType, entries: Collection[Mapping[bytes, bytes]]) -> StructType:
+def with_time_formats(columns: pa.Schema, entries: Collection[Mapping[bytes, bytes]]) -> pa.Schema:
     """Return the columns; those of times in ISO 8601 get the most frequent format of the entries as comment.
 
     A column that has a comment stays as it is.
@@ -135,11 +110,11 @@ def with_time_formats(columns: StructType, entries: Collection[Mapping[bytes, by
     for field in columns:
         name = field.name.encode()
         times = [entry[name] for entry in entries if name in entry and is_iso(entry[name])]
-        if times and isinstance(field.dataType, TimestampType) and "comment" not in field.metadata:
+        if times and field.type == TIMESTAMP and not column_comment(field):
             [(time_format, _)] = Counter(map(infer_style, times)).most_common(1)
-            field = StructField(field.name, field.dataType, field.nullable, {"comment": time_format})
+            field = field.with_metadata({"comment": time_format})
         found.append(field)
-    return StructType(found)
+    return pa.schema(found)
 
 
 def quote_identifier(name: str) -> str:

@@ -1,6 +1,6 @@
 """Run SQL on streams and archives with DuckDB, in this process: the first row comes within a second.
 
-Each stream that a query names is a table of its name, as in `query`. DuckDB scans it as a data set
+Each stream that a query names is a table of its name (queries/views). DuckDB scans it as a data set
 (stream_dataset), which reads only the columns and the time range that the query needs. The SQL is DuckDB's.
 Names may be quoted as in Spark, too: `orders:eu` or "orders:eu".
 """
@@ -13,21 +13,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from headrace.archive.location import ArchiveLocation, archive_location
+from headrace.columns.declarations import DeclaredColumns, parse_columns
 from headrace.errors import UsageError
-from headrace.pipeline.column_declarations import parse_columns
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.pipeline.query import StreamView, every_column, find_views
 from headrace.pipeline.stream_dataset import StreamDataset
 from headrace.queries.duckdb_session import distinct_tables, run_in_duckdb
 from headrace.queries.interruptible import QueryRows
 from headrace.queries.names import ambiguous_columns, check_no_nul, equal_except_case
 from headrace.queries.sql_tokens import DUCKDB
+from headrace.queries.views import StreamView, every_column, find_views
 from headrace.spark.options import DEFAULT_URL
 
-LACKS_DUCKDB = "queries need the package duckdb: pip install duckdb, or use --engine spark"
+LACKS_DUCKDB = "SQL needs the package duckdb: pip install 'headrace[sql]', or headrace query --engine spark"
 OTHER_ENGINE = "--engine spark distinguishes upper and lower case"
 
 
@@ -86,7 +85,7 @@ def run_sql(
     url: str | None,
     *,
     archive: str | os.PathLike[str] | ArchiveLocation | None = None,
-    fields: Mapping[str, StructType] | None = None,
+    fields: Mapping[str, DeclaredColumns] | None = None,
     zone: str = "UTC",
 ) -> Iterator[QueryResult]:
     """Run a query; its result can be read within the block.
@@ -125,10 +124,10 @@ def run_sql(
         yield QueryResult(tuple(views), rows)
 
 
-def visible_columns(view: StreamView) -> StructType:
+def visible_columns(view: StreamView) -> pa.Schema:
     """Return the columns that DuckDB sees: all but those that it confuses and the query does not name."""
     every = every_column(view.table.fields)
     ambiguous = ambiguous_columns(every.names)
-    return StructType(
+    return pa.schema(
         [each for each in every if each.name not in ambiguous or each.name in view.columns.names]
     )

@@ -15,8 +15,6 @@ import json
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from headrace.archive.location import ArchiveLocation
 from headrace.pipeline.interrupts import raise_if_interrupted
@@ -45,7 +43,7 @@ class StreamDataset(ScannedStream):
         self,
         url: str | None,
         stream: str,
-        columns: StructType,
+        columns: pa.Schema,
         named: Iterable[str] | None = None,
         archive: ArchiveLocation | None = None,
     ) -> None:
@@ -58,17 +56,16 @@ class StreamDataset(ScannedStream):
             named: The columns that the query names, which include those of its conditions; None for all.
             archive: An archive; its entries and the live ones are one data set.
         """
+        super().__init__(columns)
         self._stream = stream
-        self._columns = columns
         self._named = set(columns.names if named is None else named)
-        super().__init__(to_arrow_schema(columns, timezone="UTC"))
         self._options = {"assign": json.dumps([stream]), "timestampFormat": "auto"}
         self._options |= place_options(url, archive)
         self._end = self._reader({}, columns).last_ids().get(stream, START)
 
-    def _reader(self, more: dict[str, str], columns: StructType) -> BatchReader:
+    def _reader(self, more: dict[str, str], columns: pa.Schema) -> BatchReader:
         options = parse_options({**self._options, **more}, "batch")
-        layout = ColumnLayout(columns, options.timestamp_format)
+        layout = ColumnLayout.of_arrow(columns, options.timestamp_format)
         return (BatchReader if options.archive is None else ArchiveReader)(options, layout)
 
     def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
@@ -82,7 +79,7 @@ class StreamDataset(ScannedStream):
             "startingOffsets": json.dumps({self._stream: after}),
             "endingOffsets": json.dumps({self._stream: end}),
         }
-        reader = self._reader(offsets, StructType([each for each in self._columns if each.name in needed]))
+        reader = self._reader(offsets, pa.schema([each for each in self.schema if each.name in needed]))
         for task in reader.partitions():
             for batch in reader.read(task):
                 raise_if_interrupted()

@@ -1,1 +1,1 @@
-"""SQL on streams by DuckDB: tokens of SQL, scans of streams, errors. For the library and the pipeline."""
+"""SQL on streams: their tables and columns, scans by DuckDB, errors. For the library and the jobs."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.archive.creation import EXACT_FIELD
 from headrace.archive.files import read_archive
 from headrace.archive.location import ArchiveLocation
 from headrace.archive.rows import has_fields_map, typed_columns
+from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.spark.arrow_schemas import spark_columns
 
-ENTRY_COLUMNS = (
-    StructField("_stream", StringType()),
-    StructField("_id", StringType()),
-    StructField("_timestamp", TimestampType()),
-    StructField("_sequence", LongType()),
-)
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 def typed_schema(location: ArchiveLocation) -> StructType | None:
@@ -31,5 +29,4 @@ def typed_schema(location: ArchiveLocation) -> StructType | None:
     columns = read_archive(location).columns
     if has_fields_map(columns):
         return None
-    fields = pa.schema([*typed_columns(columns), EXACT_FIELD])
-    return StructType([*ENTRY_COLUMNS, *spark_columns(fields)])
+    return spark_columns(pa.schema([*ENTRY_COLUMNS, *typed_columns(columns), EXACT_FIELD]))

@@ -1,4 +1,4 @@
-"""Convert schemas between Spark and Arrow; the only place where jobs and the data source do so.
+"""Convert schemas of Arrow to those of Spark; the only place where jobs and the data source do so.
 
 The comment of a column, which may state the format of its times, is kept in the metadata of its field.
 """
@@ -11,20 +11,6 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-
-def arrow_schema(columns: StructType) -> pa.Schema:
-    """Return columns of Spark as an Arrow schema; times with a zone are those of UTC."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    found = to_arrow_schema(columns, timezone="UTC")
-    comments = [(column.metadata or {}).get("comment") for column in columns]
-    return pa.schema(
-        [
-            field if comment is None else field.with_metadata({"comment": comment})
-            for field, comment in zip(found, comments, strict=True)
-        ]
-    )
 
 
 def spark_columns(schema: pa.Schema) -> StructType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as kinds
 
-from headrace.errors import UsageError
+from headrace.spark.decode import type_errors
 
 INTEGER_TYPES = (kinds.ByteType, kinds.ShortType, kinds.IntegerType, kinds.LongType)
 SCALAR_TYPES = (
@@ -29,12 +29,7 @@ def check_nested_type(name: str, kind: kinds.DataType) -> None:
             check_nested_type(name, field.dataType)
     elif isinstance(kind, kinds.MapType):
         if type(kind.keyType) not in (kinds.StringType, *INTEGER_TYPES):
-            raise UsageError(
-                f"The column {name} has a map with {kind.keyType.simpleString().upper()} keys: use STRING."
-            )
+            raise type_errors.not_a_key(name, kind.keyType.simpleString())
         check_nested_type(name, kind.valueType)
     elif type(kind) not in (kinds.StringType, *SCALAR_TYPES):
-        raise UsageError(
-            f"The column {name} contains {kind.simpleString().upper()}, which cannot be read from JSON: read "
-            "it as a STRING and convert it in Spark."
-        )
+        raise type_errors.not_from_json(name, kind.simpleString())

@@ -1,4 +1,6 @@
-r"""Map the columns of a Spark schema to parts of entries, and build Arrow batches of exactly that schema.
+r"""Map the columns of a schema to parts of entries, and build Arrow batches of exactly that schema.
+
+The schema is one of Spark or of Arrow; only one of Spark needs PySpark.
 
 Without a schema a row is
 
@@ -28,10 +30,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.arrow.columns import Column
 from headrace.columns import time_formats
-from headrace.columns.layout import column_spec
-from headrace.columns.nested import is_nested
-from headrace.columns.specs import ColumnSpec, field_spec
+from headrace.columns.declarations import type_name
+from headrace.columns.nested import is_nested, unreadable_part
+from headrace.columns.specs import ColumnSpec, column_comment, field_spec
 from headrace.errors import UsageError
+from headrace.spark.decode import type_errors
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
@@ -85,21 +88,19 @@ class ColumnLayout:
         for field in schema.fields:
             reserved = f"_{field.name}" if is_default else field.name
             if reserved in RESERVED_COLUMNS:
-                self.specs.append(_reserved_spec(reserved, field.dataType, field.nullable))
+                self.specs.append(_reserved_spec(reserved, field.dataType.simpleString(), field.nullable))
             else:
                 time_format = column_time_format(field, timestamp_format)
                 self.specs.append(_field_spec(field.name, field.dataType, field.nullable, time_format))
-        names = schema.names
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise UsageError(f"The schema has the column {', '.join(sorted(twice))} twice: remove one.")
+        _check_distinct(schema.names)
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
     @classmethod
     def of_arrow(cls, schema: pa.Schema, timestamp_format: str) -> ColumnLayout:
-        """Return the layout of an Arrow schema, which needs no Spark. UsageError: a type cannot be read."""
+        """Return the layout of an Arrow schema. UsageError: a type cannot be read."""
         layout = cls.__new__(cls)
-        layout.specs = [column_spec(field, timestamp_format) for field in schema]
+        layout.specs = [_arrow_spec(field, timestamp_format) for field in schema]
+        _check_distinct(schema.names)
         layout.arrow_schema = schema
         return layout
 
@@ -215,18 +216,40 @@ def _nested_array(kind: pa.DataType, rows: int, buffers: Buffers, read: Callable
     return pa.array([None if text is None else read(text) for text in texts], kind)
 
 
-def _reserved_spec(name: str, kind: DataType, nullable: bool) -> ColumnSpec:
+def _check_distinct(names: list[str]) -> None:
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise UsageError(f"The schema has the column {', '.join(sorted(twice))} twice: remove one.")
+
+
+def _reserved_spec(name: str, kind: str, nullable: bool) -> ColumnSpec:
     role, types = RESERVED_COLUMNS[name]
-    if kind.simpleString() not in types:
-        raise UsageError(
-            f"The column {name} must be {' or '.join(types).upper()}, not {kind.simpleString().upper()}."
-        )
+    if kind not in types:
+        raise type_errors.wrong_type(name, types, kind)
     if role in ("corrupt", "exact") and not nullable:
         raise UsageError(f"The column {name} must be nullable: it is null for most entries.")
     settings: dict[str, Any] = {"nullable": nullable}
     if role == "fields":
-        settings |= MAP_SETTINGS[kind.simpleString()]
+        settings |= MAP_SETTINGS[kind]
     return ColumnSpec(role, "", settings)
+
+
+def _arrow_spec(field: pa.Field, default_format: str) -> ColumnSpec:
+    """Return how a column of an Arrow schema is made."""
+    name, kind = field.name, field.type
+    if name in RESERVED_COLUMNS:
+        return _reserved_spec(name, type_name(kind), field.nullable)
+    is_date = type_name(kind) == "date"
+    time_format = time_formats.column_time_format(column_comment(field), is_date, default_format)
+    spec = field_spec(name, kind, field.nullable, time_format)
+    if spec is not None:
+        return spec
+    part = unreadable_part(kind) if is_nested(kind) else None
+    if part is None:
+        raise type_errors.not_from_field(name, type_name(kind))
+    if is_nested(part):  # a map with such keys
+        raise type_errors.not_a_key(name, type_name(part.key_type))
+    raise type_errors.not_from_json(name, type_name(part))
 
 
 def _field_spec(name: str, kind: DataType, nullable: bool, time_format: str) -> ColumnSpec:
@@ -237,10 +260,7 @@ def _field_spec(name: str, kind: DataType, nullable: bool, time_format: str) -> 
     arrow_type = _arrow_type(kind)
     spec = None if arrow_type is None else field_spec(name, arrow_type, nullable, time_format)
     if spec is None:
-        raise UsageError(
-            f"The column {name} is {kind.simpleString().upper()}, which cannot be read from a field. Read it "
-            "as a STRING and convert it in Spark."
-        )
+        raise type_errors.not_from_field(name, kind.simpleString())
     return spec
 
 

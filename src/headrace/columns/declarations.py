@@ -3,16 +3,19 @@
     columns = name [:] type [NOT NULL] [COMMENT 'text'], ...
     type    = BIGINT | STRING | ... | DECIMAL(9, 2) | ARRAY<type> | MAP<type, type> | STRUCT<columns>
 
-Names and types are those of Spark, which has a parser of its own, but only in a running JVM.
+Names of types are those of Spark, also in what users are shown. Each is an Arrow type, in which Spark passes
+such a column to Python. The comment of a column is in the metadata of its field.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pyspark.sql import types as T
+import pyarrow as pa
 
+from headrace.columns.specs import column_comment
 from headrace.errors import UsageError
 from headrace.suggestions import did_you_mean
 
@@ -20,33 +23,61 @@ INFER = re.compile(r"\s*infer\s*(?:,|$)", re.IGNORECASE)
 EXAMPLE = "expected one such as 'carrier STRING, delay INT'"
 TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|'((?:[^'\\]|\\.|'')*)'|(\w+)|([<>(),:]))")
 
-SIMPLE_TYPES: dict[str, T.DataType] = {
-    "boolean": T.BooleanType(),
-    "tinyint": T.ByteType(),
-    "byte": T.ByteType(),
-    "smallint": T.ShortType(),
-    "short": T.ShortType(),
-    "int": T.IntegerType(),
-    "integer": T.IntegerType(),
-    "bigint": T.LongType(),
-    "long": T.LongType(),
-    "float": T.FloatType(),
-    "real": T.FloatType(),
-    "double": T.DoubleType(),
-    "date": T.DateType(),
-    "timestamp": T.TimestampType(),
-    "timestamp_ltz": T.TimestampType(),
-    "timestamp_ntz": T.TimestampNTZType(),
-    "string": T.StringType(),
-    "binary": T.BinaryType(),
-    "void": T.NullType(),
+# By name. Of several names of a type, users are shown the first.
+SIMPLE_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "void": pa.null(),
 }
+SIMPLE_NAMES = {kind: name for name, kind in reversed(SIMPLE_TYPES.items())}
 DECIMAL_NAMES = ("decimal", "dec", "numeric")
 DECIMAL_DEFAULT = (10, 0)
 NESTED_TYPES = ("array", "map", "struct")
 
 
-def parse_schema(columns: str) -> T.StructType:
+@dataclass(frozen=True)
+class DeclaredColumns:
+    """The columns of a table that a user declares.
+
+    Attributes:
+        schema: The columns.
+        infers_others: Whether those of all other fields are inferred; else there are no others.
+    """
+
+    schema: pa.Schema
+    infers_others: bool = False
+
+
+def parse_columns(text: str) -> DeclaredColumns:
+    """Parse columns in SQL; after the word `infer` the others are inferred: `infer, delay INT`.
+
+    Raises:
+        UsageError: if they are not valid.
+    """
+    begin = INFER.match(text)
+    if begin is None:
+        return DeclaredColumns(parse_schema(text))
+    rest = text[begin.end() :]
+    return DeclaredColumns(parse_schema(rest) if rest.strip() else pa.schema([]), infers_others=True)
+
+
+def parse_schema(columns: str) -> pa.Schema:
     """Parse columns in SQL.
 
     Raises:
@@ -54,43 +85,39 @@ def parse_schema(columns: str) -> T.StructType:
     """
     parser = ColumnParser(columns)
     found = parser.columns("")
-    if not found.fields:
+    if not found:
         raise parser.error()
-    return found
+    return pa.schema(found)
 
 
-class InferredWith(T.StructType):
-    """Columns that are declared, where those of all other fields are inferred."""
-
-
-def parse_columns(text: str) -> T.StructType:
-    """Parse columns in SQL; after the word `infer` they are InferredWith: `infer, delay INT`.
-
-    Raises:
-        UsageError: if they are not valid.
-    """
-    begin = INFER.match(text)
-    if begin is None:
-        return parse_schema(text)
-    rest = text[begin.end() :]
-    return InferredWith(parse_schema(rest).fields if rest.strip() else [])
-
-
-def declarations(columns: T.StructType) -> str:
+def declarations(columns: pa.Schema) -> str:
     """Return columns in SQL, as parse_schema() reads them."""
     texts = []
     for column in columns:
-        comment = f" COMMENT '{column.metadata['comment']}'" if "comment" in column.metadata else ""
+        comment = column_comment(column)
         name = column.name.replace("`", "``")
-        texts.append(f"`{name}` {column.dataType.simpleString().upper()}{comment}")
+        texts.append(f"`{name}` {type_name(column.type).upper()}" + (comment and f" COMMENT '{comment}'"))
     return ", ".join(texts)
 
 
-def with_declared(inferred: T.StructType, declared: T.StructType) -> T.StructType:
+def with_declared(inferred: pa.Schema, declared: pa.Schema) -> pa.Schema:
     """Return the inferred columns, with those that are declared in their place or at the end."""
     own = {column.name: column for column in declared}
     columns = [own.pop(column.name, column) for column in inferred]
-    return T.StructType([*columns, *own.values()])
+    return pa.schema([*columns, *own.values()])
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Return what Spark calls a type: `bigint`, `array<string>`, `struct<n:int>`."""
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{type_name(field.type)}' for field in kind)}>"
+    if pa.types.is_list(kind):
+        return f"array<{type_name(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return SIMPLE_NAMES.get(kind, str(kind))
 
 
 class ColumnParser:
@@ -121,9 +148,9 @@ class ColumnParser:
         """Return the error for a text that is not valid."""
         return UsageError(f"not a list of columns: {self._text!r}; {EXAMPLE}")
 
-    def columns(self, closing: str) -> T.StructType:
+    def columns(self, closing: str) -> list[pa.Field]:
         """Parse columns up to the end of the text, or to a closing sign."""
-        fields: list[T.StructField] = []
+        fields: list[pa.Field] = []
         while not self._accept(closing):
             if fields:
                 self._expect(",")
@@ -132,10 +159,18 @@ class ColumnParser:
             kind = self._type()
             nullable = not self._accept("not", "null")
             metadata = {"comment": self._take("text")} if self._accept("comment") else None
-            fields.append(T.StructField(name, kind, nullable, metadata))
-        return T.StructType(fields)
+            fields.append(self._field(name, kind, nullable, metadata))
+        return fields
 
-    def _type(self) -> T.DataType:
+    def _field(
+        self, name: str, kind: pa.DataType, nullable: bool, metadata: dict[str, str] | None = None
+    ) -> pa.Field:
+        """Return a field. UsageError for one that is always null and must not be."""
+        if pa.types.is_null(kind) and not nullable:
+            raise self.error()
+        return pa.field(name, kind, nullable, metadata)
+
+    def _type(self) -> pa.DataType:
         word = self._take("word").lower()
         if word in SIMPLE_TYPES:
             return SIMPLE_TYPES[word]
@@ -148,26 +183,27 @@ class ColumnParser:
             )
         self._expect("<")
         if word == "struct":
-            return self.columns(">")
+            return pa.struct(self.columns(">"))
         first = self._type()
         if word == "map":
             self._expect(",")
-            kind: T.DataType = T.MapType(first, self._type())
+            kind = pa.map_(self._field("key", first, False), pa.field("value", self._type()))
         else:
-            kind = T.ArrayType(first)
+            kind = pa.list_(pa.field("element", first))
         self._expect(">")
         return kind
 
-    def _decimal(self) -> T.DecimalType:
-        if not self._accept("("):
-            return T.DecimalType(*DECIMAL_DEFAULT)
-        precision = self._take("word")
-        scale = self._take("word") if self._accept(",") else "0"
-        self._expect(")")
-        is_valid = precision.isdigit() and scale.isdigit() and int(scale) <= int(precision) <= 38
-        if not is_valid:
-            raise self.error()
-        return T.DecimalType(int(precision), int(scale))
+    def _decimal(self) -> pa.DataType:
+        precision, scale = DECIMAL_DEFAULT
+        if self._accept("("):
+            digits, decimals = self._take("word"), "0"
+            if self._accept(","):
+                decimals = self._take("word")
+            self._expect(")")
+            if not (digits.isdigit() and decimals.isdigit() and int(decimals) <= int(digits) <= 38):
+                raise self.error()
+            precision, scale = int(digits), int(decimals)
+        return pa.decimal128(precision, scale)
 
     def _take(self, *kinds: str) -> str:
         """Take the next token, which must be of one of these kinds."""

@@ -1,4 +1,4 @@
-"""Run SHOW TABLES and DESCRIBE without starting Spark."""
+"""Run SHOW TABLES and DESCRIBE."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql.types import StructType
-
 from headrace.archive.files import Archive, read_archive
 from headrace.archive.location import ArchiveLocation
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
+from headrace.columns.declarations import DeclaredColumns, type_name
+from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import UsageError
-from headrace.pipeline.query import METADATA, optional_servers, table_columns
 from headrace.plurals import plural
 from headrace.queries.hints import no_stream_message
+from headrace.queries.views import optional_servers, table_columns
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
 SHOW = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.IGNORECASE)
@@ -62,7 +62,7 @@ def run_catalog_statement(
     statement: CatalogStatement,
     url: str | None,
     archive: ArchiveLocation | None = None,
-    fields: Mapping[str, StructType] | None = None,
+    fields: Mapping[str, DeclaredColumns] | None = None,
 ) -> tuple[list[str], Rows]:
     """Run SHOW TABLES or DESCRIBE.
 
@@ -116,7 +116,7 @@ def show_tables(servers: Servers | None, contents: Archive | None, pattern: str)
 
 
 def describe(
-    servers: Servers | None, contents: Archive | None, name: str, fields: Mapping[str, StructType]
+    servers: Servers | None, contents: Archive | None, name: str, fields: Mapping[str, DeclaredColumns]
 ) -> tuple[list[str], Rows]:
     """Return a row for each column of a table: its name, its type, the source of the type."""
     tables = known_tables(servers, contents)
@@ -130,10 +130,10 @@ def describe(
             return f"inferred from {plural(of.sampled, 'entry')}"
         return "declared by --fields" if is_declared else "column of the archive"
 
-    rows: Rows = [(field.name, field.dataType.simpleString(), "of every entry") for field in METADATA]
-    own = set(METADATA.names)
+    rows: Rows = [(field.name, type_name(field.type), "of every entry") for field in ENTRY_COLUMNS]
+    own = set(ENTRY_COLUMNS.names)
     rows += [
-        (field.name, field.dataType.simpleString(), known_from(field.name))
+        (field.name, type_name(field.type), known_from(field.name))
         for field in of.fields
         if field.name not in own
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.archive.files import Archive
 from headrace.archive.sampling import sample_files
 from headrace.client.servers import Servers
-from headrace.pipeline.column_inference import sample_both_ends
+from headrace.client.stream_names import stream_key
 
 SAMPLE_ENTRIES = 400  # of a stream, from both its ends
 
@@ -42,3 +43,29 @@ def sample_fields(servers: Servers | None, contents: Archive | None, stream: str
     files = [file for file in contents.files if file.stream == stream] if contents else []
     archived, unread = sample_files(files)
     return FieldSample([*found, *archived], unread)
+
+
+def sample_both_ends(
+    servers: Servers, streams: Iterable[str], entries: int
+) -> dict[str, list[Mapping[bytes, bytes]] | Exception]:
+    """Read a sample of each stream: half of the entries from its beginning, half from its end, none twice.
+
+    Args:
+        servers: The servers.
+        streams: The streams' names.
+        entries: The number of entries of each stream.
+
+    Returns:
+        By stream the fields of its sampled entries, or the error of a stream that cannot be read.
+    """
+    half = -(-entries // 2)
+
+    def enqueue(pipe: Any, stream: str) -> None:
+        pipe.xrange(stream_key(stream), count=half)
+        pipe.xrevrange(stream_key(stream), count=half)
+
+    found: dict[str, list[Mapping[bytes, bytes]] | Exception] = {}
+    for stream, (first, last) in servers.request_many(streams, enqueue).items():
+        error = next((reply for reply in (first, last) if isinstance(reply, Exception)), None)
+        found[stream] = error or list(dict([*first, *reversed(last)]).values())
+    return found

@@ -1,0 +1,18 @@
+"""What a command prints about values that did not fit their columns."""
+
+from __future__ import annotations
+
+from headrace.console.escaping import printable
+from headrace.spark.decode.misfits import MAP, MisfitCounts
+
+
+def summarize_misfits(counts: MisfitCounts) -> str:
+    """Return a line about the values that did not fit their columns; empty if there are none."""
+    columns = [
+        f"{printable(stream)}.{printable(column)} {count:,}"
+        for (stream, column), count in counts.items()
+        if column != MAP
+    ]
+    if not columns:
+        return ""
+    return f"Values that do not fit their column, and are null there: {', '.join(columns)}"
