@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -209,6 +210,24 @@ def test_rows_with_an_invalid_time_or_without_any_value_are_bad_rows(
         ("row 4: no column has a value", 2),
     ]
     assert load_rows([batch], times, link, "s", job=JOB, resume=True).bad == 0, "they were left out before"
+
+
+def test_a_bad_row_that_was_added_to_a_loaded_file_is_reported(
+    stream_server: StreamServer, link: Servers
+) -> None:
+    bad = BadRow(4, "expected 2 columns, found 1", b"oops\n")
+    load_rows([rows(1, 2, 3)], None, link, "s", job=JOB)
+    longer = replace(JOB, size=JOB.size + 5)
+    with pytest.raises(UsageError, match=r"rows.csv: line 4: expected 2 columns"):
+        load_rows([rows(1, 2, 3), bad], None, link, "s", job=longer, resume=True)
+    found: list[BadRow] = []
+    report = load_rows(
+        [rows(1, 2, 3), bad], None, link, "s", job=longer, resume=True,
+        on_bad_row=lambda row, n: found.append(row),
+    )  # fmt: skip
+    assert (report.bad, found) == (1, [bad])
+    load_rows([rows(1, 2, 3), bad], None, link, "s", job=longer, resume=True)
+    assert numbers(stream_server) == [1, 2, 3]
 
 
 def test_a_file_whose_loaded_rows_have_changed_is_not_resumed(

@@ -132,9 +132,7 @@ class GroupGapWatch:
         self._next_check_ms = 0
         self._state: GroupState | None = None  # at the last check
         self._unaccounted = 0  # entries that were found missing, and that the server still does not count
-        self.server_counts = (
-            False  # whether the server is known to be Headrace: it counts what a group has lost
-        )
+        self.server_counts = False  # whether the server is known to count what a group has lost: Headrace
         self._accounted = StreamID.MIN  # the position when that was known
         self._counts_passed = False  # whether the server counts missing entries as read when they are passed
         self._delivered = 0  # new entries that this consumer has got since then

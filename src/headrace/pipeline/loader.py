@@ -275,10 +275,14 @@ class Loader:
         on_bad_row(bad, self.valid_rows)
 
     def _was_rejected_earlier(self) -> bool:
-        """Return whether an earlier run skipped the row: it is before the last row that the run added."""
-        if self._earlier_run is None:
+        """Return whether an earlier run skipped the row: it is before the last row that the run added.
+
+        A complete run has also skipped those after its last row, unless the file has another size now.
+        """
+        earlier = self._earlier_run
+        if earlier is None:
             return False
-        return self.valid_rows < self._earlier_run.rows + self._earlier_run.done
+        return self.valid_rows < earlier.rows + (earlier.done and earlier.size == self._job.size)
 
     @property
     def _earlier_run_complete(self) -> bool:
