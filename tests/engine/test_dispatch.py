@@ -184,8 +184,8 @@ def test_a_rejected_rule_is_not_counted_as_a_request(talk: Talk) -> None:
 
 
 def test_only_the_option_noack_acknowledges() -> None:
-    assert rule_marks.acknowledges(b"XREADGROUP GROUP g c NOACK STREAMS s >".split())
-    assert not rule_marks.acknowledges(b"XREADGROUP GROUP NOACK NOACK STREAMS s >".split())
+    assert rule_marks.has_noack(b"XREADGROUP GROUP g c NOACK STREAMS s >".split())
+    assert not rule_marks.has_noack(b"XREADGROUP GROUP NOACK NOACK STREAMS s >".split())
 
 
 def test_only_requests_may_block() -> None:

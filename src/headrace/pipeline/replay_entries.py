@@ -104,13 +104,11 @@ def replay_entries(
         position = None if restart or target_was_deleted else earlier
         source.check_identity(position.source if position else None)
         if position is not None and position.done:
+            has_newer = upto is None and parse_id(source.last_id()) > parse_id(position.upto)
             report = ReplayResult(
-                last_id=position.last,
-                upto=position.upto,
-                ids_kept=position.keep,
-                complete=True,
-                has_newer_entries=upto is None and parse_id(source.last_id()) > parse_id(position.upto),
-            )
+                last_id=position.last, upto=position.upto, ids_kept=position.keep, complete=True,
+                has_newer_entries=has_newer,
+            )  # fmt: skip
             on_progress(report)
             return report
         begin = position.last if position else after
@@ -125,8 +123,8 @@ def replay_entries(
         on_progress(report)
         target.start_run(_beginning(source, earlier, position, begin, end, keep), restart)
         batches = source.batches(begin, end, position is not None)
-        batches = unique_ids_only(batches) if keep else batches
-        report = _add_batches(batches, target, pacer, report, on_progress)
+        unique = unique_ids_only(batches) if keep else batches
+        report = _add_batches(unique, target, pacer, report, on_progress)
         target.complete(is_first=position is None)
         return report
 
