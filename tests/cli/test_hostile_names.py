@@ -14,7 +14,7 @@ from hostile import NAME, VALUE, unsafe
 from terminal import in_terminal
 
 from headrace.archive.watermark import Watermark, raise_watermark
-from headrace.cli import query
+from headrace.cli import query_output
 from headrace.cli.main import main
 from headrace.positions.position import Position
 
@@ -123,12 +123,12 @@ def test_an_svg_of_hostile_data_is_well_formed(
 
 def test_query_escapes_tables_and_keeps_csv_and_json_exact(capsys: pytest.CaptureFixture[str]) -> None:
     value = VALUE.decode(errors="replace")
-    query.Console(file=None).print(query.grid([NAME], [(value,)]))
+    query_output.Console(file=None).print(query_output.grid([NAME], [(value,)]))
     assert not unsafe(capsys.readouterr().out)
-    query.write("json", [NAME], [(value,)])
+    query_output.write("json", [NAME], [(value,)])
     printed = capsys.readouterr().out
     assert json.loads(printed) == {NAME: value} and not unsafe(printed)
-    query.write("csv", [NAME], [(value,)])
+    query_output.write("csv", [NAME], [(value,)])
     assert list(csv.reader(io.StringIO(capsys.readouterr().out, newline=""))) == [[NAME], [value]]
 
 
@@ -136,5 +136,5 @@ def test_csv_on_a_terminal_is_escaped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    query.write("csv", [NAME], [(VALUE.decode(errors="replace"),), (None,)])
+    query_output.write("csv", [NAME], [(VALUE.decode(errors="replace"),), (None,)])
     assert not unsafe(capsys.readouterr().out)

@@ -139,7 +139,7 @@ def replay_first(source: ReplaySource, url: str, complete: bool) -> None:
     """Replay all entries, or the first ones: at least 50."""
 
     def stop(now: ReplayResult) -> None:
-        if now.rows >= 50 and not complete:
+        if now.added >= 50 and not complete:
             raise KeyboardInterrupt
 
     with nullcontext() if complete else pytest.raises(KeyboardInterrupt):

@@ -16,9 +16,9 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.positions.position import Position
 from headrace.positions.recreation import RecreationDetector
 from headrace.spark import offsets_after_archive
-from headrace.spark.archive_reader import ArchiveReader
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
+from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 
 N = StructType([StructField("n", LongType())])
@@ -47,7 +47,7 @@ def archived_numbers(maker: ArchiveMaker, server: StreamServer, offsets: str) ->
     """The numbers that a batch read of the archive up to the offsets has."""
     options = {"url": server.url, "archive": str(maker.directory), "archiveOnly": "true"}
     options |= {"subscribe": "s", "endingOffsets": offsets}
-    reader = ArchiveReader(parse_options(options, "batch"), N)
+    reader = HeadraceReader(parse_options(options, "batch"), N)
     parts = [part for part in reader.partitions() if part.value is not None]
     return sorted(n for part in parts for batch in reader.read(part) for n in batch.column("n").to_pylist())
 
