@@ -218,7 +218,7 @@ def test_a_replay_returns_what_it_added_and_continues(
     assert (done.added, done.first_id, done.last_id, done.ids_kept) == (10, "1-0", "10-0", True)
     assert numbers(client, "t") == list(range(1, 11)) and seen[-1].added == 10
     again = replay()
-    assert (again.added, again.complete, again.upto) == (0, True, "10-0")
+    assert (again.added, again.was_complete, again.upto) == (0, True, "10-0")
     assert main(["replay", "--stream", "s", "--into", "t", "--archive", str(maker.directory), "--url",
                  server_url]) == 0  # fmt: skip
     assert "is complete up to 10-0, nothing was added" in printed(capfd)

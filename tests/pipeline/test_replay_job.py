@@ -155,7 +155,7 @@ def test_a_deleted_stream_is_restored_from_its_archive_once(
         )
     assert len(numbers(stream_server, "a")) < 700
     assert replay_entries(source, stream_server.url, "a", name="x", into_itself=True).ids_kept
-    assert replay_entries(source, stream_server.url, "a", name="x", into_itself=True).complete
+    assert replay_entries(source, stream_server.url, "a", name="x", into_itself=True).was_complete
     with pytest.raises(UsageError, match="is the stream itself"):
         replay_entries(source, stream_server.url, "a", name="x", into_itself=True, restart=True)
     assert entries_of(stream_server, "a") == entries(700)
@@ -267,7 +267,7 @@ def test_a_complete_replay_adds_nothing_when_it_is_run_again(stream_server: Stre
         )
     for _ in range(2):
         report = replay_entries(source, stream_server.url, "b", name="x", keep_ids=keep)
-    assert (report.added, report.complete, report.has_newer_entries, report.upto) == (
+    assert (report.added, report.was_complete, report.has_newer_entries, report.upto) == (
         0,
         True,
         False,
@@ -277,12 +277,12 @@ def test_a_complete_replay_adds_nothing_when_it_is_run_again(stream_server: Stre
 
     stream_server.add("a", [("9999999999999-0", {"n": 700})])
     report = replay_entries(source, stream_server.url, "b", name="x")
-    assert (report.added, report.complete, report.has_newer_entries) == (0, True, True)
+    assert (report.added, report.was_complete, report.has_newer_entries) == (0, True, True)
     replay_entries(source, stream_server.url, "b", name="y", after=report.upto)
     assert numbers(stream_server, "b") == list(range(701))
 
     report = replay_entries(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
-    assert (report.added, report.complete) == (701, False)
+    assert (report.added, report.was_complete) == (701, False)
     assert numbers(stream_server, "b") == [*range(701), *range(701)]
 
 
@@ -297,7 +297,7 @@ def test_a_replay_whose_target_was_deleted_begins_again(stream_server: StreamSer
             replay_entries(source, stream_server.url, "b", name="x", pacer=Slices(), on_progress=break_off)
     stream_server.client.delete("b")
     report = replay_entries(source, stream_server.url, "b", name="x")
-    assert (report.added, report.target_was_deleted, report.complete) == (700, True, False)
+    assert (report.added, report.target_was_deleted, report.was_complete) == (700, True, False)
     assert numbers(stream_server, "b") == list(range(700))
 
 

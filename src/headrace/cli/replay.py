@@ -153,7 +153,7 @@ def format_time(ms: int) -> str:
 
 def print_result(console: Console, result: ReplayResult, target: str) -> None:
     """Print what the replay did."""
-    if result.complete:
+    if result.was_complete:
         complete = f" is complete up to {result.upto}, nothing was added; --restart replays it again"
         console.print(line("The replay into ", (target, "bold"), complete), soft_wrap=True)
         if result.has_newer_entries:

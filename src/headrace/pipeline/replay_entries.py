@@ -40,7 +40,7 @@ class ReplayResult:
         ids_kept: Whether entries keep their IDs.
         seconds: Time since the run began, in seconds.
         lag_seconds: Delay compared with the requested speed, in seconds.
-        complete: Whether an earlier run was complete, so that nothing was added.
+        was_complete: Whether an earlier run was complete, so that nothing was added.
         has_newer_entries: Whether the source has entries after the end of the complete replay.
         target_was_deleted: Whether the target was deleted since an earlier run; the replay began again.
     """
@@ -53,7 +53,7 @@ class ReplayResult:
     ids_kept: bool = False
     seconds: float = 0.0
     lag_seconds: float = 0.0
-    complete: bool = False
+    was_complete: bool = False
     has_newer_entries: bool = False
     target_was_deleted: bool = False
 
@@ -106,7 +106,7 @@ def replay_entries(
         if position is not None and position.done:
             has_newer = upto is None and parse_id(source.last_id()) > parse_id(position.upto)
             report = ReplayResult(
-                last_id=position.last, upto=position.upto, ids_kept=position.keep, complete=True,
+                last_id=position.last, upto=position.upto, ids_kept=position.keep, was_complete=True,
                 has_newer_entries=has_newer,
             )  # fmt: skip
             on_progress(report)
