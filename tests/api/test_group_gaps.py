@@ -15,7 +15,7 @@ from headrace.api import stream_gaps
 from headrace.api.group_gaps import GroupGapWatch
 from headrace.api.stream_gaps import StreamGap
 from headrace.api.stream_id import StreamID
-from headrace.errors import UsageError
+from headrace.errors import AccessDenied, UsageError
 from redis_programs import PACKAGED
 from redis_server import redis_server
 
@@ -67,6 +67,16 @@ def consume(consumer: Any, how: str) -> list[str]:
     return seen
 
 
+def consume_trimming(consumer: Any, stream: Any, trims: dict[str, str]) -> list[str]:
+    """Return the IDs of the entries of a loop; after some of them, trim the stream up to another ID."""
+    seen: list[str] = []
+    for entry in consumer:
+        seen.append(str(entry.id))
+        if seen[-1] in trims:
+            stream.trim(minid=trims[seen[-1]])
+    return seen
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "headrace.consumer"]
 
@@ -104,11 +114,7 @@ def test_entries_that_are_removed_while_a_consumer_runs_are_counted(
     consumer = group.consumer("ann", block=0, fetch_count=1)
     if not is_alone:
         database.execute("XGROUP", "CREATECONSUMER", "orders", "billing", "bob")
-    seen = []
-    for entry in consumer:
-        seen.append(str(entry.id))
-        if seen[-1] == "2-0":
-            orders.trim(minid="8-0")
+    seen = consume_trimming(consumer, orders, {"2-0": "8-0"})
     assert seen == ["1-0", "2-0", "8-0", "9-0", "10-0"]
     assert consumer.counters.skipped == 5
     assert sum(gap.missing or 0 for gap in consumer.gaps) == 5
@@ -118,13 +124,7 @@ def test_two_gaps_are_counted_once_each(database: headrace.Database) -> None:
     orders = database.stream("orders")
     add(orders, 1, 20)
     consumer = orders.group("billing").consumer("ann", block=0, fetch_count=1)
-    seen = []
-    for entry in consumer:
-        seen.append(str(entry.id))
-        if seen[-1] == "2-0":
-            orders.trim(minid="8-0")
-        if seen[-1] == "9-0":
-            orders.trim(minid="19-0")
+    seen = consume_trimming(consumer, orders, {"2-0": "8-0", "9-0": "19-0"})
     assert seen == ["1-0", "2-0", "8-0", "9-0", "19-0", "20-0"]
     assert [gap.missing for gap in consumer.gaps] == [5, 9]
     assert consumer.counters.skipped == 14
@@ -255,16 +255,15 @@ def test_an_ordered_group_counts_what_it_has_lost() -> None:
         add(orders, 1, 10)
         group = orders.group("billing", ordered_by="n")
         consumer = group.consumer("ann", block=0.1, fetch_count=1)
-        seen = []
-        for entry in consumer:
-            seen.append(str(entry.id))
-            if seen[-1] == "2-0":
-                orders.trim(minid="8-0")
+        seen = consume_trimming(consumer, orders, {"2-0": "8-0"})
         assert seen[-3:] == ["8-0", "9-0", "10-0"]
         assert consumer.counters.skipped == group.info().lost_unread == 10 - len(seen)
 
 
-def test_a_consumer_that_may_not_ask_about_the_stream_goes_on(headrace_url: str) -> None:
+@pytest.mark.parametrize("on_gap", ["warn", "raise"])
+def test_a_consumer_that_may_not_ask_about_the_stream_says_that_it_finds_no_gaps(
+    headrace_url: str, caplog: pytest.LogCaptureFixture, on_gap: stream_gaps.OnGap
+) -> None:
     with redis.Redis.from_url(headrace_url) as admin:
         admin.flushall()
         rules = ["reset", "on", ">right", "~*", "&*", "+@all", "-xinfo|stream"]
@@ -274,10 +273,30 @@ def test_a_consumer_that_may_not_ask_about_the_stream_goes_on(headrace_url: str)
             with headrace.connect(f"redis://program:right@127.0.0.1:{port}") as db:
                 orders = db.stream("orders")
                 add(orders, 1, 5)
-                consumer = orders.group("billing").consumer("ann", block=0, on_gap="raise")
-                assert len(consume(consumer, "loop")) == 5
+                consumer = orders.group("billing").consumer("ann", block=0, fetch_count=1, on_gap=on_gap)
+                if on_gap == "raise":
+                    with pytest.raises(AccessDenied, match="NOPERM"):
+                        consume(consumer, "loop")
+                else:
+                    assert len(consume(consumer, "loop")) == 5
+                [warning] = warnings(caplog)
+                assert "entries that are removed unread are not counted: NOPERM" in warning
         finally:
             admin.acl_deluser("program")
+
+
+def test_consumers_of_many_groups_ask_rarely(database: headrace.Database, monkeypatch: Any) -> None:
+    monkeypatch.setattr(stream_gaps, "CHECK_INTERVAL_S", 1.0)
+    orders = database.stream("orders")
+    add(orders, 1, 2)
+    for n in range(300):
+        orders.group(f"g{n}", create=True)
+    watch = GroupGapWatch()
+    about, groups = (database.execute("XINFO", what, "orders") for what in ("STREAM", "GROUPS"))
+    for now, due in ((0, 1000), (1000, 4000)):
+        watch.postpone(now)
+        assert not watch.is_due(due - 1) and watch.is_due(due)
+        watch.check(about, groups, b"g7")
 
 
 def test_what_is_done_about_a_gap_is_warn_or_raise(database: headrace.Database) -> None:
@@ -293,13 +312,7 @@ def test_redis_8_counts_missing_entries_as_read(
     orders = redis_8.stream("orders")
     add(orders, 1, 20)
     consumer = orders.group("billing").consumer("ann", block=0, fetch_count=1)
-    seen = []
-    for entry in consumer:
-        seen.append(str(entry.id))
-        if seen[-1] == "2-0":
-            orders.trim(minid="8-0")
-        if seen[-1] == "9-0":
-            orders.trim(minid="12-0")
+    seen = consume_trimming(consumer, orders, {"2-0": "8-0", "9-0": "12-0"})
     assert seen == ["1-0", "2-0", *(f"{n}-0" for n in (8, 9, *range(12, 21)))]
     assert consumer.counters.skipped == 7
     assert [gap.missing for gap in consumer.gaps] == ([7] if interval else [5, 2])

@@ -11,7 +11,7 @@ missing for as long as the group exists, and are counted once. Later versions co
 are known only from the entries that the group's only consumer has got in between.
 
 A check is one XINFO STREAM and one XINFO GROUPS, sent with a read of new entries: once a second, or with
-each read if gaps are raised.
+each read if gaps are raised. XINFO GROUPS lists all groups of the stream, so checks are rarer if it has many.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ from headrace.api.info import GroupInfo, pairs_from_reply
 from headrace.api.stream_gaps import OnGap, StreamGap, check_on_gap
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.client.stream_info import first_entry_id
+from headrace.errors import AccessDenied
 
 log = logging.getLogger("headrace.consumer")
+
+GROUPS_PER_SECOND = 100  # whose states one consumer reads
+SLOWDOWN_DENIED = 60.0  # of the checks if the user may not send them
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ class GroupGapWatch:
         self.raises = check_on_gap(on_gap) == "raise"
         self._name = name
         self._next_check_ms = 0
+        self._slowdown = 1.0  # of the checks
         self._state: GroupState | None = None  # at the last check
         self._unaccounted = 0  # entries that were found missing, and that the server still does not count
         self.server_counts = False  # whether the server is known to count what a group has lost: Headrace
@@ -160,13 +165,23 @@ class GroupGapWatch:
 
     def postpone(self, now: int) -> None:
         """Set the time of the next check."""
-        self._next_check_ms = now + round(stream_gaps.CHECK_INTERVAL_S * 1000)
+        self._next_check_ms = now + round(stream_gaps.CHECK_INTERVAL_S * self._slowdown * 1000)
 
-    def check(self, about: Any, groups: Any, group: bytes) -> StreamGap | None:
-        """Return the gap that replies of XINFO STREAM and XINFO GROUPS reveal, and log it; None if none."""
+    def check(self, about: Any, groups: Any, group: bytes) -> StreamGap | AccessDenied | None:
+        """Return the gap that replies of XINFO STREAM and XINFO GROUPS reveal, and log it; None if none.
+
+        AccessDenied if the user may not send one of them, so that gaps are not found.
+        """
+        for reply in (about, groups):
+            if isinstance(reply, AccessDenied):
+                if self._slowdown != SLOWDOWN_DENIED:
+                    log.warning("%s: entries that are removed unread are not counted: %s", self._name, reply)
+                self._slowdown = SLOWDOWN_DENIED
+                return reply
         state = GroupState.from_replies(about, groups, group)
         if state is None:
             return None
+        self._slowdown = max(1.0, len(groups) / GROUPS_PER_SECOND)
         before = self._state
         if before is not None and (state.added < before.added or state.position < before.position):
             before, self._unaccounted = None, 0  # recreated, or set back

@@ -42,7 +42,7 @@ from headrace.api.delivery import LOST, QUEUED, READY, RUNNING, UNKNOWN_DELIVERI
 from headrace.api.group_gaps import GroupGapWatch
 from headrace.api.retry_policy import RetryPolicy
 from headrace.api.stream_gaps import StreamGap
-from headrace.errors import CodecError, CommandError, ConnectionLost, NotOnDisk, UsageError
+from headrace.errors import AccessDenied, CodecError, CommandError, ConnectionLost, NotOnDisk, UsageError
 
 IN_FLIGHT_MAX = 1024  # entries that one consumer has, fetched, running or to be retried; or concurrency
 CLAIM_COUNT_MIN = 32  # idle entries claimed at a time; a server examines ten times as many
@@ -514,14 +514,14 @@ class Worker:
 
         return SendRequests(self._requests.group_state(), on_replies, lambda: None, handles_errors=True)
 
-    def _find_gap(self, about: Any, groups: Any) -> StreamGap | None:
-        """Count and return entries that were removed before the group read them."""
+    def _find_gap(self, about: Any, groups: Any) -> StreamGap | AccessDenied | None:
+        """Count and return entries that were removed before the group read them, or why they are unknown."""
         gap = self._gaps.check(about, groups, self._requests.group)
-        if gap is not None:
+        if isinstance(gap, StreamGap):
             self.counters.skipped += gap.missing or 0
         return gap
 
-    def _raise_gap(self, gap: StreamGap | None) -> None:
+    def _raise_gap(self, gap: StreamGap | AccessDenied | None) -> None:
         """Raise a gap, if gaps are to be raised. Entries that were read after it are released."""
         if gap is not None and self._gaps.raises and self._stopped_ms is None:
             raise gap
