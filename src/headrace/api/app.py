@@ -324,8 +324,8 @@ def add_counters(total: Counters, handlers: Sequence[Handler]) -> bool:
     for each in handlers:
         counters, group = each.consumer.counters, each.consumer.group
         for field in fields(Counters):
-            setattr(total, field.name, getattr(total, field.name) + getattr(counters, field.name))
-        total.skipped -= counters.skipped
+            if field.name != "skipped":
+                setattr(total, field.name, getattr(total, field.name) + getattr(counters, field.name))
         key = (group.stream.key, group.key)
         skipped[key] = max(skipped.get(key, 0), counters.skipped)
     total.skipped += sum(skipped.values())
