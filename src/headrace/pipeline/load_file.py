@@ -1,12 +1,10 @@
 """Load a file into a stream: read its first rows, choose the column of times, add the rows, keep bad ones.
 
-The command and headrace.pipeline.load() both run it. An observer is told what happens.
+The command and headrace.pipeline.load() both run it. An observer receives the progress.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -15,11 +13,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.archive.local_paths import local_path
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.file_readers import STDIN, FileProgress, FileReader
+from headrace.pipeline.file_readers import FileProgress, FileReader
+from headrace.pipeline.load_arguments import LoadArguments
 from headrace.pipeline.load_rows import load_rows, sorted_by_time
 from headrace.pipeline.loader import BadRowError, LoadJob, LoadReport
 from headrace.pipeline.rejects import RejectsFile
@@ -64,51 +62,8 @@ class LoadResult:
         return self.added + self.skipped
 
 
-@dataclass(frozen=True)
-class FileOptions:
-    """The options of a load from a file.
-
-    Attributes:
-        path: The file; STDIN for standard input.
-        stream: The stream's name.
-        url: The server.
-        time_column: The column whose times become the IDs; None to choose it.
-        new_ids: Whether the server generates the IDs.
-        sort: Whether to sort the rows by time first.
-        append: Whether rows with earlier times get IDs after the stream's last entry.
-        resume: Whether to skip the rows that an earlier run has added.
-        maxlen: Trim the stream to about this many entries; None to keep all.
-        null_values: Texts in CSV that mean no value.
-        delimiter: The CSV delimiter; None to detect it.
-        encoding: The text encoding.
-        rejects: The file for bad rows; None: a bad row ends the load.
-        batch: Rows in one transaction, at most.
-        rate: Rows per second, at most; None for no limit.
-        job: The name of the load; empty if it cannot be resumed.
-        allow_future: Whether IDs may be more than a day later than now.
-    """
-
-    path: Path
-    stream: str
-    url: str
-    time_column: str | None
-    new_ids: bool
-    sort: bool
-    append: bool
-    resume: bool
-    maxlen: int | None
-    null_values: tuple[str, ...]
-    delimiter: str | None
-    encoding: str
-    rejects: Path | None
-    batch: int
-    rate: float | None
-    job: str
-    allow_future: bool
-
-
 class LoadObserver:
-    """Is told what a load does. This one ignores everything."""
+    """Receives what a load reports. These methods ignore it; override those that are needed."""
 
     def on_note(self, text: str) -> None:
         """Receive a note about how the file is read."""
@@ -138,9 +93,11 @@ class FileLoad:
         result: The progress that the server has confirmed.
     """
 
-    def __init__(self, options: FileOptions, observer: LoadObserver) -> None:
+    def __init__(self, arguments: LoadArguments, observer: LoadObserver) -> None:
         self.result = LoadResult()
-        self._options = options
+        self._arguments = arguments
+        self._job = arguments.job_name
+        self._rejects_path = arguments.rejects_path
         self._observer = observer
         self._times: TimeColumn | None = None
         self._rejects: RejectsFile | None = None
@@ -153,14 +110,13 @@ class FileLoad:
             HeadraceError: if the server is not reachable, or rejects rows. The text of each error says how
                 many rows were added, and how to add the others.
         """
-        options = self._options
+        given = self._arguments
         with ExitStack() as stack:
-            reader = stack.enter_context(
-                FileReader(options.path, options.null_values, options.delimiter, options.encoding)
-            )
-            servers = stack.enter_context(Servers(options.url, reconnect_timeout=0))
-            if options.rejects is not None:
-                self._rejects = stack.enter_context(RejectsFile(options.rejects, reader, options.resume))
+            null_values = ("", *given.null)
+            reader = stack.enter_context(FileReader(given.path, null_values, given.delimiter, given.encoding))
+            servers = stack.enter_context(Servers(given.url, reconnect_timeout=0))
+            if self._rejects_path is not None:
+                self._rejects = stack.enter_context(RejectsFile(self._rejects_path, reader, given.resume))
             progress = FileProgress(reader)
             rows = self._read_first_rows(reader, progress)
             with self._observer.loading():
@@ -180,7 +136,7 @@ class FileLoad:
         servers: Servers,
         progress: FileProgress,
     ) -> None:
-        options, rejects = self._options, self._rejects
+        given, rejects = self._arguments, self._rejects
 
         def show(now: LoadReport) -> None:
             if rejects is not None and now.is_complete:
@@ -195,13 +151,13 @@ class FileLoad:
             rows,
             self._times,
             servers,
-            options.stream,
-            job=LoadJob(options.job, reader.name, reader.size),
-            append=options.append,
-            resume=options.resume,
-            maxlen=options.maxlen,
-            rows_per_batch=options.batch,
-            rate=RateLimiter(options.rate),
+            given.stream,
+            job=LoadJob(self._job, reader.name, reader.size),
+            append=given.append,
+            resume=given.resume,
+            maxlen=given.maxlen,
+            rows_per_batch=given.batch,
+            rate=RateLimiter(given.rate),
             on_bad_row=None if rejects is None else rejects.add,
             on_progress=show,
             ahead=reader.path.is_file(),
@@ -220,7 +176,7 @@ class FileLoad:
             first_id=report.first_id,
             last_id=report.last_id,
             time_column=None if self._times is None else self._times.name,
-            rejects=self._options.rejects if rejected else None,
+            rejects=self._rejects_path if rejected else None,
             seconds=report.seconds,
             uncertain=report.uncertain,
         )
@@ -229,7 +185,7 @@ class FileLoad:
         self, reader: FileReader, progress: FileProgress
     ) -> Iterable[pa.RecordBatch | BadRow]:
         """Read the first rows and choose the column of times. Return all rows, sorted if that is wanted."""
-        options = self._options
+        given = self._arguments
         rows = progress.track(reader.rows())
         first: list[pa.RecordBatch | BadRow] = []
         batch = None
@@ -238,7 +194,7 @@ class FileLoad:
             if not isinstance(each, BadRow):
                 batch = each
                 break
-            if options.rejects is None:
+            if self._rejects_path is None:
                 raise UsageError(f"{reader.name}: {each}")
         if batch is None:
             raise UsageError(f"{reader.name}: has no rows" + (" that can be loaded" if first else ""))
@@ -246,12 +202,12 @@ class FileLoad:
             self._observer.on_note(
                 f"Values are separated by {reader.found_delimiter!r}, as the first line shows (--delimiter)"
             )
-        latest_ms = MS_MAX if options.allow_future else latest_time()
-        if not options.new_ids:
-            self._times = choose_time_column(batch, options.time_column, latest_ms, self._observer.on_note)
+        latest_ms = MS_MAX if given.allow_future else latest_time()
+        if not given.new_ids:
+            self._times = choose_time_column(batch, given.time_column, latest_ms, self._observer.on_note)
         self._observer.on_time_column(self._times)
         every = chain(first, rows)
-        if not options.sort:
+        if not given.sort:
             return every
         if self._times is None:
             raise UsageError(
@@ -263,7 +219,7 @@ class FileLoad:
 
     def _add_hints(self, error: HeadraceError) -> None:
         """Append to an error how many rows were added, and how to continue."""
-        can_resume = bool(self._options.job)
+        can_resume = bool(self._job)
         hint = resume_hint(self.result, can_resume)
         hints = [hint] if hint else []
         if isinstance(error, BadRowError):
@@ -286,20 +242,3 @@ def resume_hint(result: LoadResult, can_resume: bool) -> str:
     if not can_resume:
         return f"{count}; standard input cannot be resumed without a --job NAME"
     return f"{count}; the same command with --resume adds the others"
-
-
-def job_name(path: Path) -> str:
-    """Return a name that identifies a load of the same file; empty for standard input."""
-    return "" if path == STDIN else hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
-
-
-def rejects_path(path: Path, given: str | os.PathLike[str] | None) -> Path:
-    """Return the file for rejected rows: the given one, or orders.rejects.csv for orders.csv.gz."""
-    if given is not None:
-        return local_path(given)
-    if path == STDIN:
-        return Path("stdin.rejects")
-    suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".zip")]
-    kind = suffixes[-1] if suffixes else ""
-    name = path.name.removesuffix("".join(path.suffixes)) if len(path.suffixes) < 3 else path.stem
-    return Path(f"{name}.rejects{'.jsonl' if kind == '.parquet' else kind}")

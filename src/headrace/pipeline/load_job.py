@@ -6,97 +6,15 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.archive.local_paths import local_path
-from headrace.errors import UsageError
-from headrace.pipeline.file_readers import STDIN
-from headrace.pipeline.job_arguments import at_least, positive
-from headrace.pipeline.load_file import (
-    FileLoad,
-    FileOptions,
-    LoadObserver,
-    LoadResult,
-    job_name,
-    rejects_path,
-)
+from headrace.pipeline.load_arguments import LoadArguments
+from headrace.pipeline.load_file import FileLoad, LoadObserver, LoadResult
 from headrace.pipeline.loader import ROWS_PER_BATCH
 from headrace.spark.options import DEFAULT_URL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-BATCH_ROWS_MAX = 100_000
-
-
-@dataclass(frozen=True)
-class LoadArguments:
-    """The arguments of load(), and the options of the command."""
-
-    file: str | os.PathLike[str] | None
-    stream: str
-    url: str = DEFAULT_URL
-    time_column: str | None = None
-    new_ids: bool = False
-    allow_future: bool = False
-    sort: bool = False
-    append: bool = False
-    resume: bool = False
-    maxlen: int | None = None
-    null: tuple[str, ...] = ()
-    delimiter: str | None = None
-    encoding: str = "utf-8"
-    skip_bad: bool = False
-    rejects: str | os.PathLike[str] | None = None
-    batch: int = ROWS_PER_BATCH
-    rate: float | None = None
-    format: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    job: str | None = None
-
-    def check(self) -> None:
-        """Raise UsageError if values are out of range, or exclude each other."""
-        if self.new_ids and (self.time_column or self.sort):
-            other = "--time-column" if self.time_column else "--sort"
-            raise UsageError(f"--new-ids and {other} exclude each other")
-        if self.rejects is not None and not self.skip_bad:
-            raise UsageError("--rejects is the file for the rows that --skip-bad skips: add --skip-bad")
-        if self.job == "":
-            raise UsageError("--job: the name is empty")
-        if self.maxlen is not None:
-            at_least("--maxlen", self.maxlen, 1)
-        if not 1 <= self.batch <= BATCH_ROWS_MAX:
-            raise UsageError(f"--batch: {self.batch} is not in the range 1 to {BATCH_ROWS_MAX:,}")
-        if self.rate is not None:
-            positive("--rate", self.rate)
-        file_options = {
-            "--sort": self.sort, "--append": self.append, "--resume": self.resume, "--null": self.null,
-            "--delimiter": self.delimiter is not None, "--encoding": self.encoding != "utf-8",
-            "--skip-bad": self.skip_bad, "--batch": self.batch != ROWS_PER_BATCH, "--new-ids": self.new_ids,
-        }  # fmt: skip
-        if self.format is not None:
-            if wrong := [name for name, given in file_options.items() if given]:
-                raise UsageError(
-                    f"{wrong[0]} is for files that are read without --format; use --option instead"
-                )
-        elif self.file is None:
-            raise UsageError("nothing to load: give a FILE, - for standard input, or --format")
-        elif self.options:
-            raise UsageError("--option is for --format")
-
-    def file_options(self, file: str | os.PathLike[str]) -> FileOptions:
-        """Return the options of a load of a file. UsageError if a path cannot be used."""
-        path = STDIN if os.fspath(file) == "-" else local_path(file)
-        if path == STDIN and self.resume and self.job is None:
-            raise UsageError("--resume of standard input needs the --job NAME of the interrupted load")
-        rejects = rejects_path(path, self.rejects) if self.skip_bad else None
-        return FileOptions(
-            path, self.stream, self.url, self.time_column, self.new_ids, self.sort, self.append, self.resume,
-            self.maxlen, ("", *self.null), self.delimiter, self.encoding, rejects, self.batch, self.rate,
-            self.job or job_name(path), self.allow_future,
-        )  # fmt: skip
-
 
 # Returns a context with the session that reads a format.
 SparkContextFactory = Callable[[], "AbstractContextManager[SparkSession]"]
@@ -177,14 +95,13 @@ def run_load(arguments: LoadArguments, observer: LoadObserver, spark: SparkConte
 
     Args:
         arguments: What to load, and how.
-        observer: Is told what happens.
+        observer: Receives notes, the progress and the rejected rows.
         spark: Returns the context of the session that reads a format; unused for files.
     """
     arguments.check()
     if arguments.format is not None:
         return load_format(arguments, arguments.format, observer, spark)
-    assert arguments.file is not None
-    return FileLoad(arguments.file_options(arguments.file), observer).run()
+    return FileLoad(arguments, observer).run()
 
 
 def load_format(
