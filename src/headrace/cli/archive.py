@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 
 import click
 from rich.console import Console
+from rich.progress import Progress
 
 from headrace.archive.location import ArchiveLocation
 from headrace.cli.misfits import summarize_misfits
@@ -142,7 +143,7 @@ class PrintingObserver(ArchiveObserver):
         self._console = console
         self._url = url
         self._quiet = quiet
-        self._bar = progress_bar(console)
+        self._bar: Progress | None = None
         self._reported = 0  # entries that --follow has printed
 
     def spark(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
@@ -158,12 +159,13 @@ class PrintingObserver(ArchiveObserver):
     def archiving(self, streams: Sequence[str]) -> AbstractContextManager[object]:
         """Show a progress bar."""
         name = streams[0] if len(streams) == 1 else f"{len(streams)} streams"
-        self._bar = progress_bar(self._console)
-        self._bar.add_task(name, total=total_length(self._url, streams), rows=0)
-        return self._bar
+        self._bar = bar = progress_bar(self._console)
+        bar.add_task(name, total=total_length(self._url, streams), rows=0)
+        return bar
 
     def on_batch(self, batch: BatchProgress) -> None:
         """Update the progress bar."""
+        assert self._bar is not None
         [task] = self._bar.tasks
         self._bar.advance(task.id, batch.rows)
         self._bar.update(task.id, rows=task.completed)
