@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-
 import click
 from rich.console import Console
 
@@ -16,8 +14,8 @@ from headrace.console.rich_text import line
 from headrace.errors import UsageError
 from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.stream_selection import select_streams
-from headrace.pipeline.trim_job import trim
-from headrace.pipeline.trim_streams import TrimResult
+from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.trim_streams import TrimResult, trim_streams
 from headrace.plurals import plural
 
 
@@ -79,7 +77,7 @@ def command(
         )
         return
     location = None if archive is None else with_storage_options(archive, storage_options)
-    kept = None if keep_for is None else datetime.timedelta(milliseconds=parse_duration_ms(keep_for))
+    keep_ms = 0 if keep_for is None else parse_duration_ms(keep_for)
     streams = select_streams(url, names, pattern)
     with progress_bar(console) as bar:
         task = bar.add_task("Trimming", total=len(streams), rows=0)
@@ -88,14 +86,11 @@ def command(
             rows = bar.tasks[task].fields["rows"] + removed
             bar.update(task, completed=streams.index(stream), rows=rows)
 
-        results = trim(
+        results = trim_streams(
+            url,
             streams,
-            url=url,
-            archive=None if location is None else location.uri,
-            storage_options=None if location is None else dict(location.options),
-            keep=keep,
-            keep_for=kept,
-            no_groups_ok=no_groups_ok,
+            archive=location,
+            retention=RetentionPolicy(keep or 0, keep_ms, no_groups_ok),
             dry_run=dry_run,
             on_progress=show,
         )
