@@ -95,9 +95,14 @@ def declarations(columns: pa.Schema) -> str:
     texts = []
     for column in columns:
         comment = column_comment(column)
-        name = column.name.replace("`", "``")
-        texts.append(f"`{name}` {type_name(column.type).upper()}" + (comment and f" COMMENT '{comment}'"))
+        declared = f"{quote_identifier(column.name)} {type_name(column.type).upper()}"
+        texts.append(declared + (comment and f" COMMENT '{comment}'"))
     return ", ".join(texts)
+
+
+def quote_identifier(name: str) -> str:
+    """Return a name as Spark's SQL quotes it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def with_declared(inferred: pa.Schema, declared: pa.Schema) -> pa.Schema:

@@ -12,7 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 
+from headrace.archive.rows import OWN_COLUMNS
 from headrace.client.servers import Servers
+from headrace.columns.declarations import quote_identifier
 from headrace.columns.layout import RESERVED_NAMES
 from headrace.columns.specs import column_comment
 from headrace.columns.time_formats import infer_style, is_iso
@@ -24,7 +26,7 @@ SAMPLE_ENTRIES = 1000  # of each stream
 TIMESTAMP = pa.timestamp("us", "UTC")
 
 # Columns of the archive, and reserved names, in lower case: Spark ignores case.
-ARCHIVE_COLUMNS = {"stream", "date", "id", "timestamp", "sequence", *RESERVED_NAMES}
+ARCHIVE_COLUMNS = {*OWN_COLUMNS, *RESERVED_NAMES}
 
 
 def sample_entries(
@@ -115,8 +117,3 @@ def with_time_formats(columns: pa.Schema, entries: Collection[Mapping[bytes, byt
             field = field.with_metadata({"comment": time_format})
         found.append(field)
     return pa.schema(found)
-
-
-def quote_identifier(name: str) -> str:
-    """Return a column's name as a quoted SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"

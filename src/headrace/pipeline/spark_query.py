@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.archive.location import ArchiveLocation, archive_location
-from headrace.columns.declarations import DeclaredColumns
+from headrace.columns.declarations import DeclaredColumns, quote_identifier
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query_errors import query_error_message
@@ -83,7 +83,7 @@ def create_view(
         reader = reader.option("startingOffsets", "earliest")
     reader = reader.options(**{"timestampFormat": "auto", **options})
     rows = reader.schema(spark_columns(table.columns)).load()
-    rows.createOrReplaceTempView("`" + table.stream.replace("`", "``") + "`")
+    rows.createOrReplaceTempView(quote_identifier(table.stream))
 
 
 def run_query(
