@@ -88,7 +88,7 @@ def parse_server_url(url: str) -> ServerUrl:
 def without_password(url: str) -> str:
     """Return the URL without user, password and settings, for messages.
 
-    If the password may contain `?` or `@`, the parts cannot be told apart, and `…` replaces the host.
+    If the password may contain `?` or `@`, the host is ambiguous, and `…` replaces it.
     """
     scheme, mark, rest = url.partition("://")
     if not mark:

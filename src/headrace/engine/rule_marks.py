@@ -12,7 +12,7 @@ from headrace.streams.stream import Stream
 
 
 def has_noack(argv: list[bytes]) -> bool:
-    """Return whether an XREADGROUP has_noack what it delivers."""
+    """Return whether an XREADGROUP has NOACK: it acknowledges what it delivers."""
     return any(word.upper() == b"NOACK" for word in argv[4:])
 
 

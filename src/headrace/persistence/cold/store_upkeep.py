@@ -205,7 +205,7 @@ class StoreUpkeep:
                 if self._closed:
                     return
                 failure = failure or error
-                self._fail(failure)  # first: who sees the count also finds the text
+                self._fail(failure)  # before it is counted: INFO shows both
                 self.failures += 1
                 if isinstance(error, StoreUnreachable):
                     break

@@ -72,13 +72,13 @@ class EncoderThread:
         self._unblock = unblock
         self._close = close
         self._on_end = on_end
-        self._queue_bytes = queue_bytes
+        self._queue_cost = queue_bytes
         self._queue: SimpleQueue[RdbPiece | RunPiece | bytes | None] = (
             SimpleQueue()
         )  # None: finished or cancelled
         self._put_bytes = 0  # set by the caller only
         self._taken_bytes = 0  # set by the thread only
-        self._put_cost = self._taken_cost = 0  # of these pieces, see _queue_bytes()
+        self._put_cost = self._taken_cost = 0  # of these pieces, see _queue_cost()
         self._progress = threading.Condition()  # only waiting callers use it: put() shares no lock
         self._at_end: Callable[[], object] | None = None
         self._expander: RunExpander | None = None  # once there is a cold run
@@ -100,7 +100,7 @@ class EncoderThread:
 
     def has_room(self) -> bool:
         """Return whether to put the next piece. True after a failure: put() raises it."""
-        return self._put_cost - self._taken_cost < self._queue_bytes or self.state is EncoderState.FAILED
+        return self._put_cost - self._taken_cost < self._queue_cost or self.state is EncoderState.FAILED
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
         """Wait until has_room() is True, at most timeout seconds; return has_room()."""
@@ -120,7 +120,7 @@ class EncoderThread:
         """
         self._check()
         self._put_bytes += len(piece)
-        self._put_cost += _queue_bytes(piece)
+        self._put_cost += _queue_cost(piece)
         self._queue.put(piece)
 
     def finish(self, at_end: Callable[[], object] | None = None) -> None:
@@ -194,7 +194,7 @@ class EncoderThread:
     def _work(self) -> None:
         """Write what comes out of the queue until its end."""
         while (piece := self._queue.get()) is not None and not self._cancelled:
-            size, cost = len(piece), _queue_bytes(piece)
+            size, cost = len(piece), _queue_cost(piece)
             assert self._write is not None
             if isinstance(piece, bytes):
                 self._write(piece)
@@ -225,7 +225,7 @@ class EncoderThread:
             self._progress.notify_all()
 
 
-def _queue_bytes(piece: RdbPiece | RunPiece | bytes) -> int:
+def _queue_cost(piece: RdbPiece | RunPiece | bytes) -> int:
     """Return what a piece counts in the queue: shared strings take no memory, only time."""
     return len(piece) if isinstance(piece, bytes) else piece.queue_cost()
 
