@@ -188,11 +188,13 @@ def test_nothing_after_a_gap_is_delivered_by_a_read_that_waits(
     add(orders, 1, 3)
     consumer = orders.group("billing").consumer("ann", on_gap="raise")
     seen = []
+    timers = []
 
     def lose_entries() -> None:  # in one step, so that the read that waits gets the last entry only
         options = (b"MAXLEN", b"=", b"1")
         words = [(b"XADD", b"orders", *options, b"%d-0" % n, b"n", b"1") for n in range(20, 30)]
-        threading.Timer(0.3, database.backend.request_all, (words, True)).start()
+        timers.append(threading.Timer(0.3, database.backend.request_all, (words, True)))
+        timers[-1].start()
 
     async def iterate() -> None:
         async for entry in consumer:
@@ -207,6 +209,8 @@ def test_nothing_after_a_gap_is_delivered_by_a_read_that_waits(
 
     with pytest.raises(StreamGap) as caught:
         asyncio.run(iterate()) if is_async else consumer.run(run)
+    for timer in timers:
+        timer.join()  # before the fixture closes the connection on which it waits for its reply
     assert seen == ["1-0", "2-0", "3-0"]
     assert caught.value.missing == 9
 
