@@ -211,14 +211,15 @@ def test_files_that_others_change_are_counted_and_named_until_they_are_back(
         open_files.forget(f"appendonlydir/cold/{number}.cold")
     folder = tmp_path / "appendonlydir/cold"
     stored = {number: (folder / f"{number}.cold").read_bytes() for number in (1, 2, 3)}
-    (folder / "1.cold").unlink()
+    (folder / "1.cold").rename(tmp_path / "1.cold")
+    (folder / "1.cold").write_bytes(bytes(len(stored[1])))
     (folder / "other").write_bytes(bytes(len(stored[2])))
     (folder / "other").rename(folder / "2.cold")
     os.truncate(folder / "3.cold", 50)
     wait_until(lambda: len(warnings(caplog)) == 3)
     assert cold(client)["cold_files_damaged"] == 3
     one, two, three = sorted(warnings(caplog))
-    assert f"cold file {folder}/1.cold: the file is missing; entries in it will be lost" in one
+    assert f"cold file {folder}/1.cold: another file has this name; entries in it will be lost" in one
     assert "'s' 1-0 to " in one and "(1 run)" in one
     assert f"{folder}/2.cold: another file has this name; entries in it cannot be read: 's' " in two
     assert f"{folder}/3.cold: it has 50 bytes instead of {len(stored[3])}; entries in it cannot" in three
@@ -234,6 +235,35 @@ def test_files_that_others_change_are_counted_and_named_until_they_are_back(
     assert len([text for text in warnings(caplog) if "is back" in text]) == 3
     assert len(client.xrange("s")) == ENTRIES
     assert (folder / "1.cold").read_bytes() == stored[1]
+
+
+def test_a_removed_file_that_is_still_open_is_written_again(
+    start, connect, monkeypatch, caplog, tmp_path: Path
+):
+    monkeypatch.setattr(cold_storage, "UPKEEP_MS", 20)
+    server = start(*OPTIONS)
+    client = connect(server)
+    fill(client)
+    wait_until(lambda: cold(client)["cold_runs"] > 0)
+    logging.getLogger("headrace").propagate = True
+    folder = tmp_path / "appendonlydir/cold"
+    stored = (folder / "1.cold").read_bytes()
+    shutil.rmtree(folder)
+    folder.write_bytes(b"in the way")
+    wait_until(lambda: len(warnings(caplog)) == 2)
+    missing, failed = warnings(caplog)
+    assert f"cold file {folder}/1.cold: " in missing and "entries in it will be lost" in missing
+    assert "it is still open here, and is written again" in missing
+    assert "1.cold cannot be written again, which is tried until it works: file exists; or: cp /" in failed
+    assert cold(client)["cold_files_damaged"] == 1
+    folder.unlink()
+    wait_until(lambda: cold(client)["cold_files_damaged"] == 0)
+    assert warnings(caplog)[2:] == [
+        "cold file appendonlydir/cold/1.cold is back, with all runs that are needed"
+    ]
+    assert (folder / "1.cold").read_bytes()[: len(stored)] == stored
+    assert len(client.xrange("s")) == ENTRIES
+    assert len(os.listdir(folder)) == cold(client)["cold_files"]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

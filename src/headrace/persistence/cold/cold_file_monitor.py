@@ -4,6 +4,8 @@
                             │ compared with the path, some files in each round
                             ▼
     missing, another file, shorter ──▶ damaged: which runs need it, a warning ──▶ put back: verified, a notice
+       │                                                                               ▲
+       └── while it is still open here ──▶ written again from the open file ───────────┘
 
 Reads of runs that were damaged in place fail by their checksum: the monitor compares no contents, except for
 those of a file that was put back.
@@ -22,6 +24,7 @@ from headrace.keyspace.stream_scan import streams_in_steps
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file import DamagedBytes, IndexEntry
 from headrace.persistence.cold.cold_files import ColdFiles, KnownIdentity
+from headrace.persistence.cold.open_files import KeptFile
 from headrace.persistence.data_directory import DiskDirectory, FileIdentity
 from headrace.plurals import plural
 from headrace.streams.cold_run import ColdRun, run_of
@@ -44,7 +47,13 @@ class _DamagedFile:
         self.what = what
         self.runs: set[IndexEntry] | None = None
         self.tried: FileIdentity | None = None  # what had this name, but not these runs
-        self.descriptor = -1  # by which the file is still open
+        self.copy_error = ""  # why it could not be written again
+        self.kept: KeptFile | None = None  # the file that had this name, if it is still open
+
+    def release(self) -> None:
+        """Let the file be closed."""
+        if self.kept is not None:
+            self.kept.release()
 
 
 class ColdFileMonitor:
@@ -62,18 +71,23 @@ class ColdFileMonitor:
         """Check the next files, and log what has changed."""
         known = self.files.identities()
         for name in self.damaged.keys() - known.keys():
-            del self.damaged[name]
+            self.damaged.pop(name).release()
         for name in self._next_names(known):
             what, found = self._difference(known[name])
             damaged = self.damaged.get(name)
             if damaged is None and what and name in self.files.identities():  # it is still needed
                 damaged = self.damaged[name] = _DamagedFile(what)
-                damaged.descriptor = self.files.keep_open(name, known[name])
+                self.files.append_no_more(name)
+                if found is None or not found.is_same_file(known[name].identity):
+                    damaged.kept = self.files.keep_open(known[name])
                 self._locate_and_warn(name, damaged)
             elif damaged is not None and damaged.runs is None:
                 self._locate_and_warn(name, damaged)
             elif damaged is not None and found is not None and self._has_runs(name, damaged, found):
                 self._note_restored(name, damaged, found)
+                continue
+            if damaged is not None and damaged.runs and not self.files.files.exists(known[name].path):
+                self._write_again(name, damaged)
 
     def _next_names(self, known: dict[str, KnownIdentity]) -> list[str]:
         """Return the names to check now: in turn, and those of damaged files."""
@@ -136,9 +150,7 @@ class ColdFileMonitor:
 
     def _text(self, name: str, damaged: _DamagedFile, ranges: dict[bytes, list[ColdRun]]) -> str:
         """Return the warning."""
-        path = self.files.path(name)
-        files = self.files.files
-        whole = os.path.abspath(files.path(path)) if isinstance(files, DiskDirectory) else path
+        whole = self._whole_path(name)
         shown = [
             f"{log_text(key)!r} {first.first_ms}-{first.first_seq} to {last.last_ms}-{last.last_seq}"
             for key, (first, last) in list(ranges.items())[:STREAMS_SHOWN]
@@ -147,12 +159,31 @@ class ColdFileMonitor:
             shown.append(f"{len(ranges) - len(shown)} more")
         needed = f"entries in it cannot be read: {', '.join(shown)}" if shown else "no entry in it is needed"
         advice = "put the file back from a backup; nothing else is affected"
-        if damaged.descriptor >= 0:
+        if damaged.kept is not None:
             needed = needed.replace("cannot be read", "will be lost when this process ends")
-            open_path = f"/proc/{os.getpid()}/fd/{damaged.descriptor}"
-            advice = f"it is still open here, so copy it back: cp {open_path} {whole}"
+            advice = "it is still open here, and is written again"
+            if self.files.files.exists(self.files.path(name)):
+                advice = f"it is still open here, so copy it back: {_copy_command(damaged.kept, whole)}"
         count = plural(len(damaged.runs or ()), "run")
         return f"cold file {whole}: {damaged.what}; {needed} ({count}); {advice}"
+
+    def _whole_path(self, name: str) -> str:
+        files, path = self.files.files, self.files.path(name)
+        return os.path.abspath(files.path(path)) if isinstance(files, DiskDirectory) else path
+
+    def _write_again(self, name: str, damaged: _DamagedFile) -> None:
+        """Write a file that was removed again, if it is still open. The next check compares its runs."""
+        if damaged.kept is None:
+            return
+        try:
+            damaged.kept.write_again(self.files.files, self.files.path(name))
+        except OSError as error:
+            what, whole = os_error_text(error), self._whole_path(name)
+            if what != damaged.copy_error:
+                text = "cold file %s cannot be written again, which is tried until it works: %s; or: %s"
+                command = _copy_command(damaged.kept, whole)
+                logging.getLogger("headrace").warning(text, whole, what, command)
+            damaged.copy_error = what
 
     def _has_runs(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> bool:
         """Return whether what has the name of a file now has all runs that are needed."""
@@ -176,9 +207,15 @@ class ColdFileMonitor:
     def _note_restored(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> None:
         """Use a file that was put back."""
         del self.damaged[name]
-        self.files.accept(name, found, damaged.descriptor >= 0)
+        self.files.accept(name, found)
+        damaged.release()
         text = "cold file %s is back, with all runs that are needed"
         logging.getLogger("headrace").warning(text, self.files.path(name))
+
+
+def _copy_command(kept: KeptFile, whole: str) -> str:
+    """Return the command that writes a removed file again."""
+    return f"cp /proc/{os.getpid()}/fd/{kept.descriptor} {whole}"
 
 
 def _runs_in(keyspace: Keyspace, name: str) -> Iterator[tuple[bytes, ColdRun] | None]:

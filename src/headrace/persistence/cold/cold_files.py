@@ -28,7 +28,7 @@ from headrace.persistence.cold.cold_file import DamagedBytes, PackedRun, Run
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
 from headrace.persistence.cold.cold_file_writer import ColdFileWriter
 from headrace.persistence.cold.object_store import StoreError
-from headrace.persistence.cold.open_files import OpenFiles
+from headrace.persistence.cold.open_files import COPY_SUFFIX, KeptFile, OpenFiles
 from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.stored_files import (
     GIVE_URL,
@@ -359,12 +359,16 @@ class ColdFiles:
         return file.read_at if file is not None else 0.0
 
     def orphans(self) -> list[str]:
-        """Return the names of cold files that nothing refers to and no call has made. Raises OSError."""
+        """Return the names of cold files that nothing refers to and no call has made. Raises OSError.
+
+        These include copies that a crash has interrupted: see KeptFile.
+        """
         with self._lock:
+            used = self._known.keys() | self._removing
             return [
                 name
                 for name in self.files.list(self.directory)
-                if cold_file.file_number(name) and name not in self._known and name not in self._removing
+                if name not in used and cold_file.file_number(name.removesuffix(COPY_SUFFIX))
             ]
 
     def remove_orphans(self) -> tuple[int, int]:
@@ -426,22 +430,22 @@ class ColdFiles:
         file = known.file()
         return name in self._needed if file is None else not file.in_store
 
-    def keep_open(self, name: str, known: KnownIdentity) -> int:
-        """Append no more to a file that has changed; return the descriptor by which it stays open.
-
-        -1: it is not open.
-        """
+    def append_no_more(self, name: str) -> None:
+        """Append nothing to a file that others have changed."""
         with self._write_lock:
             if self._current is not None and self._current.name == name:
                 self._abandon()
+
+    def keep_open(self, known: KnownIdentity) -> KeptFile | None:
+        """Keep a file open that others have removed; None if it is not open."""
         return self._open_files.keep_open(known.path, known.identity)
 
-    def accept(self, name: str, identity: FileIdentity, was_kept_open: bool) -> None:
-        """Use what has the name of a file now; was_kept_open: keep_open() returned a descriptor."""
+    def accept(self, name: str, identity: FileIdentity) -> None:
+        """Use what has the name of a file now."""
         with self._lock:
             if name in self._known:
                 self._known[name].identity = identity
-        self._open_files.reopen(self.path(name), was_kept_open)
+        self._open_files.forget(self.path(name))
 
     def close(self) -> None:
         """Seal the current file, and close all files. Ignores errors: its runs are durable already."""

@@ -8,7 +8,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from headrace.persistence.data_directory import DataDirectory, FileIdentity, RandomAccessFile, identity_of
+from headrace.persistence.aof.manifest import write_all
+from headrace.persistence.data_directory import (
+    DataDirectory,
+    File,
+    FileIdentity,
+    RandomAccessFile,
+    identity_of,
+    make_directories,
+    write_file,
+)
+
+COPY_SUFFIX = ".copy"  # of a file that is being written again
+COPY_BYTES = 1 << 20  # at once
 
 
 class _OpenFile:
@@ -20,6 +32,42 @@ class _OpenFile:
         self.file = file
         self.readers = 0
         self.forgotten = False  # the last reader closes it
+
+
+class KeptFile:
+    """A file that stays open until release(), also if it has no name any more."""
+
+    def __init__(self, files: OpenFiles, kept: _OpenFile, descriptor: int) -> None:
+        self.file = kept.file
+        self.descriptor = descriptor
+        self._files = files
+        self._kept: _OpenFile | None = kept
+
+    def write_again(self, files: DataDirectory, path: str) -> None:
+        """Write the file again, under the path that it had. Raises OSError."""
+        directory = path.rpartition("/")[0]
+        temporary = path + COPY_SUFFIX
+        make_directories(files, directory)
+        try:
+            write_file(files, temporary, self._copy)
+            files.rename(temporary, path)
+            files.sync_directory(directory)
+        except OSError:
+            with contextlib.suppress(OSError):
+                files.remove(temporary)
+            raise
+
+    def _copy(self, target: File) -> None:
+        at = 0
+        while data := self.file.read_at(at, COPY_BYTES):
+            write_all(target, data)
+            at += len(data)
+
+    def release(self) -> None:
+        """Let the file be closed. Calls after the first do nothing."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self._files.end_reading(kept)
 
 
 class OpenFiles:
@@ -50,11 +98,15 @@ class OpenFiles:
         try:
             yield found.file
         finally:
-            with self._lock:
-                found.readers -= 1
-                if found.forgotten and found.readers == 0:
-                    found.file.close()
-                self._close_oldest()
+            self.end_reading(found)
+
+    def end_reading(self, one: _OpenFile) -> None:
+        """Note that one thread less is reading a file."""
+        with self._lock:
+            one.readers -= 1
+            if one.forgotten and one.readers == 0:
+                one.file.close()
+            self._close_oldest()
 
     def forget(self, path: str) -> None:
         """Close a file, or have its last reader close it; the next reader opens it again."""
@@ -65,8 +117,8 @@ class OpenFiles:
                 if found.readers == 0:
                     found.file.close()
 
-    def keep_open(self, path: str, identity: FileIdentity) -> int:
-        """Keep the file of this identity open until reopen(); return its descriptor, -1 if it is not open."""
+    def keep_open(self, path: str, identity: FileIdentity) -> KeptFile | None:
+        """Keep the file of this identity open if it is; None if it is not."""
         with self._lock:
             found = self._open.get(path)
             descriptor: int = getattr(found.file, "descriptor", -1) if found is not None else -1
@@ -75,17 +127,9 @@ class OpenFiles:
                 or descriptor < 0
                 or not identity_of(os.fstat(descriptor)).is_same_file(identity)
             ):
-                return -1
+                return None
             found.readers += 1
-            return descriptor
-
-    def reopen(self, path: str, was_kept_open: bool) -> None:
-        """Have the next reader open a file again. was_kept_open: keep_open() returned a descriptor."""
-        with self._lock:
-            found = self._open.get(path)
-            if found is not None and was_kept_open:
-                found.readers -= 1
-        self.forget(path)
+            return KeptFile(self, found, descriptor)
 
     def close(self) -> None:
         """Close all files, those in use by their last reader."""
