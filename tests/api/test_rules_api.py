@@ -72,9 +72,9 @@ def test_a_strict_stream_rejects_the_removal_of_kept_entries(db: headrace.Databa
 
 def test_scheduled_entries_come_when_they_are_due(db: headrace.Database) -> None:
     orders = db.stream("orders")
-    orders.add({"n": "second"}, delay=1.0)  # long enough for a busy machine to add the others
+    orders.add({"n": "second"}, delay=2.0)  # long enough for a busy machine to add the others
     orders.add({"n": "first"}, at=datetime.now(UTC) + timedelta(seconds=0.05))
-    cancelled = orders.add({"n": "cancelled"}, delay=timedelta(seconds=0.1))
+    cancelled = orders.add({"n": "cancelled"}, delay=timedelta(seconds=30))
     later = orders.add({"n": "much later"}, delay=1000)
     assert orders.cancel(cancelled) and not orders.cancel(cancelled)
     wait_until(lambda: len(orders) == 2, "the scheduled entries")

@@ -107,18 +107,18 @@ def test_nats_work_queue_policy(make: Any) -> None:
 
 
 def test_nats_ack_wait(make: Any) -> None:
-    stream = make().rule("LEASE", 100)
+    stream = make().rule("LEASE", 1000)
     entries = stream.add("a")
     assert stream.read("ann") == entries and stream.read("bob") == []
     assert stream.read("bob", wait=5000) == entries
 
 
 def test_nats_in_progress(make: Any) -> None:
-    stream = make().rule("LEASE", 400)
+    stream = make().rule("LEASE", 2000)
     entries = stream.add("a")
     stream.read("ann")
     for _ in range(3):
-        time.sleep(0.2)
+        time.sleep(0.8)
         stream.client.xclaim(stream.key, "workers", "ann", 0, entries, justid=True)
         assert stream.read("bob") == []
 
