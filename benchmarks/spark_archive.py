@@ -25,7 +25,7 @@ from benchmarks import spark_job as job
 from benchmarks.servers import Server
 from headrace.archive.table import ArchiveTable, WrittenFile
 from headrace.columns.declarations import parse_schema
-from headrace.pipeline.archive_streams import archive_streams
+from headrace.pipeline.archiving.archive_streams import archive_streams
 from headrace.positions.position import Positions
 
 FIELDS = "device STRING, temp DOUBLE, city STRING, count INT"
@@ -35,7 +35,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 STARTS = 3
 START_SPARK = """
 import os, pathlib
-from headrace.pipeline.local_spark import local_spark
+from headrace.pipeline.spark_session.local_spark import local_spark
 with local_spark("start", pathlib.Path(os.devnull)):
     pass
 """

@@ -62,19 +62,19 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
     ),
     (
         "SQL",
-        [("headrace.pipeline.duckdb_query", ["sql"])],
+        [("headrace.pipeline.querying.duckdb_query", ["sql"])],
     ),
     (
         "Jobs",
         [
-            ("headrace.pipeline.load_job", ["load"]),
-            ("headrace.pipeline.load_file", ["LoadResult"]),
-            ("headrace.pipeline.archive_job", ["archive", "ArchiveResult"]),
-            ("headrace.pipeline.query_progress", ["BatchProgress"]),
-            ("headrace.pipeline.trim_job", ["trim"]),
-            ("headrace.pipeline.trim_streams", ["TrimResult"]),
-            ("headrace.pipeline.replay_job", ["replay"]),
-            ("headrace.pipeline.replay_entries", ["ReplayResult"]),
+            ("headrace.pipeline.loading.job", ["load"]),
+            ("headrace.pipeline.loading.file_load", ["LoadResult"]),
+            ("headrace.pipeline.archiving.job", ["archive", "ArchiveResult"]),
+            ("headrace.pipeline.spark_session.query_progress", ["BatchProgress"]),
+            ("headrace.pipeline.trimming.job", ["trim"]),
+            ("headrace.pipeline.trimming.trim_streams", ["TrimResult"]),
+            ("headrace.pipeline.replaying.job", ["replay"]),
+            ("headrace.pipeline.replaying.replay_entries", ["ReplayResult"]),
         ],
     ),
     (

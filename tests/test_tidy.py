@@ -5,6 +5,8 @@ import pathlib
 import re
 from collections.abc import Iterator
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parent.parent
 SRC = ROOT / "src" / "headrace"
 
@@ -90,16 +92,28 @@ LEAVES = {
     "visibility",
     "__version__",
 }
-# Which sub-packages of `server` one of them may import. None imports a module of `server` itself, such as
-# `parts`, unless it is listed here: those put the sub-packages together.
-SERVER_MAY_IMPORT: dict[str, set[str]] = {
-    "config": set(),
-    "loop": {"config"},
-    "network": {"config", "loop"},
-    "commit": {"config", "loop"},
-    "disk": {"commit", "config", "loop"},
-    "replication": {"commit", "config", "disk", "loop", "network"},
-    "observe": {"config", "loop", "network"},
+# Which sub-packages of a package one of them may import. None imports a module of the package itself, such as
+# server/parts, unless it is listed here: those put the sub-packages together.
+PARTS_MAY_IMPORT: dict[str, dict[str, set[str]]] = {
+    "server": {
+        "config": set(),
+        "loop": {"config"},
+        "network": {"config", "loop"},
+        "commit": {"config", "loop"},
+        "disk": {"commit", "config", "loop"},
+        "replication": {"commit", "config", "disk", "loop", "network"},
+        "observe": {"config", "loop", "network"},
+    },
+    "pipeline": {
+        "shared": set(),
+        "file_formats": {"shared"},
+        "spark_session": {"shared"},
+        "loading": {"file_formats", "shared", "spark_session"},
+        "archiving": {"shared", "spark_session"},
+        "trimming": {"shared"},
+        "replaying": {"shared"},
+        "querying": {"shared", "spark_session"},
+    },
 }
 FUNCTION_LINES_MAX = 70  # from `def` to the last line, docstring included
 
@@ -133,8 +147,8 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
     "headrace.persistence.cold.object_store": ({"obstore"}, "only servers with an object store need it"),
     "headrace.persistence.data_directory": ({"ctypes"}, "only large files need it"),
     "headrace.pipeline": ({"duckdb"}, "load, trim and replay do not need it"),
-    "headrace.pipeline.load_job": (
-        {"headrace.pipeline.job_spark", "headrace.pipeline.spark_import"},
+    "headrace.pipeline.loading.job": (
+        {"headrace.pipeline.spark_session.job_spark", "headrace.pipeline.loading.spark_import"},
         "files are loaded without PySpark",
     ),
     "headrace.queries.duckdb_session": ({"duckdb"}, "headrace.sql says how to install it"),
@@ -214,19 +228,21 @@ def test_every_room_stands_in_the_table() -> None:
     assert rooms == set(MAY_IMPORT)
 
 
-def test_sub_packages_of_the_server_depend_on_each_other_in_one_direction() -> None:
+@pytest.mark.parametrize("package", PARTS_MAY_IMPORT)
+def test_sub_packages_of_a_package_depend_on_each_other_in_one_direction(package: str) -> None:
     """The table has no cycle: each row names rows above it only. Imports for the type checker count, too."""
-    for position, allowed in enumerate(SERVER_MAY_IMPORT.values()):
-        assert allowed <= set(list(SERVER_MAY_IMPORT)[:position])
-    parts = {name: name.split(".")[2] for name, _ in modules() if name.startswith("headrace.server.")}
-    folders = {p.name for p in (SRC / "server").iterdir() if (p / "__init__.py").exists()}
-    assert folders <= set(SERVER_MAY_IMPORT) <= set(parts.values())
+    may_import = PARTS_MAY_IMPORT[package]
+    for position, allowed in enumerate(may_import.values()):
+        assert allowed <= set(list(may_import)[:position])
+    parts = {name: name.split(".")[2] for name, _ in modules() if name.startswith(f"headrace.{package}.")}
+    folders = {p.name for p in (SRC / package).iterdir() if (p / "__init__.py").exists()}
+    assert folders <= set(may_import) <= set(parts.values())
     wrong = [
         f"{name} imports {other}"
         for name, tree in modules()
-        if parts.get(name) in SERVER_MAY_IMPORT
+        if parts.get(name) in may_import
         for other in imported(tree)
-        if other in parts and parts[other] not in SERVER_MAY_IMPORT[parts[name]] | {parts[name]}
+        if other in parts and parts[other] not in may_import[parts[name]] | {parts[name]}
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.api.stream import Stream
     from headrace.api.stream_gaps import StreamGap
     from headrace.api.stream_id import StreamID
-    from headrace.pipeline.duckdb_query import sql
+    from headrace.pipeline.querying.duckdb_query import sql
 
 __all__ = [
     "App",
@@ -71,7 +71,7 @@ _MODULES = {
     "StreamID": "api.stream_id",
     "connect": "api.database",
     "open": "api.database",
-    "sql": "pipeline.duckdb_query",
+    "sql": "pipeline.querying.duckdb_query",
 }
 
 

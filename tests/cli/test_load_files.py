@@ -17,8 +17,8 @@ import pytest
 import redis
 
 from headrace.cli.main import main
-from headrace.pipeline.file_readers import FileProgress, FileReader
-from headrace.pipeline.rejects import RejectsFile
+from headrace.pipeline.file_formats.file_readers import FileProgress, FileReader
+from headrace.pipeline.loading.rejects import RejectsFile
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from headrace.cli.query import command
 from headrace.cli.query_output import grid, print_rows, write
 from headrace.cli.result_values import as_json, as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.query_errors import query_errors_explained
+from headrace.pipeline.querying.spark_errors import query_errors_explained
 
 found = cast(DataFrame, None)  # what the tests follow instead
 Show = Callable[[list[str], list[pa.RecordBatch], bool], None]

@@ -7,7 +7,7 @@ import pytest
 from redis.lock import Lock
 
 from headrace.commands.server.known_scripts import SCRIPTS
-from headrace.pipeline.trim_streams import TRIM_SCRIPT as TRIM
+from headrace.pipeline.trimming.trim_streams import TRIM_SCRIPT as TRIM
 
 RELEASE, EXTEND, REACQUIRE = Lock.LUA_RELEASE_SCRIPT, Lock.LUA_EXTEND_SCRIPT, Lock.LUA_REACQUIRE_SCRIPT
 

@@ -15,7 +15,7 @@ from headrace.console.exposition import OLDEST, exposition
 from headrace.console.server_stats import Request, ServerStats, collect_stats
 from headrace.console.stream_snapshot import from_payload
 from headrace.console.top_picture import History, top_picture
-from headrace.pipeline.trim_horizon import group_blockers
+from headrace.pipeline.trimming.horizon import group_blockers
 
 
 @pytest.fixture

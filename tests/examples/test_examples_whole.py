@@ -105,7 +105,7 @@ def test_a_stream_is_copied_once_whatever_was_copied_before(
 def test_an_archive_and_the_rest_of_its_stream_are_one_table(
     spark: SparkSession, server: StreamServer, tmp_path: pathlib.Path
 ) -> None:
-    from headrace.pipeline.archive_streams import archive_streams
+    from headrace.pipeline.archiving.archive_streams import archive_streams
 
     server.fill("history", 300)
     archive_streams(spark, server.url, "history", tmp_path / "archive")

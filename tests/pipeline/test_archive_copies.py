@@ -14,14 +14,14 @@ from headrace.archive.release import release_archive
 from headrace.archive.watermark import published_watermarks
 from headrace.cli.main import main
 from headrace.errors import UsageError
-from headrace.pipeline.archive_streams import (
+from headrace.pipeline.archiving.archive_streams import (
     archived_and_last_positions,
     entry_schema,
     publish_if_current,
     source_options,
 )
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import trim_streams
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.spark.arrow_schemas import spark_columns
 from headrace.spark.options import parse_options
 from headrace.spark.source.stream_reader import HeadraceStreamReader

@@ -9,7 +9,7 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker
 from headrace.cli.main import main
-from headrace.pipeline.archive_streams import entry_schema, publish_if_current, source_options
+from headrace.pipeline.archiving.archive_streams import entry_schema, publish_if_current, source_options
 from headrace.spark.arrow_schemas import spark_columns
 from headrace.spark.options import parse_options
 from headrace.spark.source.stream_reader import HeadraceStreamReader

@@ -16,9 +16,9 @@ from headrace.archive.files import read_archive
 from headrace.archive.verification import FileCheck, check_files
 from headrace.cli.main import main
 from headrace.errors import HeadraceError
-from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.replay_entries import replay_entries
-from headrace.pipeline.replay_source import ReplaySource
+from headrace.pipeline.querying.duckdb_query import run_sql
+from headrace.pipeline.replaying.replay_entries import replay_entries
+from headrace.pipeline.replaying.source import ReplaySource
 
 COUNT = 2000
 VALUES = "fields.key_value.value"

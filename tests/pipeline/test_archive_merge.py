@@ -18,7 +18,7 @@ from headrace.archive.merging import merge_small_files, small_file_groups
 from headrace.archive.table import ArchiveTable
 from headrace.archive.writer import write_days
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_tasks import FileMerger
+from headrace.pipeline.archiving.tasks import FileMerger
 
 DAY = 24 * 3600 * 1000
 

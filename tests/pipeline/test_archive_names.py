@@ -19,13 +19,13 @@ from headrace.archive.merging import merge_small_files
 from headrace.archive.watermark import published_id
 from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_streams import archive_streams, count_archive
-from headrace.pipeline.local_spark import utf8_locale
-from headrace.pipeline.replay_entries import replay_entries
-from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.spark_query import register_views, run_query
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import trim_streams
+from headrace.pipeline.archiving.archive_streams import archive_streams, count_archive
+from headrace.pipeline.querying.spark_query import register_views, run_query
+from headrace.pipeline.replaying.replay_entries import replay_entries
+from headrace.pipeline.replaying.source import ReplaySource
+from headrace.pipeline.spark_session.local_spark import utf8_locale
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import trim_streams
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

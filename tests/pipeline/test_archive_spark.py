@@ -23,20 +23,20 @@ from headrace.archive.table import ArchiveTable
 from headrace.archive.watermark import published_id
 from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import archive_streams as archive_module
-from headrace.pipeline.archive_streams import (
+from headrace.pipeline.archiving import archive_streams as archive_module
+from headrace.pipeline.archiving.archive_streams import (
     archive_streams,
     count_archive,
     group_ranges,
     run_tasks,
     source_options,
 )
-from headrace.pipeline.local_spark import local_spark
-from headrace.pipeline.query_progress import BatchProgress
-from headrace.pipeline.replay_entries import replay_entries
-from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import trim_streams
+from headrace.pipeline.replaying.replay_entries import replay_entries
+from headrace.pipeline.replaying.source import ReplaySource
+from headrace.pipeline.spark_session.local_spark import local_spark
+from headrace.pipeline.spark_session.query_progress import BatchProgress
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.spark.source.planner import OffsetRange
 from waiting import wait_until
 

@@ -24,8 +24,8 @@ from headrace.archive.watermark import published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.cli.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_job import first_day_kept
-from headrace.pipeline.archive_streams import publish_committed
+from headrace.pipeline.archiving.archive_streams import publish_committed
+from headrace.pipeline.archiving.job import first_day_kept
 from headrace.positions.position import parse_positions
 
 DAY = 86_400_000

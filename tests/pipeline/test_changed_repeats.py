@@ -15,12 +15,12 @@ from stream_server import StreamServer
 from archives import ArchiveMaker, Entry
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
-from headrace.pipeline.load_rows import load_rows
-from headrace.pipeline.loader import LoadJob, LoadReport
-from headrace.pipeline.replay_entries import ReplayResult, replay_entries
-from headrace.pipeline.replay_pacer import ReplayPacer
-from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.time_columns import TimeColumn
+from headrace.pipeline.loading.load_rows import load_rows
+from headrace.pipeline.loading.loader import LoadJob, LoadReport
+from headrace.pipeline.loading.time_columns import TimeColumn
+from headrace.pipeline.replaying.replay_entries import ReplayResult, replay_entries
+from headrace.pipeline.replaying.source import ReplaySource
+from headrace.pipeline.shared.pacing import ReplayPacer
 from headrace.spark.source.data_loss import DataLoss
 
 TIMES = TimeColumn("at", is_field=False)

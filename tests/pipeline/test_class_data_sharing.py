@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.class_data_sharing import java_options, shared_classes_file
+from headrace.pipeline.spark_session.class_data_sharing import java_options, shared_classes_file
 
 WRITE = """
 import pathlib, sys
@@ -19,7 +19,7 @@ write_shared_classes(pathlib.Path(sys.argv[1]))
 """
 START = """
 import pathlib, sys
-from headrace.pipeline.local_spark import local_spark
+from headrace.pipeline.spark_session.local_spark import local_spark
 with local_spark("test", pathlib.Path(sys.argv[1]), java=sys.argv[2]) as spark:
     print(spark.range(3).count())
 """

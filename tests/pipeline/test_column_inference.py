@@ -13,7 +13,7 @@ from headrace.archive.creation import create_or_open
 from headrace.archive.location import archive_location
 from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.column_inference import (
+from headrace.pipeline.archiving.column_inference import (
     infer_columns,
     lacks_time_format,
     sample_entries,

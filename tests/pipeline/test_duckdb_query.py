@@ -28,10 +28,10 @@ from headrace.cli.result_values import rows_of as rows_in_zone
 from headrace.columns.declarations import parse_columns, parse_schema
 from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.spark_query import register_views, run_query
-from headrace.pipeline.spark_rows import record_batches
-from headrace.pipeline.stream_dataset import StreamDataset
+from headrace.pipeline.querying.duckdb_query import run_sql
+from headrace.pipeline.querying.spark_query import register_views, run_query
+from headrace.pipeline.querying.spark_rows import record_batches
+from headrace.pipeline.querying.stream_dataset import StreamDataset
 from headrace.queries.scans import MS_MAX, TIME_TYPE, time_bounds
 from headrace.queries.sql_tokens import quoted_for_duckdb
 
@@ -518,7 +518,7 @@ def test_ctrl_c_ends_the_command_while_duckdb_computes(
                     timer.start()
             return super().read(columns, first_ms, last_ms)
 
-    monkeypatch.setattr("headrace.pipeline.duckdb_query.StreamDataset", WithTimer)
+    monkeypatch.setattr("headrace.pipeline.querying.duckdb_query.StreamDataset", WithTimer)
     query = "SELECT sum(sin(a.n * b.n + c.n * d.n)) FROM s a, s b, s c, s d"  # 1.3e11 rows
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

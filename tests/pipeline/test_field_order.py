@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.columns.field_order import merge_orders
-from headrace.pipeline.column_inference import infer_columns
+from headrace.pipeline.archiving.column_inference import infer_columns
 
 
 def names(text: str) -> list[bytes]:

@@ -14,10 +14,10 @@ import pytest
 
 from headrace.columns.value_texts import texts_or_reasons
 from headrace.errors import UsageError
-from headrace.pipeline import file_readers
-from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.file_readers import FileReader
-from headrace.pipeline.row_checks import ValidRows, split_valid_rows
+from headrace.pipeline.file_formats import file_readers
+from headrace.pipeline.file_formats.csv_records import BadRow
+from headrace.pipeline.file_formats.file_readers import FileReader
+from headrace.pipeline.loading.row_checks import ValidRows, split_valid_rows
 
 CSV = b"id,name,note\n007,Ann,\n1.50,Bo,NA\n"
 ROWS = [{"id": "007", "name": "Ann", "note": None}, {"id": "1.50", "name": "Bo", "note": "NA"}]

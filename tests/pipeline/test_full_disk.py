@@ -17,8 +17,8 @@ from headrace.archive.watermark import published_id
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.cli.main import main
 from headrace.errors import CommandError, HeadraceError
-from headrace.pipeline.replay_entries import replay_entries
-from headrace.pipeline.replay_source import ReplaySource
+from headrace.pipeline.replaying.replay_entries import replay_entries
+from headrace.pipeline.replaying.source import ReplaySource
 from headrace.positions.position import Position
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import write_batches

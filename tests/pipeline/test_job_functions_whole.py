@@ -13,7 +13,8 @@ import headrace.pipeline
 from archives import counted_entries
 from headrace.cli.main import main
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import ArchiveResult, BatchProgress, archive_job
+from headrace.pipeline import ArchiveResult, BatchProgress
+from headrace.pipeline.archiving import job as archive_job
 from headrace.spark import DataLoss
 
 pytestmark = pytest.mark.whole

@@ -22,12 +22,12 @@ from headrace.archive.watermark import published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
-from headrace.pipeline import trim_streams as trim_module
-from headrace.pipeline.archive_streams import publish_committed
-from headrace.pipeline.load_rows import load_rows
-from headrace.pipeline.loader import LoadJob, LoadReport
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import trim_streams
+from headrace.pipeline.archiving.archive_streams import publish_committed
+from headrace.pipeline.loading.load_rows import load_rows
+from headrace.pipeline.loading.loader import LoadJob, LoadReport
+from headrace.pipeline.trimming import trim_streams as trim_module
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import trim_streams
 
 COUNT = 20
 DAY_MS = 86_400_000

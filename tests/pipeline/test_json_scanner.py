@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.json_rows import json_object
-from headrace.pipeline.json_scanner import JsonScanner
+from headrace.pipeline.file_formats.csv_records import BadRow
+from headrace.pipeline.file_formats.json_rows import json_object
+from headrace.pipeline.file_formats.json_scanner import JsonScanner
 
 PLAIN = [
     b'{"a":"b"}\n',

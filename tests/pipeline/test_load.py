@@ -11,12 +11,12 @@ import redis
 
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import row_checks
-from headrace.pipeline.file_readers import FileReader
-from headrace.pipeline.load_rows import load_rows, sorted_by_time
-from headrace.pipeline.loader import LoadReport
-from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.time_columns import TimeColumn, choose_time_column
+from headrace.pipeline.file_formats.file_readers import FileReader
+from headrace.pipeline.loading import row_checks
+from headrace.pipeline.loading.load_rows import load_rows, sorted_by_time
+from headrace.pipeline.loading.loader import LoadReport
+from headrace.pipeline.loading.time_columns import TimeColumn, choose_time_column
+from headrace.pipeline.shared.pacing import RateLimiter
 
 
 @pytest.fixture

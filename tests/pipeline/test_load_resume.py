@@ -14,13 +14,13 @@ from stream_server import StreamServer
 
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
-from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.file_readers import FileReader
-from headrace.pipeline.load_marker import RowDigest
-from headrace.pipeline.load_rows import load_rows
-from headrace.pipeline.loader import LoadJob, LoadReport
-from headrace.pipeline.row_checks import ValidRows
-from headrace.pipeline.time_columns import TimeColumn
+from headrace.pipeline.file_formats.csv_records import BadRow
+from headrace.pipeline.file_formats.file_readers import FileReader
+from headrace.pipeline.loading.load_rows import load_rows
+from headrace.pipeline.loading.loader import LoadJob, LoadReport
+from headrace.pipeline.loading.marker import RowDigest
+from headrace.pipeline.loading.row_checks import ValidRows
+from headrace.pipeline.loading.time_columns import TimeColumn
 
 TIMES = TimeColumn("at", is_field=False)
 JOB = LoadJob("x", "rows.csv", 100)

@@ -12,10 +12,10 @@ from headrace.archive.local_paths import local_path
 from headrace.archive.location import archive_location
 from headrace.cli.main import main
 from headrace.errors import UsageError
-from headrace.pipeline.archive_streams import archive_streams
-from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.spark_query import register_views
-from headrace.pipeline.trim_streams import trim_streams
+from headrace.pipeline.archiving.archive_streams import archive_streams
+from headrace.pipeline.querying.spark_query import register_views
+from headrace.pipeline.replaying.source import ReplaySource
+from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.spark.options import parse_options
 
 

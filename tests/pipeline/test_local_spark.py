@@ -14,7 +14,7 @@ pytestmark = pytest.mark.whole
 AFTER_ANOTHER = """
 import os, sys, pathlib
 from pyspark.sql import SparkSession
-from headrace.pipeline.local_spark import local_spark
+from headrace.pipeline.spark_session.local_spark import local_spark
 
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate().stop()
 os.environ["SET_AFTERWARDS"] = "yes"
@@ -35,7 +35,7 @@ def test_spark_starts_where_no_server_knows_the_name_of_the_machine(tmp_path: Pa
         pytest.skip("the name of the machine cannot be changed here")
     program = (
         "import sys, pathlib\n"
-        "from headrace.pipeline.local_spark import local_spark\n"
+        "from headrace.pipeline.spark_session.local_spark import local_spark\n"
         "with local_spark('test', pathlib.Path(sys.argv[1])) as spark:\n"
         "    print('rows:', spark.range(3).count())\n"
     )

@@ -19,14 +19,14 @@ from headrace.archive.creation import create_or_open
 from headrace.archive.location import archive_location
 from headrace.archive.merging import merge_small_files
 from headrace.columns.declarations import parse_schema
-from headrace.pipeline.archive_streams import archive_streams
-from headrace.pipeline.column_inference import infer_columns, sample_entries
-from headrace.pipeline.local_spark import local_spark
-from headrace.pipeline.replay_entries import replay_entries
-from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.spark_query import register_views, run_query
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import trim_streams
+from headrace.pipeline.archiving.archive_streams import archive_streams
+from headrace.pipeline.archiving.column_inference import infer_columns, sample_entries
+from headrace.pipeline.querying.spark_query import register_views, run_query
+from headrace.pipeline.replaying.replay_entries import replay_entries
+from headrace.pipeline.replaying.source import ReplaySource
+from headrace.pipeline.spark_session.local_spark import local_spark
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.spark.decode.misfits import DIRECTORY_VARIABLE, collected_misfits, collecting_misfits
 
 pytestmark = pytest.mark.whole

@@ -40,11 +40,11 @@ from headrace.archive.writer import write_days
 from headrace.cli.main import main
 from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_streams import archive_streams
-from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.local_spark import local_spark
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import trim_streams
+from headrace.pipeline.archiving.archive_streams import archive_streams
+from headrace.pipeline.querying.duckdb_query import run_sql
+from headrace.pipeline.spark_session.local_spark import local_spark
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.positions.position import parse_positions
 from waiting import wait_until
 

@@ -19,7 +19,7 @@ from headrace.columns.declarations import parse_schema, type_name
 from headrace.columns.inferred_schema import inferred_schema
 from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.spark_query import register_views
+from headrace.pipeline.querying.spark_query import register_views
 from headrace.queries.field_sample import sample_fields
 from headrace.queries.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
 from headrace.queries.views import archived_columns, streams_in_query, used_columns

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.pipeline.query_errors import query_error_message
+from headrace.pipeline.querying.spark_errors import query_error_message
 
 
 @dataclass

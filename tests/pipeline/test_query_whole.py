@@ -14,11 +14,11 @@ from stream_server import StreamServer
 from archives import ArchiveMaker, Entry
 from headrace.cli.result_values import as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import interrupts
-from headrace.pipeline.query_errors import query_errors_explained
-from headrace.pipeline.spark_import import load_from_spark
-from headrace.pipeline.spark_query import follow_query, register_views, run_query
-from headrace.pipeline.spark_rows import record_batches
+from headrace.pipeline.loading.spark_import import load_from_spark
+from headrace.pipeline.querying.spark_errors import query_errors_explained
+from headrace.pipeline.querying.spark_query import follow_query, register_views, run_query
+from headrace.pipeline.querying.spark_rows import record_batches
+from headrace.pipeline.shared import interrupts
 
 pytestmark = pytest.mark.whole
 

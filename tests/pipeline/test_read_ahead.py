@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.errors import UsageError
-from headrace.pipeline.read_ahead import read_ahead
+from headrace.pipeline.loading.read_ahead import read_ahead
 
 
 def counted(read: list[int], failing_at: int | None = None) -> Iterator[int]:

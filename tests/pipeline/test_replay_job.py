@@ -13,9 +13,9 @@ from archives import ArchiveMaker, Entry
 from headrace.archive.files import read_archive
 from headrace.archive.ordered_reader import entries_in_order, overlapping_row_groups
 from headrace.errors import CommandError, UsageError
-from headrace.pipeline.replay_entries import ReplayResult, replay_entries
-from headrace.pipeline.replay_pacer import RateLimiter, ReplayPacer
-from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
+from headrace.pipeline.replaying.replay_entries import ReplayResult, replay_entries
+from headrace.pipeline.replaying.source import LAST_ID, ReplaySource, id_before, last_included_id
+from headrace.pipeline.shared.pacing import RateLimiter, ReplayPacer
 from headrace.positions.entry_ids import parse_id
 from headrace.spark.source.data_loss import DataLoss
 

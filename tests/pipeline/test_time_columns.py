@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import UsageError
-from headrace.pipeline.time_columns import MS_MAX, TimeColumn, choose_time_column
+from headrace.pipeline.loading.time_columns import MS_MAX, TimeColumn, choose_time_column
 
 MS = 1357034400000  # 2013-01-01T10:00:00Z
 

@@ -22,11 +22,11 @@ from headrace.archive.watermark import (
 )
 from headrace.client.servers import servers_at
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import trim_horizon
-from headrace.pipeline import trim_streams as trim_module
-from headrace.pipeline.durations import format_duration, parse_duration_ms
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import TrimResult, trim_stream, trim_streams
+from headrace.pipeline.shared.durations import format_duration, parse_duration_ms
+from headrace.pipeline.trimming import horizon as trim_horizon
+from headrace.pipeline.trimming import trim_streams as trim_module
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import TrimResult, trim_stream, trim_streams
 from headrace.positions.position import Position
 from headrace_server import headrace_server
 

@@ -15,8 +15,8 @@ import redis
 
 from archives import publish
 from headrace.archive.watermark import published_watermarks
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import trim_stream
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import trim_stream
 from headrace.positions.entry_ids import EntryId, format_id, parse_id
 
 STREAM = "s"

@@ -20,12 +20,12 @@ from headrace.archive.watermark import published_id, watermark_key
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers, servers_at
 from headrace.errors import UsageError
-from headrace.pipeline import trim_streams as trim_module
-from headrace.pipeline.load_rows import load_rows
-from headrace.pipeline.loader import LoadJob
-from headrace.pipeline.replay_entries import replay_entries
-from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.trim_streams import trim_streams
+from headrace.pipeline.loading.load_rows import load_rows
+from headrace.pipeline.loading.loader import LoadJob
+from headrace.pipeline.replaying.replay_entries import replay_entries
+from headrace.pipeline.replaying.source import ReplaySource
+from headrace.pipeline.trimming import trim_streams as trim_module
+from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.positions.stream_state import last_ids, stream_states
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options

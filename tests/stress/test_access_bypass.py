@@ -14,7 +14,7 @@ from redis.lock import Lock
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.errors import CommandError
-from headrace.pipeline.trim_streams import TRIM_SCRIPT as TRIM
+from headrace.pipeline.trimming.trim_streams import TRIM_SCRIPT as TRIM
 from redis_server import redis_server
 from speaking import Client
 from waiting import wait_until

@@ -10,7 +10,7 @@ from headrace.cli.stream_client import checked_ids, clients_of, name_bytes
 from headrace.cli.streams import url_option
 from headrace.client.servers import servers_at
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.standard_input import standard_input
+from headrace.pipeline.shared.standard_input import standard_input
 from headrace.plurals import plural
 
 FROM_STDIN = "-"

@@ -20,7 +20,7 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import servers_at
 from headrace.console.escaping import printable
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.standard_input import standard_input
+from headrace.pipeline.shared.standard_input import standard_input
 from headrace.plurals import plural
 
 ENTRIES_PER_PIPELINE = 500

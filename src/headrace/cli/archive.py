@@ -25,12 +25,12 @@ from headrace.cli.spark_session import scratch_spark
 from headrace.cli.streams import url_option
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.pipeline.archive_job import ArchiveArguments, ArchiveJob, ArchiveObserver, SessionContext
-from headrace.pipeline.archive_streams import ENTRIES_PER_BATCH
-from headrace.pipeline.column_inference import SAMPLE_ENTRIES
-from headrace.pipeline.durations import parse_duration_ms
-from headrace.pipeline.query_progress import BatchProgress
-from headrace.pipeline.stream_selection import total_length
+from headrace.pipeline.archiving.archive_streams import ENTRIES_PER_BATCH
+from headrace.pipeline.archiving.column_inference import SAMPLE_ENTRIES
+from headrace.pipeline.archiving.job import ArchiveArguments, ArchiveJob, ArchiveObserver, SessionContext
+from headrace.pipeline.shared.durations import parse_duration_ms
+from headrace.pipeline.shared.stream_selection import total_length
+from headrace.pipeline.spark_session.query_progress import BatchProgress
 from headrace.plurals import plural
 from headrace.spark.decode.misfits import MisfitCounts
 

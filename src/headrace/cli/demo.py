@@ -34,11 +34,11 @@ from headrace.client.servers import Servers
 from headrace.columns.declarations import parse_columns, parse_schema
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_streams import ArchiveCounts, archive_streams, count_archive
-from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.load_rows import load_rows
-from headrace.pipeline.loader import LoadReport
-from headrace.pipeline.query_progress import BatchProgress
+from headrace.pipeline.archiving.archive_streams import ArchiveCounts, archive_streams, count_archive
+from headrace.pipeline.loading.load_rows import load_rows
+from headrace.pipeline.loading.loader import LoadReport
+from headrace.pipeline.querying.duckdb_query import run_sql
+from headrace.pipeline.spark_session.query_progress import BatchProgress
 from headrace.plurals import plural
 
 STREAM = "flights"

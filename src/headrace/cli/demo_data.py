@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UsageError
-from headrace.pipeline.file_readers import FileReader
-from headrace.pipeline.time_columns import TimeColumn
+from headrace.pipeline.file_formats.file_readers import FileReader
+from headrace.pipeline.loading.time_columns import TimeColumn
 
 ZONE = "America/New_York"
 ROWS = 336_776

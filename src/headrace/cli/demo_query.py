@@ -10,7 +10,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.pipeline.query_progress import BatchProgress, follow_batches
+from headrace.pipeline.spark_session.query_progress import BatchProgress, follow_batches
 
 # The types of the 19 fields, which are the columns of the archive.
 FIELDS = """

@@ -7,7 +7,7 @@ import re
 import time
 
 from headrace.errors import UsageError
-from headrace.pipeline.durations import DURATION, parse_duration_ms
+from headrace.pipeline.shared.durations import DURATION, parse_duration_ms
 from headrace.positions.entry_ids import EntryId, parse_id
 
 ID = re.compile(r"\d+(-\d+)?")

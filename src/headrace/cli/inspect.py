@@ -24,7 +24,7 @@ from headrace.console.run_picture import cold_text, run_picture
 from headrace.console.stream_snapshot import ColdStats, StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError, os_error_text
-from headrace.pipeline.stream_selection import no_stream
+from headrace.pipeline.shared.stream_selection import no_stream
 from headrace.plurals import plural
 
 BYTES_MAX = 64 << 20  # of a stream that is fetched without --large

@@ -13,12 +13,12 @@ from headrace.cli.progress import progress_bar
 from headrace.cli.streams import url_option
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.pipeline.load_arguments import BATCH_ROWS_MAX, LoadArguments
-from headrace.pipeline.load_file import LoadObserver, LoadResult, resume_hint
-from headrace.pipeline.load_job import run_load
-from headrace.pipeline.loader import ROWS_PER_BATCH
-from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
-from headrace.pipeline.time_columns import TimeColumn
+from headrace.pipeline.loading.arguments import BATCH_ROWS_MAX, LoadArguments
+from headrace.pipeline.loading.file_load import LoadObserver, LoadResult, resume_hint
+from headrace.pipeline.loading.job import run_load
+from headrace.pipeline.loading.loader import ROWS_PER_BATCH
+from headrace.pipeline.loading.rejects import REASONS_SHOWN, RejectsFile
+from headrace.pipeline.loading.time_columns import TimeColumn
 from headrace.plurals import plural
 
 if TYPE_CHECKING:

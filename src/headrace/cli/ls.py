@@ -19,7 +19,7 @@ from headrace.client.stream_info import first_entry_id
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
 from headrace.errors import UsageError
-from headrace.pipeline.stream_selection import compile_pattern, no_match, select_streams
+from headrace.pipeline.shared.stream_selection import compile_pattern, no_match, select_streams
 
 STREAMS_PER_REQUEST = 100
 DROPPED = ("in files", "memory", "groups", "first", "last")

@@ -16,7 +16,7 @@ from headrace.client.servers import servers_at
 from headrace.console.escaping import printable
 from headrace.console.server_stats import consumer_stats
 from headrace.errors import UsageError
-from headrace.pipeline.durations import parse_duration_ms
+from headrace.pipeline.shared.durations import parse_duration_ms
 from headrace.suggestions import did_you_mean
 
 COUNT = 100

@@ -27,8 +27,8 @@ from headrace.cli.streams import url_option
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.columns.declarations import DeclaredColumns, parse_columns
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.duckdb_query import run_sql
-from headrace.pipeline.interrupts import defer_interrupts
+from headrace.pipeline.querying.duckdb_query import run_sql
+from headrace.pipeline.shared.interrupts import defer_interrupts
 from headrace.queries.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
 from headrace.spark.decode.misfits import collected_misfits, collecting_misfits
 

@@ -16,8 +16,8 @@ from headrace.cli.streams import url_option
 from headrace.client.stream_names import normalize_name
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.pipeline.replay_entries import ReplayResult
-from headrace.pipeline.replay_job import continue_hint, replay
+from headrace.pipeline.replaying.job import continue_hint, replay
+from headrace.pipeline.replaying.replay_entries import ReplayResult
 from headrace.plurals import plural
 from headrace.positions.entry_ids import parse_id
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from headrace.columns.value_texts import encodable
 from headrace.console.escaping import json_text
-from headrace.pipeline.interrupts import raise_if_interrupted
+from headrace.pipeline.shared.interrupts import raise_if_interrupted
 
 UTC = "UTC"
 HUGEINT = pa.decimal128(38, 0)  # what sum() of integers returns in DuckDB

@@ -16,8 +16,8 @@ from headrace.client.servers import Servers, servers_at
 from headrace.console.escaping import printable
 from headrace.console.server_stats import named
 from headrace.errors import UsageError
-from headrace.pipeline.durations import format_duration, parse_duration_ms
-from headrace.pipeline.stream_selection import no_stream
+from headrace.pipeline.shared.durations import format_duration, parse_duration_ms
+from headrace.pipeline.shared.stream_selection import no_stream
 from headrace.streams.rules import Declaration, GroupRules, Rules, StreamRules
 from headrace.suggestions import did_you_mean
 

@@ -23,9 +23,9 @@ from headrace.cli.result_values import rows_of
 from headrace.cli.spark_session import scratch_spark
 from headrace.client.servers import servers_at
 from headrace.columns.declarations import DeclaredColumns
-from headrace.pipeline.query_errors import query_errors_explained
-from headrace.pipeline.spark_query import follow_query, register_views, run_query
-from headrace.pipeline.spark_rows import record_batches
+from headrace.pipeline.querying.spark_errors import query_errors_explained
+from headrace.pipeline.querying.spark_query import follow_query, register_views, run_query
+from headrace.pipeline.querying.spark_rows import record_batches
 
 
 def query_with_spark(

@@ -11,8 +11,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from headrace.pipeline import job_spark
-from headrace.pipeline.local_spark import local_spark
+from headrace.pipeline.spark_session import job_spark
+from headrace.pipeline.spark_session.local_spark import local_spark
 from headrace.spark.decode.misfits import MisfitCounts
 
 STARTING = "Starting Spark…"

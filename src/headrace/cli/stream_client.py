@@ -27,7 +27,7 @@ from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.console.server_stats import named
 from headrace.errors import UsageError
-from headrace.pipeline.stream_selection import no_stream
+from headrace.pipeline.shared.stream_selection import no_stream
 from headrace.positions.entry_ids import EntryId, format_id, next_id, parse_id, previous_id
 from headrace.suggestions import did_you_mean
 

@@ -12,10 +12,10 @@ from headrace.cli.progress import progress_bar
 from headrace.cli.streams import url_option
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.pipeline.durations import parse_duration_ms
-from headrace.pipeline.stream_selection import select_streams
-from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.trim_streams import TrimResult, trim_streams
+from headrace.pipeline.shared.durations import parse_duration_ms
+from headrace.pipeline.shared.stream_selection import select_streams
+from headrace.pipeline.trimming.horizon import RetentionPolicy
+from headrace.pipeline.trimming.trim_streams import TrimResult, trim_streams
 from headrace.plurals import plural
 
 

@@ -14,14 +14,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.pipeline.archive_job import ArchiveResult, archive
-    from headrace.pipeline.load_file import LoadResult
-    from headrace.pipeline.load_job import load
-    from headrace.pipeline.query_progress import BatchProgress
-    from headrace.pipeline.replay_entries import ReplayResult
-    from headrace.pipeline.replay_job import replay
-    from headrace.pipeline.trim_job import trim
-    from headrace.pipeline.trim_streams import TrimResult
+    from headrace.pipeline.archiving.job import ArchiveResult, archive
+    from headrace.pipeline.loading.file_load import LoadResult
+    from headrace.pipeline.loading.job import load
+    from headrace.pipeline.replaying.job import replay
+    from headrace.pipeline.replaying.replay_entries import ReplayResult
+    from headrace.pipeline.spark_session.query_progress import BatchProgress
+    from headrace.pipeline.trimming.job import trim
+    from headrace.pipeline.trimming.trim_streams import TrimResult
 
 __all__ = [
     "ArchiveResult",
@@ -37,15 +37,15 @@ __all__ = [
 
 # Imported on first use: importing this package must be cheap, and trim and replay do not need PySpark.
 LAZY_IMPORTS = {
-    "ArchiveResult": "headrace.pipeline.archive_job",
-    "BatchProgress": "headrace.pipeline.query_progress",
-    "LoadResult": "headrace.pipeline.load_file",
-    "ReplayResult": "headrace.pipeline.replay_entries",
-    "TrimResult": "headrace.pipeline.trim_streams",
-    "archive": "headrace.pipeline.archive_job",
-    "load": "headrace.pipeline.load_job",
-    "replay": "headrace.pipeline.replay_job",
-    "trim": "headrace.pipeline.trim_job",
+    "ArchiveResult": "headrace.pipeline.archiving.job",
+    "BatchProgress": "headrace.pipeline.spark_session.query_progress",
+    "LoadResult": "headrace.pipeline.loading.file_load",
+    "ReplayResult": "headrace.pipeline.replaying.replay_entries",
+    "TrimResult": "headrace.pipeline.trimming.trim_streams",
+    "archive": "headrace.pipeline.archiving.job",
+    "load": "headrace.pipeline.loading.job",
+    "replay": "headrace.pipeline.replaying.job",
+    "trim": "headrace.pipeline.trimming.job",
 }
 
 

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.class_data_sharing import QUIET, java_options, shared_classes_file
-from headrace.pipeline.local_spark import local_spark
+from headrace.pipeline.spark_session.class_data_sharing import QUIET, java_options, shared_classes_file
+from headrace.pipeline.spark_session.local_spark import local_spark
 
 WRITE_SECONDS = 600.0  # for the JVM to write the file at its exit, on a busy machine
 

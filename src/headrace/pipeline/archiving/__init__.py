@@ -1,0 +1,1 @@
+"""The archive job: entries of streams become rows of a Delta table."""

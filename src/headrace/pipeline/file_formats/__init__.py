@@ -1,0 +1,1 @@
+"""Readers of files as batches of rows: CSV, JSON lines, Parquet."""

@@ -1,0 +1,1 @@
+"""SQL on streams and archives, with DuckDB or Spark."""

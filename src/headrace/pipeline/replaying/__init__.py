@@ -1,0 +1,1 @@
+"""The replay job: add past entries to a stream again."""

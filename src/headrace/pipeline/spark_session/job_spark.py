@@ -1,0 +1,72 @@
+"""The Spark session of a job: the caller's, that of this process, or a local one for the job alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from headrace.pipeline.shared.interrupts import defer_interrupts
+from headrace.pipeline.spark_session.local_spark import local_spark, spark_errors_explained
+from headrace.spark import register
+from headrace.spark.decode.misfits import MisfitCounts, collected_misfits, collecting_misfits
+
+# Starts a session: the name of the application, its log file, the time zone.
+StartSpark = Callable[[str, Path, str], AbstractContextManager[SparkSession]]
+
+
+@contextmanager
+def job_spark(
+    name: str,
+    given: SparkSession | None,
+    zone: str = "UTC",
+    on_misfits: Callable[[MisfitCounts], object] | None = None,
+) -> Iterator[SparkSession]:
+    """Yield the session for a job. One that existed before stays open.
+
+    Args:
+        name: The name of the job.
+        given: The caller's session; None for the one of this process, or else a local one for the block.
+        zone: The time zone of a local one.
+        on_misfits: See scratch_spark(). The tasks of a session that existed before log these counts instead.
+
+    Raises:
+        HeadraceError: if Spark cannot be started or fails, or the Python of its workers has no Headrace.
+    """
+    if given is None and SparkContext._active_spark_context is not None:
+        given = SparkSession.builder.getOrCreate()
+    if given is None:
+        with scratch_spark(name, zone, on_misfits) as spark:
+            yield spark
+        return
+    with defer_interrupts(), spark_errors_explained():
+        register(given)
+        yield given
+
+
+@contextmanager
+def scratch_spark(
+    name: str,
+    zone: str = "UTC",
+    on_misfits: Callable[[MisfitCounts], object] | None = None,
+    start: StartSpark = local_spark,
+) -> Iterator[SparkSession]:
+    """Start a Spark session whose log is in a temporary directory.
+
+    Args:
+        name: The name of the Spark application.
+        zone: The time zone of the session.
+        on_misfits: Called after Spark has stopped with the number of values that did not fit, by column.
+        start: Starts the session.
+    """
+    with ExitStack() as stack:
+        prefix = f"{name.replace(' ', '-')}-"
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix=prefix)))
+        if on_misfits is not None:
+            stack.enter_context(collecting_misfits(scratch))
+            stack.callback(lambda: on_misfits(collected_misfits(scratch)))
+        yield stack.enter_context(start(name, scratch / "spark.log", zone))

@@ -1,0 +1,1 @@
+"""The trim job: remove entries that are archived and acknowledged."""
