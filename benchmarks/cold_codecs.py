@@ -21,7 +21,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from headrace.cli.demo_data import SCHEDULED, flights
+from headrace.cli.demo.data import SCHEDULED, flights
 from headrace.engine.engine import Engine
 from headrace.persistence.cold.codec import ZstdCodec
 from headrace.persistence.cold.cold_files import ColdFiles

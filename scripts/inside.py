@@ -19,9 +19,9 @@ from rich.console import Console, RenderableType
 from rich.style import Style
 from rich.terminal_theme import SVG_EXPORT_THEME as THEME
 
-from headrace.cli.child_server import temporary_server
-from headrace.cli.inspect import draw, from_server
-from headrace.cli.top import request_sender
+from headrace.cli.commands.inspect import draw, from_server
+from headrace.cli.commands.top import request_sender
+from headrace.cli.connections.child_server import temporary_server
 from headrace.console.server_stats import collect_stats
 from headrace.console.top_picture import History, top_picture
 

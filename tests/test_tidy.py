@@ -114,6 +114,16 @@ PARTS_MAY_IMPORT: dict[str, dict[str, set[str]]] = {
         "replaying": {"shared"},
         "querying": {"shared", "spark_session"},
     },
+    "cli": {
+        "output_errors": set(),
+        "options": set(),
+        "connections": set(),
+        "output": {"connections", "output_errors"},
+        "check": {"output"},
+        "demo": set(),
+        "query": {"connections", "output"},
+        "commands": {"check", "connections", "demo", "options", "output", "output_errors", "query"},
+    },
 }
 FUNCTION_LINES_MAX = 70  # from `def` to the last line, docstring included
 

@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pytest
 from rich.console import Console
 
-from headrace.cli.demo_data import ROWS, SCHEDULED, carrier_names, flights
-from headrace.cli.demo_drawing import carrier_table, draw_chart, hour_table
-from headrace.cli.demo_query import Delays, Window, by_carrier, by_carrier_and_hour, worst_hours
+from headrace.cli.demo.data import ROWS, SCHEDULED, carrier_names, flights
+from headrace.cli.demo.drawing import carrier_table, draw_chart, hour_table
+from headrace.cli.demo.query import Delays, Window, by_carrier, by_carrier_and_hour, worst_hours
 from headrace.console.styles import bar
 
 WINDOWS = {

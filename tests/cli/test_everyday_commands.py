@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from terminal import in_terminal
 
-from headrace.cli.add import EntryAppender, fields_from_json, parse_line
-from headrace.cli.entry_times import parse_first_id
+from headrace.cli.commands.add import EntryAppender, fields_from_json, parse_line
+from headrace.cli.connections.stream_client import NotExecuted
 from headrace.cli.main import main
-from headrace.cli.output import bytes_from_json, fields_text, id_time, json_bytes, json_fields
-from headrace.cli.stream_client import NotExecuted
+from headrace.cli.options.entry_times import parse_first_id
+from headrace.cli.output.printing import bytes_from_json, fields_text, id_time, json_bytes, json_fields
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.replies import ReplyParser
 from headrace_server import headrace_server
@@ -267,7 +267,7 @@ def test_add_without_a_connection_does_not_say_that_it_may_have_added(
 def test_a_write_to_a_replica_names_its_primary_and_adds_nothing(
     run: Command, orders: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.cli.stream_client.UNAVAILABLE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("headrace.cli.connections.stream_client.UNAVAILABLE_TIMEOUT_S", 0.1)
     orders.replicaof("127.0.0.1", "1")
     try:
         for words in (["add", "orders", "n=21"], ["ack", "orders", "billing", "1-0"]):

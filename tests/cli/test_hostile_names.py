@@ -14,8 +14,8 @@ from hostile import NAME, VALUE, unsafe
 from terminal import in_terminal
 
 from headrace.archive.watermark import Watermark, raise_watermark
-from headrace.cli import query_output
 from headrace.cli.main import main
+from headrace.cli.query import output as query_output
 from headrace.positions.position import Position
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.cli import inspect
+from headrace.cli.commands import inspect
 from headrace.cli.main import main
 from redis_server import redis_server
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from headrace.cli.main import COMMANDS, main
-from headrace.cli.profiles import resolve_url
+from headrace.cli.options.profiles import resolve_url
 from headrace.client.url import has_password, without_password
 from headrace.errors import UsageError
 from headrace.spark.options import DEFAULT_URL

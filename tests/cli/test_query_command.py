@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from pyspark.sql import DataFrame
 from rich.console import Console
 
-from headrace.cli import spark_query
-from headrace.cli.query import command
-from headrace.cli.query_output import grid, print_rows, write
-from headrace.cli.result_values import as_json, as_text, rows_of
+from headrace.cli.commands.query import command
+from headrace.cli.query import spark_query
+from headrace.cli.query.output import grid, print_rows, write
+from headrace.cli.query.result_values import as_json, as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.querying.spark_errors import query_errors_explained
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.cli import recover
+from headrace.cli.commands import recover
 from headrace.cli.main import main
 from headrace_server import headrace_server
 from speaking import encoded

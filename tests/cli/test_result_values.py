@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from headrace.cli.result_values import as_json, as_text
+from headrace.cli.query.result_values import as_json, as_text
 
 
 def test_decimals_are_printed_with_all_digits_and_no_exponent() -> None:

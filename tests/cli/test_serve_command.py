@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
+from headrace.cli.commands.serve import signals_blocked
 from headrace.cli.main import main
-from headrace.cli.serve import signals_blocked
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

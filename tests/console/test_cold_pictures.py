@@ -11,8 +11,8 @@ import redis
 from rich.console import Console
 
 import headrace
-from headrace.cli.inspect import draw, from_server
-from headrace.cli.ls import StreamSummary, as_object
+from headrace.cli.commands.inspect import draw, from_server
+from headrace.cli.commands.ls import StreamSummary, as_object
 from headrace.console.exposition import exposition
 from headrace.console.server_stats import ServerStats, StreamStats, stream_stats
 from headrace.console.stream_snapshot import ColdStats, StreamSnapshot, from_file, from_payload

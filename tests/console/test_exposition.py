@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.cli.top import request_sender
+from headrace.cli.commands.top import request_sender
 from headrace.console.exposition import escape_label, exposition
 from headrace.console.server_stats import ServerStats, StreamStats, collect_stats
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from headrace.cli.inspect import draw
+from headrace.cli.commands.inspect import draw
 from headrace.console.listpack_picture import MAP_MAX
 from headrace.console.radix import build_tree
 from headrace.console.stream_snapshot import StreamSnapshot

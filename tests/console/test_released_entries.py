@@ -10,7 +10,7 @@ import redis
 from rich.console import Console
 
 import headrace
-from headrace.cli.inspect import draw
+from headrace.cli.commands.inspect import draw
 from headrace.console.exposition import OLDEST, exposition
 from headrace.console.server_stats import Request, ServerStats, collect_stats
 from headrace.console.stream_snapshot import from_payload

@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from headrace.cli.commands.top import request_sender
 from headrace.cli.main import main
-from headrace.cli.top import request_sender
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, collect_stats
 from headrace.console.top_picture import History, loss_lines, server_lines, top_picture, unaccounted_bytes
 

@@ -22,7 +22,7 @@ from headrace.archive.merging import merge_small_files
 from headrace.archive.table import ArchiveTable
 from headrace.archive.watermark import published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
-from headrace.cli.option_types import with_storage_options
+from headrace.cli.options.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archiving.archive_streams import publish_committed
 from headrace.pipeline.archiving.job import first_day_kept

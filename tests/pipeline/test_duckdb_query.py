@@ -24,7 +24,7 @@ from stream_server import StreamServer
 import headrace
 from archives import ArchiveMaker, Entry
 from headrace.cli.main import main
-from headrace.cli.result_values import rows_of as rows_in_zone
+from headrace.cli.query.result_values import rows_of as rows_in_zone
 from headrace.columns.declarations import parse_columns, parse_schema
 from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import HeadraceError, UsageError

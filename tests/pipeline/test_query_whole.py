@@ -12,7 +12,7 @@ from pyspark.sql import Row, SparkSession
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
-from headrace.cli.result_values import as_text, rows_of
+from headrace.cli.query.result_values import as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.loading.spark_import import load_from_spark
 from headrace.pipeline.querying.spark_errors import query_errors_explained

@@ -16,7 +16,7 @@ import redis
 from nodes import Node, Raw, nodes
 from writing import fill
 
-from headrace.cli.top import request_sender
+from headrace.cli.commands.top import request_sender
 from headrace.console.exposition import exposition
 from headrace.console.replication_picture import replication_lines
 from headrace.console.server_stats import ServerStats, collect_stats

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
-from headrace.cli.misfits import summarize_misfits
+from headrace.cli.output.misfits import summarize_misfits
 from headrace.errors import UsageError
 from headrace.spark.decode.misfits import collected_misfits, collecting_misfits, report_misfits
 from headrace.spark.decode.schema import ColumnLayout

@@ -1,1 +1,1 @@
-"""One file per command of the headrace program."""
+"""The headrace program."""

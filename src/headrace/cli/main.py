@@ -24,7 +24,7 @@ from headrace.console.escaping import EscapingFormatter, one_line
 from headrace.errors import UsageError, os_error_text
 from headrace.suggestions import did_you_mean
 
-# Each command is in the module of its name, which is imported when it is used.
+# Each command is in the module of its name in commands, which is imported when it is used.
 COMMANDS = {
     "ack": "Acknowledge entries for a consumer group.",
     "add": "Add entries to a stream.",
@@ -62,7 +62,7 @@ class Program(click.Group):
         if name not in COMMANDS:
             return None
         try:
-            module = importlib.import_module(f"headrace.cli.{name}")
+            module = importlib.import_module(f"headrace.cli.commands.{name}")
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "headrace":
                 raise

@@ -1,0 +1,1 @@
+"""How `headrace check` finds and checks archives."""

@@ -1,0 +1,175 @@
+"""`headrace ls`: list the streams of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from redis.exceptions import ResponseError
+
+from headrace.archive.release import iter_watermarks
+from headrace.archive.watermark import Watermark
+from headrace.cli.options.completion import complete_streams
+from headrace.cli.options.server_options import url_option
+from headrace.cli.output.printing import id_time, json_bytes, print_json, print_table
+from headrace.client.servers import Servers, servers_at
+from headrace.client.stream_info import first_entry_id
+from headrace.client.stream_names import stream_key, stream_name
+from headrace.console import styles
+from headrace.errors import UsageError
+from headrace.pipeline.shared.stream_selection import compile_pattern, no_match, select_streams
+
+STREAMS_PER_REQUEST = 100
+DROPPED = ("in files", "memory", "groups", "first", "last")
+ARCHIVE_TITLES = ("stream", "archived up to", "archive", "archive ID")
+TITLES = ("stream", "entries", "first", "last", "memory", "in files", "groups")
+RIGHT = ("entries", "memory", "in files", "groups")
+
+
+@dataclass(frozen=True)
+class StreamSummary:
+    """What is listed of a stream.
+
+    Attributes:
+        key: The name.
+        length: Number of entries.
+        first: ID of the first entry; None if the stream is empty.
+        last: ID of the last entry; None if the stream is empty.
+        memory: Bytes of memory; None if the server does not report it.
+        groups: Number of consumer groups.
+        cold_entries: Number of entries in files instead of in memory.
+        cold_bytes: Bytes of memory that they would take.
+        cold_files: Number of these files.
+    """
+
+    key: bytes
+    length: int
+    first: str | None
+    last: str | None
+    memory: int | None
+    groups: int
+    cold_entries: int = 0
+    cold_bytes: int = 0
+    cold_files: int = 0
+
+
+@click.command(
+    "ls",
+    epilog="""\b
+Examples:
+  headrace ls
+  headrace ls orders
+  headrace ls --pattern 'orders:.*'
+  headrace ls --archives
+  headrace ls --json | jq -r 'select(.groups == 0).stream'
+""",
+)
+@click.argument("streams", nargs=-1, metavar="[STREAM]...", shell_complete=complete_streams)
+@click.option("--pattern", metavar="REGEX", help="List only streams whose whole name matches.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
+@click.option("--archives", is_flag=True, help="List up to which ID each archive has the streams.")
+@url_option
+def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archives: bool, url: str) -> None:
+    """List all streams, or these: entries, times of the first and the last one (UTC), memory, groups.
+
+    Of streams larger than memory also the entries in files, and the bytes of memory that they would take.
+    """
+    if streams and pattern:
+        raise UsageError("name streams, or give --pattern")
+    matches = compile_pattern(pattern or ".*").fullmatch
+    chosen = select_streams(url, streams, None) if streams else None
+    with servers_at(url) as servers:
+        names = chosen or sorted({name for name in servers.iter_streams() if matches(name)})
+        if archives:
+            print_archives(list(iter_watermarks(servers, names)), as_json)
+            return
+        summaries = list(read_summaries(servers, names))
+    if as_json:
+        for each in summaries:
+            print_json(as_object(each))
+        return
+    rows = [
+        [
+            stream_name(each.key),
+            each.length,
+            None if each.first is None else id_time(each.first),
+            None if each.last is None else id_time(each.last),
+            None if each.memory is None else styles.format_size(each.memory),
+            styles.format_cold(each.cold_entries, each.cold_bytes) if each.cold_entries else None,
+            each.groups,
+        ]
+        for each in summaries
+    ]
+    if rows:
+        print_table(TITLES, rows, right=RIGHT, dropped=DROPPED, optional=("in files",))
+    else:
+        click.echo("there are no streams" if pattern is None else no_match(pattern), err=True)
+
+
+def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> None:
+    """Print how far each archive has each stream."""
+    if as_json:
+        for stream, each in watermarks:
+            print_json(
+                {
+                    "stream": json_bytes(stream_key(stream)),
+                    "archive": each.location or None,
+                    "archive_id": each.table or None,
+                    "archived_id": each.position.id if each.has_entries else None,
+                }
+            )
+    elif watermarks:
+        rows = [
+            [stream, each.position.id if each.has_entries else None, each.name, each.table or None]
+            for stream, each in watermarks
+        ]
+        print_table(ARCHIVE_TITLES, rows, dropped=("archive ID",))
+    else:
+        click.echo("no archive has a watermark of these streams", err=True)
+
+
+def read_summaries(servers: Servers, names: list[str]) -> Iterator[StreamSummary]:
+    """Return the summaries of these streams; those deleted meanwhile are left out."""
+
+    def add_requests(pipe: Any, name: str) -> None:
+        pipe.xinfo_stream(stream_key(name))
+        pipe.memory_usage(stream_key(name))
+
+    for start in range(0, len(names), STREAMS_PER_REQUEST):
+        page = names[start : start + STREAMS_PER_REQUEST]
+        for name, (about, memory) in servers.request_many(page, add_requests).items():
+            if isinstance(about, ResponseError) and "no such key" in str(about).lower():
+                continue
+            if isinstance(about, Exception):
+                raise about
+            first, last = first_entry_id(about), about["last-entry"]
+            yield StreamSummary(
+                stream_key(name),
+                int(about["length"]),
+                first.decode() if first else None,
+                last[0].decode() if last else None,
+                memory if isinstance(memory, int) else None,
+                int(about["groups"]),
+                int(about.get("cold-entries", 0)),
+                int(about.get("cold-bytes", 0)),
+                int(about.get("cold-files", 0)),
+            )
+
+
+def as_object(stream: StreamSummary) -> dict[str, Any]:
+    """Return a stream as a JSON object."""
+    return {
+        "stream": json_bytes(stream.key),
+        "entries": stream.length,
+        "first_id": stream.first,
+        "last_id": stream.last,
+        "first_time": None if stream.first is None else id_time(stream.first),
+        "last_time": None if stream.last is None else id_time(stream.last),
+        "memory_bytes": stream.memory,
+        "groups": stream.groups,
+        "cold_entries": stream.cold_entries,
+        "cold_bytes": stream.cold_bytes,
+        "cold_files": stream.cold_files,
+    }

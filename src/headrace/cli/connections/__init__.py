@@ -1,0 +1,1 @@
+"""What commands talk to: servers, the entries of their streams, Spark."""

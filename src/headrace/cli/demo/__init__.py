@@ -1,0 +1,1 @@
+"""The data, the query and the drawings of `headrace demo`."""

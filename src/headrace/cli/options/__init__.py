@@ -1,0 +1,1 @@
+"""Options that several commands have: the server, checks of values, completion."""

@@ -1,0 +1,1 @@
+"""How `headrace query` runs Spark and prints rows."""
