@@ -203,7 +203,10 @@ class ReadAhead:
         self._pool = ThreadPoolExecutor(1, "headrace-arrow") if is_remote else None
 
     def start(self, request: Callable[..., list[Any]], *arguments: Any) -> Callable[[], list[Any]]:
-        """Make a request now, of an engine in this process later; return a function that waits for it."""
+        """Start a request, and return a function that waits for its result and returns it.
+
+        To an engine in this process, the request is made only when that function is called.
+        """
         if self._pool is None:
             return lambda: request(*arguments)
         future: Future[list[Any]] = self._pool.submit(request, *arguments)

@@ -75,12 +75,14 @@ class RemoteBackend:
 
     Args:
         server: the URL or the client.
-        reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart or a failover.
-            The first connection is not retried.
+        reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart (20 s), or for
+            a failover with Sentinels or in a cluster (90 s). The first connection is not retried.
         replica_wait: what add() and add_many() wait for after each call; None: nothing.
         read_from: "replica": `entry_reader` is a backend on a replica.
 
-    Raises UsageError if the server is not a URL, or has no form for replicas.
+    Raises:
+        UsageError: if `server` is neither a valid URL nor a redis-py client; or if read_from is "replica" and
+            `server` is a client or a cluster.
     """
 
     is_remote = True

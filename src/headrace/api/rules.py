@@ -1,4 +1,4 @@
-"""Rules of a stream and a group in Python: what the server keeps and delivers by itself."""
+"""Arguments and replies for the rules of streams and groups, which the server applies by itself."""
 
 from __future__ import annotations
 

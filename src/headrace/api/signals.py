@@ -46,15 +46,15 @@ class SignalStops:
                     self.restore()
 
     def before_fork(self) -> None:
-        """Hold signals back."""
+        """Block SIGTERM and SIGINT in this thread."""
         self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
 
     def after_fork(self) -> None:
-        """Let signals pass again."""
+        """Restore the signal mask of this thread."""
         signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
     def after_fork_in_child(self) -> None:
-        """Restore the previous handlers; then let signals pass."""
+        """Restore the previous handlers, then the signal mask."""
         self.restore()
         self.after_fork()
 

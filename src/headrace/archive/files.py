@@ -259,7 +259,7 @@ def existing_table(location: ArchiveLocation) -> DeltaTable | None:
 
 
 def check_features(location: ArchiveLocation, table: DeltaTable) -> None:
-    """Raise UsageError if the rows of the table are not those of its files: it would be read wrongly."""
+    """Raise UsageError if the table has deletion vectors or column mapping, which Headrace cannot read."""
     used = UNREADABLE_FEATURES.intersection(table.protocol().reader_features or ())
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         used.add("columnMapping")

@@ -132,7 +132,7 @@ class ServerInterface:
         raise CommandError("ERR The server is running without a config file")
 
     def info(self, section: str) -> Section:
-        """Return the server's fields for one section of INFO; they follow the engine's."""
+        """Return the server's fields for one section of INFO; they are shown after the engine's."""
         return []
 
     def client_buffers(self, session: Session) -> tuple[int, int]:

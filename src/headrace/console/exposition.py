@@ -108,7 +108,12 @@ class Exposition:
         labels: Labels | None = None,
         family: str | None = None,
     ) -> None:
-        """Add a sample; None adds nothing. `family`: the name of the histogram; without `about` no head."""
+        """Add a sample; do nothing if the value is None.
+
+        Args:
+            about: the HELP text; empty: write no HELP and TYPE lines.
+            family: the metric's name in these lines, as for the parts of a histogram; None: `name`.
+        """
         if value is None:
             return
         family = family or name

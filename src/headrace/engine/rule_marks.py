@@ -12,7 +12,10 @@ from headrace.streams.stream import Stream
 
 
 def has_noack(argv: list[bytes]) -> bool:
-    """Return whether an XREADGROUP has NOACK: it acknowledges what it delivers."""
+    """Return whether an XREADGROUP has NOACK, with which delivered entries are acknowledged at once.
+
+    It may also return True if a stream has that name: then the caller does work that was not needed.
+    """
     return any(word.upper() == b"NOACK" for word in argv[4:])
 
 

@@ -60,7 +60,7 @@ class Backlog:
 
     @cython.ccall
     def append_effects(self, data: memoryview, encoded: EncodedEffects) -> cython.void:
-        """Append what the effects are in the stream, and note that it has them.
+        """Append `data`, the bytes of the effects, to the stream, and mark the effects as fed.
 
         Both in compiled code, so that no signal handler can raise in between. After a MemoryError the stream
         has none of them.

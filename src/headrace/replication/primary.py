@@ -5,8 +5,9 @@
 
 On a replica the stream is that of its own primary, byte for byte: see feed_raw().
 
-All replicas read the same stream, so that positions mean the same everywhere. While one of them knows the
-commands of Redis 7.0 only, or may come back, the stream is translated: see translation.py.
+All replicas read the same stream, so that positions mean the same everywhere. The stream is translated (see
+translation.py) while a replica, or a replica of a replica, knows the commands of Redis 7.0 only; and for
+RETURN_MS after the connection of such a replica was lost.
 """
 
 from __future__ import annotations

@@ -21,7 +21,11 @@ SLOW_MS = 1000  # how often idle clients are searched for while nothing else hap
 
 
 class Timers:
-    """Runs `hz` times a second while there is traffic, else once a second for idle clients or a log."""
+    """Run periodic work: `hz` times a second while requests arrive, else when a check is due.
+
+    Without requests, idle clients, handshakes and soft limits are checked once a second. The log, snapshots
+    and replication say when they need the next run. If nothing needs one, the timer does not run.
+    """
 
     def __init__(
         self,

@@ -76,7 +76,7 @@ class RunNeeded(BaseException):
 
 
 class RunSource:
-    """Where stored runs are read: implemented above, because `streams` reads no files."""
+    """Interface to read stored runs; persistence/cold implements it, because this package does no I/O."""
 
     def load(self, place: Any) -> Sequence[tuple[bytes, bytearray]]:
         """Return keys and listpacks of the nodes at this place. Raises DamagedColdRun."""

@@ -402,9 +402,9 @@ class ThreadDriver:
     # Threads.
 
     def run(self, function: Callable[[Any], Any], concurrency: int) -> None:
-        """Handle entries or batches in this thread and others until the loop should end.
+        """Handle entries or batches in `concurrency` threads, this one among them, until the consumer stops.
 
-        Raises the error that ended one of them.
+        Raises the first error that ended a thread.
         """
         threads = [
             threading.Thread(target=self._handle, args=(function,), name=f"headrace {self.worker} {n}")

@@ -195,12 +195,21 @@ def client(
     single_connection_client: bool = False,
     **settings: Any,
 ) -> redis.Redis:
-    """Return a redis-py client of the engine. Settings are those of redis-py's connections and pools.
+    """Return a redis-py client of the database.
 
-    `decode_responses`, `protocol`, `db`, `client_name`, `health_check_interval`, `socket_timeout`,
-    `max_connections` and so on; `pool_class=redis.BlockingConnectionPool` to wait for a free connection.
-    Closing the client closes its connections, not the database. For a database on a server it is redis-py's
-    client of that server, with the settings of its URL.
+    Closing the client closes its connections, not the database. For a database on a server, return a new
+    client for its URL, or the client that connect() was given.
+
+    Args:
+        pool_class: the connection pool: redis.BlockingConnectionPool waits for a free connection. Ignored for
+            a database on a server.
+        single_connection_client: as in redis-py. Ignored for a database on a server.
+        settings: those of redis-py's connections and pools: `decode_responses`, `protocol`, `db`,
+            `client_name`, `health_check_interval`, `socket_timeout`, `max_connections` and so on. For a
+            database on a server they override the settings of its URL.
+
+    Raises:
+        UsageError: if there are settings, and connect() was given a client.
     """
     if database.backend.is_remote:
         return redis_clients.client(cast(Any, database.backend).server, **settings)  # type: ignore[no-any-return]

@@ -88,7 +88,7 @@ def authenticate(call: Call, user: bytes, password: bytes) -> None:
 
 
 def run_auth(call: Call) -> None:
-    """AUTH: log in. Without a name it is the default user, which must have a password then."""
+    """AUTH: log in. Without a name, log in as the default user; an error if that user needs no password."""
     if len(call.argv) > 3:
         raise InvalidSyntax()
     if len(call.argv) == 3:

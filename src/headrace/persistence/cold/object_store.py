@@ -55,7 +55,7 @@ class MissingObject(StoreError):
 
 
 class ObjectExists(StoreError):
-    """There is an object of this name already."""
+    """An object of this name already exists."""
 
 
 class ObjectInfo(NamedTuple):

@@ -40,10 +40,17 @@ CLOSE_S = 2.0  # how long close() waits for a request to the store
 
 
 class StoreUpkeep:
-    """The upkeep of the cold files of one directory. attach() and begin() start it, close() ends it."""
+    """Upload the cold files of one data directory to an object store; delete objects without a reference.
+
+    attach() and begin() start it, close() ends it.
+    """
 
     def __init__(self, cold: ColdFiles, store: ObjectStore, local_bytes: int = LOCAL_BYTES) -> None:
-        """Contact nothing yet. local_bytes: of local copies; files that are not in the store may be more."""
+        """Do no I/O yet.
+
+        Args:
+            local_bytes: limit on the bytes of local files; those that are not uploaded yet stay beyond it.
+        """
         self.cold = cold
         self.store = store
         self.stored = StoredFiles(cold.files, cold.directory, store)
@@ -64,7 +71,7 @@ class StoreUpkeep:
     # ---- in the thread of the server or program
 
     def attach(self, seconds: float = START_S) -> None:
-        """Let the cold files be read from the store, before data are loaded; the directory is locked.
+        """Make the files in the store readable. Call it with the directory locked, before data are loaded.
 
         Args:
             seconds: how long to wait for the store, to learn that it is that of this directory; 0: not at
@@ -80,13 +87,13 @@ class StoreUpkeep:
         self.cold.on_sealed = self._on_sealed
         if seconds <= 0:
             return
-        patience, self.store.seconds = self.store.seconds, seconds
+        timeout, self.store.seconds = self.store.seconds, seconds
         try:
             self._claim()
         except StoreError as error:
             self._fail(error)
         finally:
-            self.store.seconds = patience
+            self.store.seconds = timeout
 
     def begin(self) -> None:
         """Start the thread: the data are loaded, and the cold files that nothing refers to are removed."""

@@ -1,7 +1,7 @@
 """Limits on replies that a client leaves unread (client-output-buffer-limit).
 
     normal   hard  soft  seconds     ordinary clients
-    slave    hard  soft  seconds     replicas: accepted and shown, but there are none
+    slave    hard  soft  seconds     replicas: not checked here, but in server/replication/primary_side.py
     pubsub   hard  soft  seconds     subscribers, monitors, and clients with CLIENT TRACKING BCAST
 
 A client with more than `hard` unread bytes is closed at once. One that has had more than `soft` unread for
@@ -57,7 +57,10 @@ class OutputBufferMonitor:
     def exceeds_limit(
         self, connection: object, session: Session, n: cython.longlong, now: cython.longlong
     ) -> cython.bint:
-        """Return whether n unread bytes are above the hard limit; note when a soft limit is exceeded."""
+        """Return whether n unread bytes are above the hard limit; record when a soft limit is first exceeded.
+
+        Before authentication UNAUTHENTICATED_MAX is a hard limit, too.
+        """
         if n <= self.smallest_limit:
             if self.any_over_soft_limit:
                 self._forget(connection)

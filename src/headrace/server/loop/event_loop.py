@@ -165,7 +165,7 @@ class EventLoop:
         return connection
 
     def close(self) -> None:
-        """Send what the sockets take at once, except held replies, and close every connection."""
+        """Send, without blocking, the replies of connections that do not await a commit; close them all."""
         for connection in list(self.connections.values()):
             if not connection.awaiting_commit:
                 self._flush(connection)

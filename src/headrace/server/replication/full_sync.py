@@ -48,7 +48,7 @@ class FullSync:
             wake: makes the event loop run a turn; called from the thread.
 
         Raises:
-            OSError: if there can be no file, pipe or thread.
+            OSError: if the file, the pipe or the thread cannot be created.
         """
         self.loop = loop
         self.replicas = replicas

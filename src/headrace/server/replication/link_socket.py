@@ -29,7 +29,7 @@ class ConnectionEvents(Protocol):
     """What a connection tells its owner, within turns of the event loop."""
 
     def on_open(self) -> None:
-        """Begin the conversation."""
+        """Begin the handshake of replication: the connection is open."""
 
     def on_bytes(self, data: bytes) -> None:
         """Handle the next bytes."""

@@ -222,7 +222,7 @@ class AttemptGuard:
         return set(_unread(fields, self._marker)) - {b"%d" % self._marker.partition}
 
     def stop_waiting(self, connection: SinkConnection, stream: bytes, left: set[bytes]) -> None:
-        """Let the tasks of this execution wait no longer for other partitions."""
+        """Log a warning, and record that tasks of this execution no longer wait for unread partitions."""
         log.warning(
             "Batch %d of the query %s is repeated, and partitions %s, which had rows for %s, were not read "
             "again within %.0f seconds: the task continues. The commit checks them.",
