@@ -1,4 +1,4 @@
-"""Numbers of bytes as text, as in redis.conf: 1024, 1kb, 1k (1000), 512mb, 1gb."""
+"""Parse numbers of bytes as in redis.conf: 1024, 1kb, 1k (1000), 512mb, 1gb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attributes of C classes Python may read and write.
+"""Declare which attributes of C classes Python may read and write.
 
 Python reads the attributes of a compiled class, unless the declaration in its body says otherwise:
 

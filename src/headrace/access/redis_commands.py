@@ -1,4 +1,4 @@
-"""The names of Redis's commands up to 8.10: which names a rule may use although Headrace has no such command.
+"""The names of Redis's commands up to 8.10, which rules may use although Headrace has no such command.
 
 Such a rule is kept and shown and has no effect. Any other unknown name is a spelling error.
 """

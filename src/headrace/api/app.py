@@ -1,4 +1,4 @@
-"""Handlers that are declared before there is a database, and run on one or another.
+"""Declare handlers at import time, and run them later on a database that the caller passes.
 
 import time     @app.handler("orders", group="billing", codec=Order)     a Declaration: no connection
 run time        app.run(db), app.run_async(db), app.run_once(db)         groups and consumers of that db

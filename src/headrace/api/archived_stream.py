@@ -1,4 +1,4 @@
-"""The archive of a stream as a part of its table in db.sql().
+"""Join a stream and its archive to one table for db.sql().
 
     archive   |=================|            the committed files, up to archived_through
     stream         xxxxxxxxx|===|=======>    then the entries of the database

@@ -1,4 +1,4 @@
-"""Stop what runs in the process on SIGTERM or SIGINT."""
+"""Stop all groups that run in the process on SIGTERM or SIGINT."""
 
 from __future__ import annotations
 

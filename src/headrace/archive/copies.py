@@ -1,4 +1,4 @@
-"""Detect copies of an archive: the server takes a copy and its original for one archive.
+"""Detect copies of an archive: they have its table ID, so the server cannot distinguish them.
 
 Both have the ID of one table, and that ID has one watermark. If a job archived to the copy, it would raise
 the watermark that says what the original has; `headrace trim` would then remove entries that the original

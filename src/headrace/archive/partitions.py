@@ -1,4 +1,4 @@
-"""The folders of an archive's files: one for each stream and day, of the form that Hive introduced.
+"""The Hive-style folders of an archive's files: one for each stream and day.
 
     stream=orders%3Aeu/date=2026-03-01                       the names of streams are percent-encoded
     stream=__HIVE_DEFAULT_PARTITION__/date=2026-03-01        the stream whose name is empty

@@ -1,4 +1,4 @@
-"""Find the files of an archive that do not count: replaced and deleted ones, and those of killed jobs.
+"""Find files in an archive's directory to which the current version of its table does not refer.
 
     replaced    an earlier version of the table has them; its readers may still need them, for a week
     unknown     no version has them: a job was killed before its commit, or is running; or a commit is missing

@@ -1,4 +1,4 @@
-"""Check what an archive depends on: its files are there and whole, and its store keeps writers apart.
+"""Check that an archive's files exist and are complete, and that its store rejects conflicting commits.
 
 files   another program may delete files that are not committed yet, as a vacuum without retention does
 store   a commit is an object that is created only if it does not exist. A store that ignores this

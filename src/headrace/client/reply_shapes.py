@@ -1,4 +1,4 @@
-"""What replies look like: a program that listens on the port and is no Redis server is found out here.
+"""Check the form of replies, to detect that a program on the port is no Redis server.
 
     redis-py's clients     guard() checks a reply before redis-py converts it
     raw connections        check_reply()

@@ -1,4 +1,4 @@
-"""What is retried when a server is lost, and for how long. All that talk to servers use these rules.
+"""Retry when a server is lost: which requests, and for how long. All that talk to servers use these rules.
 
     not sent yet          no connection could be made      retried, whatever the request
     sent, no reply        it may have been executed        retried if it is repeatable, else an error

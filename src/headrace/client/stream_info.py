@@ -1,4 +1,4 @@
-"""What a reply of XINFO STREAM says about the first entry."""
+"""Read the ID of the first entry from a reply of XINFO STREAM."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where the servers are: one server, a master found through Sentinel, or a cluster. redis-py makes the
-connections.
+"""Find the servers: one server, a master found through Sentinel, or a cluster. redis-py connects to them.
 
     client()            redis-py's, which finds the owners of keys by itself
     pool_for_key(key)   connections to the server that owns a key

@@ -1,4 +1,4 @@
-"""Why a server does not answer a write: its disk may be full.
+"""Explain why a server does not reply to a write: its disk may be full.
 
 Headrace holds the reply to a write that it cannot put on its disk, until the disk has room again, and rejects
 further writes with MISCONF. A client that waits for a reply asks on a second connection whether writes

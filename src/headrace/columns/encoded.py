@@ -1,4 +1,4 @@
-"""Make record batches from encoded columns: of XARROW, or of a page of entries that is encoded here.
+"""Make record batches from Arrow buffers: of an XARROW reply, or of a page encoded in this process.
 
 layout          XARROW's type                   after that
 item string     UTF8                            as it is, without a copy

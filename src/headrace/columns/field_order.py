@@ -1,4 +1,4 @@
-"""One order of columns for entries that each have some of the fields.
+"""Merge the orders of the fields of several entries into one order of columns.
 
     a   c        entries
     a b c d

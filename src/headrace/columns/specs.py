@@ -1,4 +1,4 @@
-r"""How a column of an Arrow type is read from a field: the kind of decoder, its settings and its converter.
+r"""Specify how a column of an Arrow type is read from a field: the kind of decoder, settings and converter.
 
     string, binary, bool                     as they are
     int8 ... int64, float32, float64         decimal numbers that fit

@@ -1,4 +1,4 @@
-"""Formats of times in fields: the values of the option timestampFormat, and a further one for one column.
+"""Formats of times in fields: those of the option timestampFormat, and one that a column sets itself.
 
     epoch_ms, epoch_s     1772366400000, 1772366400
     iso8601               2026-03-01T12:00:00Z, and any other text of ISO 8601 when it is read

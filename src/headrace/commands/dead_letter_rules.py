@@ -1,4 +1,4 @@
-"""The stream for the dead letters of a group, and the permission that setting it needs.
+"""Check rules for dead letters: the group's stream for them must be allowed, and the user may add to it.
 
 A dead-letter stream has no dead letters of its own. A user that sets one, or that stores a stream with one at
 a key (RESTORE, RENAME, COPY, MOVE), must be allowed to add entries to it.

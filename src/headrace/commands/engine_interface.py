@@ -1,4 +1,4 @@
-"""What commands need from the engine that runs them: sessions, users, statistics, transactions, pauses.
+"""The interface of the engine for commands: sessions, users, statistics, transactions, pauses.
 
 These are protocols although each has one implementation: the engine imports the table of commands and checks
 requests by its rows, so commands cannot import the engine. What they only read or call without the engine

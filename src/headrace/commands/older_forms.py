@@ -1,4 +1,4 @@
-"""Forms in commands of Redis 7.0 of effects that are newer, for replicas that know no more.
+"""Express effects as commands of Redis 7.0, for replicas that know no newer ones.
 
     XACKDEL s g IDS 1 1-0           XACK s g 1-0, XDEL s 1-0
     XDELEX s DELREF IDS 1 1-0       XACK s g 1-0 for each group that has it pending, XDEL s 1-0

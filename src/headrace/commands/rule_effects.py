@@ -1,4 +1,4 @@
-"""The effect of a change of rules: see persistence/rule_records.py."""
+"""Record a change of rules as an effect: see persistence/rule_records.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands need to load and run scripts: engine.script_runner.ScriptRunner.
+"""The interface for commands to load and run scripts: engine.script_runner.ScriptRunner implements it.
 
 That imports the checks of the engine, which commands cannot import: see engine_interface.py.
 """

@@ -1,4 +1,4 @@
-"""What commands need from the program around the engine: configuration, statistics, randomness, shutdown."""
+"""The interface of the server for commands: configuration, statistics, randomness, shutdown."""
 
 from __future__ import annotations
 

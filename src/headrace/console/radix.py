@@ -1,4 +1,4 @@
-"""The shape of a radix tree, for drawing: it follows from the keys alone.
+"""Compute the shape of a radix tree, for drawing, from its keys alone.
 
 In the server a node is a leaf, a run of bytes to one child, or a branch to several children by one byte each.
 Here a run and its branch are one node. node_count() returns what XINFO STREAM calls radix-tree-nodes.

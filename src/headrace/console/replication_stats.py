@@ -1,4 +1,4 @@
-"""What INFO says of a server's replication: its primary, or its replicas."""
+"""Parse what INFO says of the replication of a server: its primary, or its replicas."""
 
 from __future__ import annotations
 

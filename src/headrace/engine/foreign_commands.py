@@ -1,4 +1,4 @@
-"""Commands for types that Headrace does not have, in a log or from a primary: skip and count them.
+"""Skip and count commands for data types that Headrace does not have, in a log or from a primary.
 
 A skipped command may have overwritten a string or a stream at the server that wrote it. Then the key is
 removed here, because its present value is older.

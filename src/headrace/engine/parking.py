@@ -1,4 +1,4 @@
-"""Requests that wait until a cold run has been read: they are parked, as those of blocked clients are.
+"""Suspend requests until a cold run (nodes of a stream, stored in a file) has been read.
 
     request ─▶ run ─▶ RunNeeded ─▶ parked ─▶ read by another thread ─▶ loaded() ─▶ the request again
 

@@ -1,4 +1,4 @@
-"""Replay of commands that were executed once and are executed again: those of a log, or of a primary.
+"""Execute the commands of a log or of a primary, which were executed once before.
 
 There is no client: no reply is sent, nothing is paused or blocked. Only the command's function runs. The
 commands of a primary (`live`) are counted, and recorded for this server's own log. A log is loaded before

@@ -1,4 +1,4 @@
-"""Which streams need their rules applied after a command: most commands change nothing for them."""
+"""Mark the streams whose rules must be applied after a command; most commands mark none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HOT-BYTES and HOT-AGE: which streams have more nodes in memory than their rules keep there.
+"""Find streams with more nodes in memory than their rules HOT-BYTES and HOT-AGE allow.
 
     RuleRegistry.hot     stream ─ stream ─ stream ─ …     looked at in rounds, some in a step
                             │

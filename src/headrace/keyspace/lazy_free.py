@@ -1,4 +1,4 @@
-"""Frees large values in steps: a million keys, or a stream of a gigabyte, take long to free at once.
+"""Free large values in steps: a million keys, or a stream of a gigabyte, take long to free at once.
 
     FLUSHALL, DEL ... ──▶ waiting: [ keys of a database, stream, ... ] ──step, once a millisecond──▶ freed
                                                      │   ▲

@@ -1,4 +1,4 @@
-"""The first line of a library of functions: its engine and its name.
+"""Parse the first line of a library of functions: its engine and its name.
 
     #!lua name=orders
     redis.register_function('total', function(keys, args) ... end)

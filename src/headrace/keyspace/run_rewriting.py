@@ -1,4 +1,4 @@
-"""Cold runs that are written again, in the background, so that files and memory do not keep what was deleted.
+"""Write cold runs again, in the background, so that files and memory do not keep deleted entries.
 
     before   [run 1: 9,000 of 12,000 deleted] [run 2: 10,000 of 12,000]   [run 3]
     after    [a run of 5,000 entries                                  ]   [run 3]

@@ -1,4 +1,4 @@
-"""How far a stream is archived, as the archive jobs publish it in a key beside the stream.
+"""Read how far a stream is archived: archive jobs publish it in a key beside the stream.
 
     {orders}:headrace:archived    1763676000000-4:5:9af3c01e 5f1e…c2 /lake/orders
 

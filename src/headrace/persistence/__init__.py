@@ -1,1 +1,1 @@
-"""What outlives the process: snapshots (RDB), the log (AOF), DUMP payloads. Files and formats only."""
+"""Store the data on disk: snapshots (RDB), the log (AOF), DUMP payloads. Files and formats only."""

@@ -1,4 +1,4 @@
-"""Rules in the log, in the stream to replicas, and in nothing that a Redis server would reject.
+"""Record changes of rules, in the log and for replicas, as messages that Redis servers accept and ignore.
 
 A change of rules is recorded as a message to a channel, which changes nothing for Redis since 7.0. Its text
 is the command that sets the rules, as a client would send it:

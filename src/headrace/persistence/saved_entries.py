@@ -1,4 +1,4 @@
-"""The form of a file of saved entries: SELECT, and one XADD for each, as in the log.
+"""Read a file of saved entries: SELECT commands, and one XADD for each entry, as in the log.
 
 SELECT 0
 XADD orders 4-0 amount 7

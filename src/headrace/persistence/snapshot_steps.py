@@ -1,4 +1,4 @@
-"""Run the steps of a snapshot for a while.
+"""Run the steps of a snapshot until a time slice is used up.
 
 This module is compiled, so a slice runs without a switch to another thread of Python: a caller that holds a
 lock holds it as briefly as possible.

@@ -1,4 +1,4 @@
-"""Where streams end, and the numbers of their entries, from XINFO STREAM of many streams at once.
+"""Read the last ID and the entry numbers of many streams at once, by XINFO STREAM.
 
 The n-th entry ever added to a stream has the number n. Trimming removes entries from the front, XDEL from
 anywhere; neither changes the number of another entry:

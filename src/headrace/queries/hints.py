@@ -1,4 +1,4 @@
-"""Errors about names of streams and columns, with similar names."""
+"""Compose error messages about unknown streams and columns, with similar names."""
 
 from __future__ import annotations
 

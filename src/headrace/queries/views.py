@@ -1,4 +1,4 @@
-"""Find the streams that a query in SQL names, and their columns. Each of them is a view of its name.
+"""Find the streams that a query in SQL names, and their columns. Each becomes a view with the stream's name.
 
 The columns of a stream are declared by the caller, or those of an archive with typed columns and of a sample
 of entries together. Each view also has _stream, _id, _timestamp and _sequence. Only columns that the query

@@ -1,1 +1,1 @@
-"""Replication: the stream of effects, who has which part of it, and how a copy is made and kept."""
+"""Replication without I/O: the stream of effects, its backlog, and loading and applying a primary's data."""

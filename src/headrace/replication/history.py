@@ -1,4 +1,4 @@
-"""The history of the data: which replication IDs and positions are known here.
+"""The history of the data: the replication IDs and positions that are known here.
 
     id           names the present history; a primary makes it, its replicas adopt it
     second_id    the history before a promotion; valid up to second_end

@@ -1,4 +1,4 @@
-r"""The position of data in a history of replication, as snapshots and logs store it.
+r"""Read and write the position of data in the history of replication, as snapshots and logs store it.
 
 A snapshot has auxiliary fields:
 

@@ -1,4 +1,4 @@
-"""Applies the commands of a primary to an engine.
+"""Apply the commands of a primary to an engine.
 
 SELECT               the database of the commands that follow, also after a reconnect
 MULTI ... EXEC       held until EXEC, then applied at once, and recorded as one transaction

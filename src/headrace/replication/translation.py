@@ -1,4 +1,4 @@
-r"""Effects for replicas that know the commands of Redis 7.0 only. All replicas get the same stream.
+r"""Translate effects to commands of Redis 7.0 for replicas that know no newer ones. All get the same stream.
 
     XADD s KEEPREF IDMP p i 1-0 f v    XADD s 1-0 f v, and for Headrace XIDMPRECORD s p i 1-0, in a message
     XTRIM s MAXLEN = 5 KEEPREF         XTRIM s MAXLEN = 5

@@ -1,4 +1,4 @@
-r"""Splits a line typed by a person: an inline request, a line of redis.conf.
+r"""Split a line that a person typed: an inline request, or a line of redis.conf.
 
     SET key "two words\n" 'it\'s'      ->      SET | key | two words<newline> | it's
 

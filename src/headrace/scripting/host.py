@@ -1,4 +1,4 @@
-"""What a running script asks for. The engine's ScriptRunner is one; tests have others."""
+"""The interface for what a running script calls. The engine's ScriptRunner implements it; so do tests."""
 
 from __future__ import annotations
 

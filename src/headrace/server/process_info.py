@@ -1,4 +1,4 @@
-"""What only the process knows: INFO's fields about it, and rates from samples of its counters."""
+"""INFO's fields about the server process, and rates from samples of its counters."""
 
 from __future__ import annotations
 

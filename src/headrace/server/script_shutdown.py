@@ -1,4 +1,4 @@
-"""A shutdown that a slow script delays: SIGTERM while the server only serves those that can end the script.
+"""Handle SIGTERM while a slow script runs: end the script if it has written nothing, else wait for it.
 
 the script has                     the server
 not written                        ends it, as SCRIPT KILL does, and shuts down

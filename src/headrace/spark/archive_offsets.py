@@ -1,4 +1,4 @@
-"""Where an archive ends, as the start of a stream query: a backfill reads the archive first.
+"""Find where an archive ends, as the start of a stream query: a backfill reads the archive first.
 
     archive   |=================|                 a batch query up to the offsets (endingOffsets)
     stream         xxxxxxxxx|===|=======>         a stream query after them (startingOffsets)

@@ -1,4 +1,4 @@
-"""The cold runs of one stream: lookups in them, and their totals. cold_run.py draws how they are stored.
+"""The part of a stream that is in files (its cold runs): lookups and totals. cold_run.py draws the files.
 
 A stream has a ColdPart if one of its nodes is cold. It works on the tree and the counts of the stream, which
 stay the owner of both.

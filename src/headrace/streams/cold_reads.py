@@ -1,4 +1,4 @@
-"""The cold runs that a request requires before it changes anything.
+"""Load the cold runs (nodes stored in files) that a request needs, before it changes anything.
 
 A command that changes something must not meet a run that cannot be read when a part is changed already. So it
 requires its runs first: they are loaded, or the request waits for them (RunCache.deferring). Of a range these

@@ -1,4 +1,4 @@
-"""Compaction: rewrite nodes of which more than half is deleted without their tombstones.
+"""Compact nodes of which more than half is deleted: rewrite them without the deleted entries.
 
     before   master | 5-0   5-1x  5-2x  6-0   6-1x  7-0x      x: a tombstone
     after    master | 5-0               6-0         7-0x      reclaimed = 3

@@ -1,4 +1,4 @@
-"""Which nodes of a stream become cold next: the oldest ones in memory. cold_run.py draws the result.
+"""Choose the nodes that move from memory to a file next: the oldest ones. cold_run.py draws the result.
 
 Also which runs are written again: those of which most entries are deleted, and those in files of which most
 bytes are dead.

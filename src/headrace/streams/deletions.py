@@ -1,4 +1,4 @@
-"""What a deletion by policy has removed: entries, and references of groups to entries.
+"""Collect what a command with KEEPREF, DELREF or ACKED removes: entries, and references of groups to them.
 
 It is collected only for replicas that do not know the policies: see commands/older_forms.py.
 """

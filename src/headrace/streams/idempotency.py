@@ -1,4 +1,4 @@
-"""Idempotent producers: a stream remembers for a while which entry each request of a producer has added.
+"""Remember, for a while, which entry each request of an idempotent producer has added to a stream.
 
     pid "orders-7"   iid "a17" -> 1700000000000-0      oldest
                      iid "a18" -> 1700000000005-0

@@ -1,4 +1,4 @@
-"""ORDERED-BY: the pending entries of a group by the value of a field, and the consumer of each value.
+"""ORDERED-BY: give entries with the same value of a field to one consumer at a time, in order.
 
     value       holder    delivered     waiting
     "ann"       c1        1-0  4-0      9-0  12-0       c1 gets 9-0 and 12-0 with its next reads

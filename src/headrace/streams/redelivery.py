@@ -1,4 +1,4 @@
-"""Which pending entries of a group with a LEASE are to be delivered again, in which order.
+"""Find the pending entries of a group with a LEASE that must be delivered again, in order of due times.
 
     delivery order    [ unowned ] <-> [ owned, 1000 ms ] <-> [ owned, 1742 ms ] <- end
                       due at once     due at 1000 + lease

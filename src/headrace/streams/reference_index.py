@@ -1,4 +1,4 @@
-"""Finds the groups that refer to an entry, in a stream with many groups, without asking every one.
+"""Find the groups that refer to an entry, in a stream with many groups, without visiting each group.
 
 groups      1 ... 8       searched: asked one by one, which costs less than an index
             9 ...         numbered: a ReferenceTree has their pending entries, a heap their positions

@@ -1,4 +1,4 @@
-"""Which of the numbered groups of a stream have an entry pending; see reference_index.py.
+"""A radix tree of the pending entries of numbered groups, searched by entry; see reference_index.py.
 
     rax    milliseconds  sequence  number
            8 bytes       8 bytes   8 bytes    big-endian, no values

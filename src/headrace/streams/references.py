@@ -1,4 +1,4 @@
-"""References of groups to entries, for the commands that delete by a policy.
+"""Find and remove references of groups to entries, for the commands that delete by a policy.
 
 KEEPREF   delete, and keep the pending entries, which then refer to a deleted entry
 DELREF    delete, and remove the entry from the pending entries of all groups

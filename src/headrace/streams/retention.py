@@ -1,4 +1,4 @@
-"""What the limits of a stream's rules remove: its oldest entries, so many that XTRIM MAXLEN expresses it.
+"""Compute how many of the oldest entries the limits of a stream's rules remove, as a MAXLEN for XTRIM.
 
               removable                 kept by KEEP-UNACKED or KEEP-UNARCHIVED
     | 1-0  2-0 | 3-0  4-0 | 5-0  6-0 | 7-0 ...

@@ -1,4 +1,4 @@
-"""Rules of a stream or a group: what the server does by itself. An extension of Headrace.
+"""Declare the rules of streams and groups, which the server applies without a command. Redis has none.
 
 A rule is declared once, as a field of StreamRules or GroupRules: its name, the values it accepts, what it
 does. Parsing, error texts, XINFO and the documentation derive from the declaration. Rules are immutable, so

@@ -1,4 +1,4 @@
-"""Scheduled entries: in which order the entries of a schedule stream are due.
+"""Order the entries of a schedule stream by the time when they are due.
 
     stream {orders}:scheduled   5-0 customer ann headrace:due 9000 | 6-0 customer bob headrace:due 7000 | ...
 

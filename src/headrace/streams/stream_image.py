@@ -1,4 +1,4 @@
-"""A stream as it was at one moment, for a snapshot that is written while the stream goes on changing.
+"""An image of a stream at one moment, for a snapshot that is written while the stream goes on changing.
 
     tree of the stream    [1000-0]   [1093-4]   [1205-0]   [1300-0]
     Node.image                0          7          0          7           7: not read by this image

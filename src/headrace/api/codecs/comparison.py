@@ -1,4 +1,4 @@
-"""Compare a value with what is read back after it was stored: which part would come back changed.
+"""Find the first part of a value that would differ when it is read back after it was stored.
 
 Models and dataclasses are compared attribute by attribute: a model's private attributes and a dataclass's
 fields with compare=False are not stored, and not compared. NaN equals NaN.

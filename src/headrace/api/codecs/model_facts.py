@@ -1,4 +1,4 @@
-"""What the declaration of a pydantic model says about its stored form, and what would be lost.
+"""Inspect a pydantic model's declaration: how it is stored, and which data would be lost.
 
 Every type within the model is examined: models, dataclasses and typed dicts, in lists, unions and so on.
 """

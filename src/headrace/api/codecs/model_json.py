@@ -1,4 +1,4 @@
-"""A pydantic model, or a class with the same methods, to a JSON value and back.
+"""Convert a pydantic model, or an object of a class with the same methods, to a JSON value and back.
 
 What a model declares is examined once (model_facts.py). The rest depends on the value: validators,
 serializers, unions, attributes that were assigned without validation. So each value is read back before it is

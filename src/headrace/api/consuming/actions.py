@@ -1,4 +1,4 @@
-"""What a Worker wants done next. The driver performs the action and reports the result.
+"""The actions that a Worker requests. The driver performs the action and reports the result.
 
 Delivery, Batch  call the handler with it                then ack(), record_failure(), retry() or fail()
 SendRequests     backend.request_all(requests, atomic)     then handle_replies() or handle_error()

@@ -1,4 +1,4 @@
-"""When a batch is delivered to the handler.
+"""Decide when a batch is delivered to the handler.
 
     entries ready   full: `size` entries                       at once
                     fewer, and all that exist are fetched      `seconds` after the first one was ready

@@ -1,4 +1,4 @@
-"""The threads of a database: its timer, syncs beside writers, and rewrites of the log."""
+"""Threads of a local database: its timer, fsyncs while others write, and rewrites of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether to wake the readers that wait for a stream, by the rules of its groups, and when to check again.
+"""Decide whether to wake the readers of a stream, by the rules of its groups, and when to check again.
 
 A stream may have thousands of groups with rules. While a reader waits, all of them are checked after each
 command, so the loop is compiled: a group without pending entries takes 0.1 µs.

@@ -1,4 +1,4 @@
-"""Groups and consumers for the commands: look-up, creation, and their effects.
+"""Look up and create groups and consumers for commands, and record the effects.
 
 The effects of a read are not the read itself but its changes: an XCLAIM for the entries that are delivered
 together (claim_log.py), an XGROUP SETID for the group's position, and an XGROUP CREATECONSUMER for a consumer

@@ -1,4 +1,4 @@
-"""XREADGROUP on a group with ORDERED-BY: which entries a consumer receives, and which wait.
+"""XREADGROUP on a group with ORDERED-BY: decide which entries a consumer receives, and which wait.
 
     1. queues that are due: all their entries, from the first one on
     2. waiting entries of the queues that the consumer holds

@@ -1,4 +1,4 @@
-"""The reply to XREADGROUP for one stream: what one consumer of one group gets."""
+"""Write the reply to XREADGROUP for one stream: the entries that one consumer of one group receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adding an entry.
+"""XADD: add an entry to a stream.
 
 XADD key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid] [IFLAST id]
     [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value …]

@@ -1,4 +1,4 @@
-"""What a stream remembers of idempotent requests, and XIDMPRECORD, by which a log restores it.
+"""The idempotent requests that a stream remembers, and XIDMPRECORD, by which a log restores them.
 
 XIDMPRECORD key pid iid id
 """

@@ -1,4 +1,4 @@
-"""File names of a log that are free, and files of a log that are no longer read."""
+"""Maintain the directory of a log: choose free file numbers, remove leftovers, replaced files and orphans."""
 
 from __future__ import annotations
 

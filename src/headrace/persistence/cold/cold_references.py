@@ -1,4 +1,4 @@
-"""The cold runs to which a new base of the log refers.
+"""Collect the cold runs to which a new base file of the log refers; reject those that cannot be read.
 
 A run is in the log twice until the next rewrite: its entries were logged when they were added, and its cold
 file has them. The rewrite drops the first copy. It must not do so if the second one cannot be read.

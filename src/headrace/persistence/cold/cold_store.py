@@ -1,4 +1,4 @@
-"""Cold files as the store of an engine's cold storage."""
+"""Store and load the cold runs of an engine's streams in cold files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run of a stream that is larger than memory is on disk."""
+"""The location of a cold run (stored nodes of a stream) on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""To which data directory the objects of a store belong: two servers must not share a prefix.
+"""Check that an object store's prefix belongs to this data directory: two servers must not share one.
 
     cold/store-identity                 in the data directory, and the same text
     s3://bucket/prefix/store-identity   in the store

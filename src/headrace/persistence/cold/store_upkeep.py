@@ -1,4 +1,4 @@
-"""A thread that moves cold files on to an object store, and removes from it what nothing refers to.
+"""Upload cold files to an object store, in a thread, and delete the objects that nothing refers to.
 
     sealed file ─▶ read, check runs ─▶ PUT ─▶ HEAD: size, checksum ─▶ record ─▶ local copy may be removed
                                               └─ no usable checksum: GET, compare

@@ -1,4 +1,4 @@
-"""Encode the pieces of RdbOutput's deferred form: compress their marked strings, compute the CRC-64.
+"""Encode the pieces of RDB data of RdbOutput: compress the strings that it marked, compute the CRC-64.
 
     piece      bytes | string          | bytes | shared string  | bytes
     encoded    bytes | C3 length length | bytes | length         | bytes | CRC-64, if it is the last piece

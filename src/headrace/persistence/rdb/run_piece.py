@@ -1,4 +1,4 @@
-"""A cold run in the deferred form of RdbOutput: the encoder's thread reads it, so that no other one waits.
+"""A placeholder for a cold run in a snapshot: the encoder's thread reads the run, so no other one waits.
 
 walk              piece │ RunPiece │ piece        a run takes no memory in the queue
                             │

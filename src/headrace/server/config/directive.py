@@ -1,4 +1,4 @@
-"""What a directive consists of."""
+"""The declaration of a directive: its name, type, default and description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sources of users at start-up, and for ACL LOAD and ACL SAVE.
+"""Load users from requirepass, the configuration or aclfile; write aclfile for ACL SAVE.
 
 requirepass    the default user's password
 user lines     in the configuration

@@ -1,4 +1,4 @@
-"""The object store of the server's cold files: from its configuration to its numbers in INFO."""
+"""Start and stop the object store for cold files as configured, and report it in INFO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log, switched on and off while the server runs (CONFIG SET appendonly), and begun again."""
+"""Turn the log on or off while the server runs (CONFIG SET appendonly), or begin a new one."""
 
 from __future__ import annotations
 

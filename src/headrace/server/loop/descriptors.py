@@ -1,4 +1,4 @@
-"""read(2), write(2) and epoll_wait(2) on raw descriptors, for the interpreter.
+"""read(2), write(2) and epoll_wait(2) on raw descriptors, where the package is not compiled.
 
 This module is never compiled; descriptors.pxd has the same functions in C. read() and write() take a
 non-blocking descriptor and an offset in a buffer. They raise nothing: an error is a negative count. wait()

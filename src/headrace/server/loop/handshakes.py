@@ -1,4 +1,4 @@
-"""TLS handshakes: which clients are in one, for how long, and what follows.
+"""Track TLS handshakes: the clients that are in one, and for how long.
 
 A step of a handshake takes OpenSSL up to a millisecond, as long as a hundred requests. So a turn takes only
 a few steps; other clients' bytes stay in the socket until the next turn. The timer closes stalled clients.

@@ -1,1 +1,1 @@
-"""What operators see: metrics, logs, systemd notification, memory statistics."""
+"""Observability: metrics, logs, systemd notification, memory statistics."""

@@ -1,4 +1,4 @@
-"""The garbage collector's oldest generation: collected only when memory grows that no account explains.
+"""Run a full garbage collection only when memory that is not accounted for has grown.
 
     resident memory - at the start - data = unaccounted: buffers of clients, free parts of the heap, garbage
 

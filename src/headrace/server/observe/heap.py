@@ -1,4 +1,4 @@
-"""The C library's heap: free memory is returned to the system.
+"""Return free memory of the C library's heap to the system.
 
 The C library keeps freed memory for later use. After many clients have disconnected that can be much more
 than the data: RSS stays high, and looks like a memory leak.

@@ -1,4 +1,4 @@
-"""Holds replies to writes until enough replicas have the writes (write-quorum).
+"""Hold replies to writes until enough replicas have acknowledged the writes (write-quorum).
 
     turn     requests run ─ commit: log, stream, REPLCONF GETACK ─ clients that wrote are held
     ack      enough replicas have applied the stream up to the end of that turn: the replies are sent

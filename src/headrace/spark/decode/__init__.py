@@ -1,1 +1,1 @@
-"""Replies to Arrow record batches: the decoder, schemas, nested values."""
+"""Convert replies to Arrow record batches: the decoder, schemas, nested values."""

@@ -1,4 +1,4 @@
-"""What filters leave of a batch read: some streams, and a range of IDs."""
+"""Bounds of a batch read after its filters: the streams, and a range of IDs."""
 
 from __future__ import annotations
 
