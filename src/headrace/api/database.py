@@ -269,7 +269,7 @@ class Database:
         storage = local_engine.storage
         if storage is None:
             return DatabaseInfo(None, None, keys, 0, 0, "")
-        log, cold, upkeep = storage.log, local_engine.engine.cold, storage.store_upkeep
+        log, cold, uploader = storage.log, local_engine.engine.cold, storage.object_uploader
         return DatabaseInfo(
             self.path,
             storage.policy,
@@ -280,8 +280,8 @@ class Database:
             0 if cold is None else cold.cache.totals.entries,
             0 if cold is None else cold.cache.totals.weight,
             "" if cold is None else cold.last_error,
-            0 if upkeep is None else upkeep.stored.totals()[0],
-            "" if upkeep is None else upkeep.last_error,
+            0 if uploader is None else uploader.stored.totals()[0],
+            "" if uploader is None else uploader.last_error,
         )
 
     def compact(self) -> None:

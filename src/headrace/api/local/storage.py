@@ -49,7 +49,7 @@ from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.object_store import LOCAL_BYTES, ObjectStore
-from headrace.persistence.cold.store_upkeep import StoreUpkeep
+from headrace.persistence.cold.object_uploader import ObjectUploader
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
@@ -100,8 +100,8 @@ class Storage:
             on_report=self._on_report,
         )
         self.cold_files = self.log.cold_files = ColdFiles(files, self.names.cold_directory)
-        self.store_upkeep = (
-            StoreUpkeep(self.cold_files, ObjectStore(cold_store), cold_local_bytes) if cold_store else None
+        self.object_uploader = (
+            ObjectUploader(self.cold_files, ObjectStore(cold_store), cold_local_bytes) if cold_store else None
         )
         self.batch_count = 0  # batches taken from the engine
         self.uncommitted: list[tuple[int, list[bytes]]] = []  # effects taken, not in the log yet
@@ -128,8 +128,8 @@ class Storage:
         try:
             with explain_disk_errors(self.files):
                 self.files.lock()
-                if self.store_upkeep is not None:
-                    self.store_upkeep.attach()
+                if self.object_uploader is not None:
+                    self.object_uploader.attach()
                 found = self._recover(engine, now_ms)
         except BaseException:
             self.abandon()
@@ -144,8 +144,8 @@ class Storage:
         self.set_rewrite_threshold()
         engine.stats.reset()
         engine.record_effects(True)
-        if self.store_upkeep is not None:
-            self.store_upkeep.begin()
+        if self.object_uploader is not None:
+            self.object_uploader.begin()
         return found
 
     def attach(self, local_engine: LocalEngine) -> None:
@@ -210,8 +210,8 @@ class Storage:
         self.closing = True
         if self.cold_writer is not None:
             self.cold_writer.wait()
-        if self.store_upkeep is not None:
-            self.store_upkeep.close()
+        if self.object_uploader is not None:
+            self.object_uploader.close()
         with self.local_engine.snapshot_lock, self.lock:
             if self.closed:
                 return
@@ -453,13 +453,13 @@ class LibraryHost(ServerInterface):
         """Return the directives for CONFIG GET."""
         known = super().directives()
         if self.storage is not None:
-            upkeep = self.storage.store_upkeep
+            uploader = self.storage.object_uploader
             known |= {
                 b"appendonly": b"yes",
                 b"appendfsync": self.storage.policy.encode(),
                 b"cold-cache-memory": b"%d" % self.storage.cold_cache_memory,
-                b"cold-local-bytes": b"%d" % (upkeep.local_bytes if upkeep is not None else LOCAL_BYTES),
-                b"cold-store": upkeep.store.url.encode() if upkeep is not None else b"",
+                b"cold-local-bytes": b"%d" % (uploader.local_bytes if uploader is not None else LOCAL_BYTES),
+                b"cold-store": uploader.store.url.encode() if uploader is not None else b"",
                 b"stream-hot-memory": b"%d" % self.storage.hot_memory,
             }
         return known

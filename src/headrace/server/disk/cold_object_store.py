@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.commands.server_interface import Section
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.object_store import ObjectStore
-from headrace.persistence.cold.store_upkeep import START_S, StoreUpkeep
+from headrace.persistence.cold.object_uploader import START_S, ObjectUploader
 from headrace.server.config.config import Config
 
 
@@ -16,15 +16,15 @@ class ColdObjectStore:
         """Contact nothing yet. Raises UsageError if the package for object stores is not installed."""
         self.config = config
         url = config.text("cold-store")
-        self.upkeep = StoreUpkeep(files, ObjectStore(url)) if url else None
+        self.uploader = ObjectUploader(files, ObjectStore(url)) if url else None
         self._is_attached = self._has_begun = False
         self.apply_config()
 
     def apply_config(self) -> None:
         """Apply the limits of the configuration."""
-        if self.upkeep is not None:
-            self.upkeep.store.seconds = float(self.config.number("cold-store-timeout"))
-            self.upkeep.set_local_bytes(self.config.number("cold-local-bytes"))
+        if self.uploader is not None:
+            self.uploader.store.seconds = float(self.config.number("cold-store-timeout"))
+            self.uploader.set_local_bytes(self.config.number("cold-local-bytes"))
 
     def attach(self, seconds: float = START_S) -> None:
         """Let cold files be read from the store: the directory is locked. Raises OSError, HeadraceError.
@@ -32,36 +32,36 @@ class ColdObjectStore:
         Args:
             seconds: how long to wait for the store; 0: not at all.
         """
-        if self.upkeep is not None and not self._is_attached:
-            self.upkeep.attach(seconds)
+        if self.uploader is not None and not self._is_attached:
+            self.uploader.attach(seconds)
             self._is_attached = True
 
     def begin(self) -> None:
         """Upload files from now on: the directory is locked, and the data are loaded."""
-        if self.upkeep is not None and not self._has_begun:
+        if self.uploader is not None and not self._has_begun:
             self.attach(0)  # it is attached unless the directory was locked now, in the event loop
-            self.upkeep.begin()
+            self.uploader.begin()
             self._has_begun = True
 
     def close(self) -> None:
         """Upload nothing more."""
-        if self.upkeep is not None:
-            self.upkeep.close()
+        if self.uploader is not None:
+            self.uploader.close()
 
 
-def fields(upkeep: StoreUpkeep) -> Section:
+def fields(uploader: ObjectUploader) -> Section:
     """Return the fields of INFO about an object store."""
-    store = upkeep.store
-    files, size = upkeep.stored.totals()
+    store = uploader.store
+    files, size = uploader.stored.totals()
     return [
         ("cold_store", store.url),
         ("cold_store_files", files),
         ("cold_store_bytes", size),
-        ("cold_store_waiting_files", upkeep.waiting),
-        ("cold_store_uploads", upkeep.uploads),
-        ("cold_store_uploads_failed", upkeep.failures),
+        ("cold_store_waiting_files", uploader.waiting),
+        ("cold_store_uploads", uploader.uploads),
+        ("cold_store_uploads_failed", uploader.failures),
         ("cold_store_reads", store.reads),
         ("cold_store_reads_failed", store.read_failures),
         ("cold_store_retries", store.retries),
-        ("cold_store_last_error", upkeep.last_error),
+        ("cold_store_last_error", uploader.last_error),
     ]

@@ -190,8 +190,8 @@ class ColdTasks:
 
 def fields(tasks: ColdTasks) -> Section:
     """Return the fields of INFO about cold storage; none if there is none."""
-    engine, upkeep = tasks.engine, tasks.object_store.upkeep
-    of_store = cold_object_store.fields(upkeep) if upkeep is not None else []
+    engine, uploader = tasks.engine, tasks.object_store.uploader
+    of_store = cold_object_store.fields(uploader) if uploader is not None else []
     cold = engine.cold
     if cold is None:
         return of_store

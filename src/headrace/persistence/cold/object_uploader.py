@@ -39,7 +39,7 @@ CHECK_OWNER_S = 60.0
 CLOSE_S = 2.0  # how long close() waits for a request to the store
 
 
-class StoreUpkeep:
+class ObjectUploader:
     """Upload the cold files of one data directory to an object store; delete objects without a reference.
 
     attach() and begin() start it, close() ends it.

@@ -12,13 +12,13 @@ from faults import FaultyFiles
 
 from headrace.errors import DamagedColdRun, UsageError
 from headrace.persistence.aof import log_files
-from headrace.persistence.cold import cold_file, object_store, store_upkeep
+from headrace.persistence.cold import cold_file, object_store, object_uploader
 from headrace.persistence.cold.cold_file import DamagedBytes
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.object_store import ObjectStore, StoreUnreachable, check_url
+from headrace.persistence.cold.object_uploader import ObjectUploader
 from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.store_identity import ForeignStore
-from headrace.persistence.cold.store_upkeep import StoreUpkeep
 from headrace.persistence.cold.whole_file import check_runs
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
@@ -70,19 +70,19 @@ class World:
     def __init__(self, files: FaultyFiles, path: pathlib.Path) -> None:
         self.files = files
         self.path = path
-        self.lives: list[StoreUpkeep] = []
+        self.lives: list[ObjectUploader] = []
         self.start()
 
     def start(self, local_bytes: int = 0, directory: str = DIRECTORY) -> None:
         self.cold = ColdFiles(self.files, directory, file_bytes_max=4000)
         self.store = FaultyStore(self.path)
-        self.upkeep = StoreUpkeep(self.cold, self.store, local_bytes)
-        self.lives.append(self.upkeep)
-        self.upkeep.attach(1)
+        self.uploader = ObjectUploader(self.cold, self.store, local_bytes)
+        self.lives.append(self.uploader)
+        self.uploader.attach(1)
 
     def crash(self) -> None:
         """End this life without anything that a killed process would not do."""
-        self.upkeep._closed = True
+        self.uploader._closed = True
 
     def restart(self, places: list[RunPlace], local_bytes: int = 0) -> list[RunPlace]:
         """Return the places as a new process finds them, which has begun."""
@@ -90,7 +90,7 @@ class World:
         found = [self.cold.place(p.file.name, p.offset, p.size, p.checksum) for p in places]
         self.cold.set_needed([])
         self.cold.remove_orphans()
-        self.upkeep.begin()
+        self.uploader.begin()
         return found
 
     def local(self) -> list[str]:
@@ -98,12 +98,12 @@ class World:
 
     def settled(self) -> bool:
         """Do what the thread does, once; return whether all succeeded."""
-        return self.upkeep._step()
+        return self.uploader._step()
 
 
 @pytest.fixture
 def world(files: FaultyFiles, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(store_upkeep, "RETRY_S", 0.01)
+    monkeypatch.setattr(object_uploader, "RETRY_S", 0.01)
     made = World(files, tmp_path / "store")
     yield made
     for each in made.lives:
@@ -121,10 +121,10 @@ def written(cold: ColdFiles, runs: int = 4) -> tuple[list[Nodes], list[RunPlace]
 
 def test_sealed_files_are_uploaded_and_read_back_by_ranges(world: World) -> None:
     made, places = written(world.cold)
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [] and len(world.store.objects()) == 2)
     assert [world.cold.read(place) for place in places] == made
-    assert world.store.reads == 4 and world.upkeep.uploads == 2 and world.upkeep.last_error == ""
+    assert world.store.reads == 4 and world.uploader.uploads == 2 and world.uploader.last_error == ""
     found = world.restart(places)
     assert [world.cold.read(place) for place in found] == made
     assert world.cold.totals().files == 2
@@ -132,21 +132,21 @@ def test_sealed_files_are_uploaded_and_read_back_by_ranges(world: World) -> None
 
 def test_the_file_to_which_runs_are_appended_stays(world: World) -> None:
     (place,) = world.cold.write([nodes([b"a"])])
-    world.upkeep.begin()
+    world.uploader.begin()
     assert world.settled() and world.store.objects() == [] and world.local() == [place.file.name]
 
 
 def test_local_copies_stay_up_to_the_limit_those_that_were_read_last(world: World) -> None:
     _, places = written(world.cold, 6)
     sizes = [world.files.size(world.cold.path(name)) for name in world.local()]
-    world.upkeep.local_bytes = sum(sizes)
+    world.uploader.local_bytes = sum(sizes)
     assert world.settled() is True and len(world.local()) == 3
-    world.upkeep.begin()
-    wait_until(lambda: world.upkeep.uploads == 3)
+    world.uploader.begin()
+    wait_until(lambda: world.uploader.uploads == 3)
     world.cold.read(places[0])
-    world.upkeep.set_local_bytes(sum(sizes) - 1)
+    world.uploader.set_local_bytes(sum(sizes) - 1)
     wait_until(lambda: world.local() == ["1.cold", "3.cold"])
-    world.upkeep.set_local_bytes(sizes[0])
+    world.uploader.set_local_bytes(sizes[0])
     wait_until(lambda: world.local() == ["1.cold"])
 
 
@@ -156,7 +156,7 @@ def test_a_file_that_left_the_data_directory_is_not_monitored(world: World) -> N
     world.cold.set_needed(["1.cold", "2.cold"])
     places.clear()  # the manifest needs the files, and no run does
     gc.collect()
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
     assert world.cold.identities() == {}
 
@@ -165,9 +165,9 @@ def test_a_file_that_left_the_data_directory_is_not_monitored(world: World) -> N
 def test_a_failed_upload_keeps_the_file_is_counted_and_tried_again(world: World, fault: str) -> None:
     made, places = written(world.cold)
     world.store.faults = {fault: 3}
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
-    assert world.upkeep.failures == 3 and world.upkeep.last_error in ("", f"{fault} fails")
+    assert world.uploader.failures == 3 and world.uploader.last_error in ("", f"{fault} fails")
     assert [world.cold.read(place) for place in places] == made
     assert len(world.store.objects()) == 2
 
@@ -175,9 +175,9 @@ def test_a_failed_upload_keeps_the_file_is_counted_and_tried_again(world: World,
 def test_a_file_is_removed_only_when_the_store_has_exactly_its_bytes(world: World) -> None:
     made, places = written(world.cold)
     world.store.damage = True
-    world.upkeep.begin()
-    wait_until(lambda: world.upkeep.failures >= 2)
-    assert world.local() == ["1.cold", "2.cold"] and "has other bytes" in world.upkeep.last_error
+    world.uploader.begin()
+    wait_until(lambda: world.uploader.failures >= 2)
+    assert world.local() == ["1.cold", "2.cold"] and "has other bytes" in world.uploader.last_error
     world.store.damage = False
     wait_until(lambda: world.local() == [])
     assert [world.cold.read(place) for place in places] == made
@@ -188,9 +188,9 @@ def test_a_file_that_is_read_wrongly_is_not_uploaded(world: World) -> None:
     path = pathlib.Path(world.files.files.path(world.cold.path("1.cold")))
     whole = path.read_bytes()
     path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-    world.upkeep.begin()
-    wait_until(lambda: world.upkeep.uploads == 1 and world.upkeep.failures > 0)
-    assert "1.cold is not uploaded: the checksum of the run is wrong" in world.upkeep.last_error
+    world.uploader.begin()
+    wait_until(lambda: world.uploader.uploads == 1 and world.uploader.failures > 0)
+    assert "1.cold is not uploaded: the checksum of the run is wrong" in world.uploader.last_error
     path.write_bytes(whole)
     wait_until(lambda: world.local() == [])
     assert [world.cold.read(place) for place in places] == made
@@ -209,7 +209,7 @@ def test_every_changed_byte_of_a_run_is_found_before_the_upload(world: World) ->
 
 def test_a_run_that_cannot_be_read_is_an_error_with_file_and_store(world: World) -> None:
     made, places = written(world.cold)
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
     world.store.faults = {"get_range": 1}
     with pytest.raises(DamagedColdRun) as caught:
@@ -225,9 +225,9 @@ def test_a_run_that_cannot_be_read_is_an_error_with_file_and_store(world: World)
 
 def test_a_damaged_local_copy_is_read_from_the_store(world: World) -> None:
     made, places = written(world.cold)
-    world.upkeep.local_bytes = 1 << 20
-    world.upkeep.begin()
-    wait_until(lambda: world.upkeep.uploads == 2)
+    world.uploader.local_bytes = 1 << 20
+    world.uploader.begin()
+    wait_until(lambda: world.uploader.uploads == 2)
     path = pathlib.Path(world.files.files.path(world.cold.path("1.cold")))
     path.write_bytes(b"?" * path.stat().st_size)
     assert [world.cold.read(place) for place in places] == made
@@ -237,7 +237,7 @@ def test_a_damaged_local_copy_is_read_from_the_store(world: World) -> None:
 
 def test_objects_are_deleted_with_their_last_reference(world: World) -> None:
     _, places = written(world.cold)
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
     world.cold.set_needed(["1.cold"])
     places.clear()
@@ -253,7 +253,7 @@ def test_objects_are_deleted_with_their_last_reference(world: World) -> None:
 
 def test_a_number_is_not_used_again_while_an_object_has_it(world: World) -> None:
     _, places = written(world.cold)
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
     world.crash()
     del places
@@ -277,14 +277,14 @@ def test_a_process_that_is_killed_during_an_upload_loses_nothing(
 
     with monkeypatch.context() as patched:
         if moment == "put":
-            patched.setattr(world.upkeep, "_confirm", killed)
+            patched.setattr(world.uploader, "_confirm", killed)
         elif moment == "record":
-            patched.setattr(world.upkeep.stored, "add", killed)
+            patched.setattr(world.uploader.stored, "add", killed)
         else:
             patched.setattr(world.cold, "remove_local", killed)
         with contextlib.suppress(SystemExit):
-            world.upkeep._on_sealed("1.cold")
-            world.upkeep._on_sealed("2.cold")
+            world.uploader._on_sealed("1.cold")
+            world.uploader._on_sealed("2.cold")
             world.settled()
     assert len(world.store.objects()) == (2 if moment == "remove" else 1)
     if needed:
@@ -299,7 +299,7 @@ def test_a_process_that_is_killed_during_an_upload_loses_nothing(
 
 def test_only_objects_of_the_prefix_that_no_file_refers_to_are_deleted(world: World) -> None:
     _, places = written(world.cold)
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
     mine = world.store.objects()
     strange = ["1-0123456789abcdef.cold", "9-0123456789abcdef.cold"]
@@ -315,7 +315,7 @@ def test_only_objects_of_the_prefix_that_no_file_refers_to_are_deleted(world: Wo
 
 def test_without_a_record_a_file_is_found_in_the_store(world: World) -> None:
     made, places = written(world.cold)
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
     world.crash()
     for name in world.files.list(DIRECTORY):
@@ -323,12 +323,12 @@ def test_without_a_record_a_file_is_found_in_the_store(world: World) -> None:
             pathlib.Path(world.files.files.path(f"{DIRECTORY}/{name}")).write_text("1-?.cold 5\n")
     found = world.restart(places)
     assert [world.cold.read(place) for place in found] == made
-    assert world.store.objects() and world.upkeep.stored.totals()[0] == 2
+    assert world.store.objects() and world.uploader.stored.totals()[0] == 2
 
 
 def test_a_manifest_may_name_files_that_are_only_in_the_store(world: World) -> None:
     _, places = written(world.cold)
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
     lines = log_files.check_cold_files(world.files, {place.file for place in places})
     assert [line.file for line in lines] == ["1.cold", "2.cold"]
@@ -344,9 +344,9 @@ def test_a_store_serves_one_data_directory(world: World, tmp_path: pathlib.Path)
     written(world.cold)
     (tmp_path / "other").mkdir()
     other = ColdFiles(DiskDirectory(str(tmp_path / "other")), DIRECTORY)
-    upkeep = StoreUpkeep(other, ObjectStore(f"file://{world.path}"))
+    uploader = ObjectUploader(other, ObjectStore(f"file://{world.path}"))
     with pytest.raises(ForeignStore, match="belongs to another data directory"):
-        upkeep.attach(1)
+        uploader.attach(1)
     world.restart([])  # the owner starts again
 
 
@@ -356,25 +356,25 @@ def test_a_copy_of_a_data_directory_does_not_own_the_store(world: World, tmp_pat
     (tmp_path / "copy/log/cold/store-identity").write_bytes(mine.read_bytes())
     cold = ColdFiles(DiskDirectory(str(tmp_path / "copy")), DIRECTORY)
     with pytest.raises(ForeignStore, match="remove the object store-identity there and start again"):
-        StoreUpkeep(cold, ObjectStore(f"file://{world.path}")).attach(1)
+        ObjectUploader(cold, ObjectStore(f"file://{world.path}")).attach(1)
     (world.path / "store-identity").unlink()
-    StoreUpkeep(cold, ObjectStore(f"file://{world.path}")).attach(1)
+    ObjectUploader(cold, ObjectStore(f"file://{world.path}")).attach(1)
 
 
 def test_a_running_process_notices_that_the_store_has_another_owner(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_upkeep, "CHECK_OWNER_S", 0)
+    monkeypatch.setattr(object_uploader, "CHECK_OWNER_S", 0)
     (world.path / "store-identity").write_text("another")
     _, places = written(world.cold)
-    world.upkeep.begin()
-    wait_until(lambda: "belongs to another" in world.upkeep.last_error)
+    world.uploader.begin()
+    wait_until(lambda: "belongs to another" in world.uploader.last_error)
     assert world.store.objects() == [] and world.local() == ["1.cold", "2.cold"] and places
 
 
 def test_a_store_without_the_files_of_the_directory_is_refused(world: World) -> None:
     _, places = written(world.cold)
-    world.upkeep.begin()
+    world.uploader.begin()
     wait_until(lambda: world.local() == [])
     world.path = world.path.with_name("empty")
     with pytest.raises(ForeignStore, match="does not have the cold files of this data directory, such as 1-"):
@@ -391,7 +391,7 @@ def test_a_start_without_the_network_reads_what_is_local_and_uploads_later(world
     identity.mkdir()  # it cannot be read
     found = world.restart(places)
     assert [world.cold.read(place) for place in found] == made and world.local() == ["1.cold", "2.cold"]
-    wait_until(lambda: world.upkeep.last_error)
+    wait_until(lambda: world.uploader.last_error)
     identity.rmdir()
     identity.write_bytes(text)
     wait_until(lambda: world.local() == [])
