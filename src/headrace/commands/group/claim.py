@@ -33,7 +33,7 @@ COUNT_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF // 16)
 SCANNED_PER_COUNT = cython.declare(cython.longlong, 10)  # entries examined by XAUTOCLAIM
 
 
-class InvalidOption(CommandError):
+class InvalidOptionValue(CommandError):
     """A value of XCLAIM or XAUTOCLAIM is not an integer; `what` names the value."""
 
     def __init__(self, what: str) -> None:
@@ -50,7 +50,7 @@ def parse_milliseconds(word: bytes, what: str) -> cython.longlong:
     try:
         return arguments.parse_i64(word)
     except NotAnInteger:
-        raise InvalidOption(what) from None
+        raise InvalidOptionValue(what) from None
 
 
 @cython.final
