@@ -126,7 +126,7 @@ class Engine(RowRunner):
             self.by_name,
             self,
             self.timing,
-            self.run_aside,
+            self.run_nested,
         )
         for command in COMMANDS:
             row = self._add(command)
@@ -323,7 +323,7 @@ class Engine(RowRunner):
         if self.pubsub.outbox and session is not None and self.pubsub.is_full():
             self.pubsub.deliver_to_others(self.woken, session)
 
-    def run_aside(self, serve: Callable[[], None]) -> None:
+    def run_nested(self, serve: Callable[[], None]) -> None:
         """Run a function that executes requests of other clients, in the middle of a request.
 
         What the interrupted request has caused so far (messages, keys with new data, streams with work for

@@ -152,7 +152,7 @@ class ScriptRunner(ScriptsInterface):
     _by_name: dict[bytes, CommandRow]
     _row_runner: RowRunner
     _timing: Timing
-    _run_aside: Callable[[Callable[[], None]], None]
+    _run_nested: Callable[[Callable[[], None]], None]
     _libraries: LoadedLibraries  # that the interpreter has
     _refused: dict[bytes, RefusedLibrary]  # the others that the keyspace has, by name
     _interpreter: Interpreter | None
@@ -167,7 +167,7 @@ class ScriptRunner(ScriptsInterface):
         by_name: dict[bytes, CommandRow],
         row_runner: RowRunner,
         timing: Timing,
-        run_aside: Callable[[Callable[[], None]], None],
+        run_nested: Callable[[Callable[[], None]], None],
     ) -> None:
         """Create a runner.
 
@@ -177,14 +177,14 @@ class ScriptRunner(ScriptsInterface):
             by_name: subcommands too, as "config|get".
             row_runner: runs the command of a call.
             timing: has the clients that monitor requests.
-            run_aside: runs a function that executes requests of other clients meanwhile.
+            run_nested: runs a function that executes requests of other clients meanwhile.
         """
         self.call_object = call
         self.keyspace = call.keyspace
         self.effects = call.effects
         self.server = call.server
         self.auth, self.write_gate = auth, write_gate
-        self._rows, self._by_name, self._row_runner, self._run_aside = rows, by_name, row_runner, run_aside
+        self._rows, self._by_name, self._row_runner, self._run_nested = rows, by_name, row_runner, run_nested
         self.session = Session(0)
         self.session.is_script = True
         call.session = self.session
@@ -686,7 +686,7 @@ class ScriptRunner(ScriptsInterface):
         self.write_gate.set_busy(self._busy_text().encode())
         assert running.session is not None
         session = running.session
-        self._run_aside(lambda: self.server.serve_while_busy(session))
+        self._run_nested(lambda: self.server.serve_while_busy(session))
         return running.end_reason, CHECK_S
 
     def may_run(self, argv: list[bytes]) -> bool | None:
