@@ -206,7 +206,7 @@ class Config:
         self._rejected.pop(name, None)
         if directive.only is not None and value != directive.only:
             text = f"{where}: {name} {' '.join(words)}: {directive.why}"
-            if directive.refused_at_start:
+            if directive.unsupported_is_fatal:
                 self._rejected[name] = text
             else:
                 self.warnings.append(text)

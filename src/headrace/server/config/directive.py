@@ -12,8 +12,8 @@ class Directive:
     """One directive.
 
     `only` is the sole accepted value, for directives that clients set but that have no effect yet; `why`
-    gives the reason. `refused_at_start`: another value ends the start, because ignoring it would endanger
-    data. `secret`: only CONFIG GET shows the value. `alias`: the directive's old name.
+    gives the reason. `unsupported_is_fatal`: any other value ends the start, because ignoring it would
+    endanger data. `secret`: only CONFIG GET shows the value. `alias`: the directive's old name.
     """
 
     name: str
@@ -23,6 +23,6 @@ class Directive:
     mutable: bool = True
     only: Value | None = None
     why: str = ""
-    refused_at_start: bool = False
+    unsupported_is_fatal: bool = False
     secret: bool = False
     alias: str = ""

@@ -53,7 +53,7 @@ _GENERAL = [
         "The channels of a new user.",
         only="resetchannels",
         why="a new user has no channels here: grant them by &pattern",
-        refused_at_start=True,
+        unsupported_is_fatal=True,
     ),
     Directive(
         "aclfile",
@@ -176,7 +176,7 @@ _GENERAL = [
         mutable=False,
         only=False,
         why="run it under a supervisor instead",
-        refused_at_start=True,
+        unsupported_is_fatal=True,
     ),
     Directive(
         "databases", Number(1, 10000), "16", "How many databases SELECT can choose from.", mutable=False
@@ -408,7 +408,7 @@ _GENERAL = [
         "Ciphers for TLSv1.3.",
         only="",
         why="Python's ssl cannot choose among them; OpenSSL offers its own, all of them safe",
-        refused_at_start=True,
+        unsupported_is_fatal=True,
     ),
     Directive("tls-dh-params-file", Text(), "", "Parameters for DHE in TLSv1.2; ECDHE needs none."),
     Directive("tls-key-file", Text(), "", "The key to the server's certificate."),
