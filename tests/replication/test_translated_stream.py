@@ -21,7 +21,7 @@ from headrace.persistence.aof.log_buffer import Item, LogBuffer
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
 from headrace.replication.stream_applier import StreamApplier
-from headrace.replication.translation import Translator, newer_command
+from headrace.replication.translation import Translator, first_unsupported_command
 from headrace.resp.parser import RequestParser
 from headrace.resp.replies import ReplyParser
 from headrace.streams.group import Group
@@ -254,7 +254,7 @@ def test_every_replica_has_the_data_of_the_primary_after_each_turn(seed: int, cl
         for turn in range(150):
             primary.turn()
             stream = encoded(primary.take())
-            assert newer_command(stream) == ""
+            assert first_unsupported_command(stream) == ""
             commands = commands_of(stream)
             applier.apply(opened_reader(stream), primary.now)
             replies = [other.request(*words) for words in commands]

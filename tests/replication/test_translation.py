@@ -7,7 +7,7 @@ from headrace.engine.engine import Engine
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
 from headrace.persistence.rule_records import recorded_command, rule_record
-from headrace.replication.translation import Translator, newer_command, translate_one
+from headrace.replication.translation import Translator, first_unsupported_command, translate_one
 from headrace.resp.request import request
 
 
@@ -66,7 +66,7 @@ def test_a_payload_that_redis_7_0_rejects_is_replaced_by_the_value(client: redis
         engine.execute(session, [b"RESTORE", key, b"0", newest], now)
     assert session.reply.take() == b"+OK\r\n" * 2
     items = engine.effects.take()
-    assert newer_command(request(*items[0][1])) == "RESTORE"
+    assert first_unsupported_command(request(*items[0][1])) == "RESTORE"
     client.flushall()
     for _, effect in translator.translate(items):
         client.execute_command(*effect)

@@ -22,7 +22,7 @@ from headrace.persistence.aof.log_buffer import Item, LogBuffer
 from headrace.persistence.rule_records import TRANSLATED, rule_record
 from headrace.replication.backlog import Backlog
 from headrace.replication.history import History
-from headrace.replication.translation import FormOf, Translator, newer_command, no_form
+from headrace.replication.translation import FormOf, Translator, first_unsupported_command, no_form
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 GETACK = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n"
@@ -222,7 +222,7 @@ class Primary:
         size = self._translated_from - position
         if not 0 < size <= CHECKED_MAX:
             return size <= 0
-        return not newer_command(self.backlog.read(position, size))
+        return not first_unsupported_command(self.backlog.read(position, size))
 
     def online(self) -> list[Replica]:
         """Return the replicas that follow the stream."""

@@ -231,7 +231,7 @@ def _version_of(since: str) -> tuple[int, ...]:
     return (99,) if since.startswith("headrace") else tuple(map(int, since.split(".")[:2]))
 
 
-def newer_command(stream: bytes) -> str:
+def first_unsupported_command(stream: bytes) -> str:
     """Return the name of the first command in a part of a stream that Redis 7.0 would reject; "" for none.
 
     Args:

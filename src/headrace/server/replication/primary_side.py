@@ -20,7 +20,7 @@ from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.writer import rdb_steps
 from headrace.replication.primary import GETACK, ONLINE, PING, RECEIVES, WAITS, Primary, Replica
 from headrace.replication.stored_position import encode_position
-from headrace.replication.translation import newer_command
+from headrace.replication.translation import first_unsupported_command
 from headrace.server.commit import Durability
 from headrace.server.config.buffer_limits import OutputBufferLimits
 from headrace.server.config.config import Config
@@ -213,7 +213,7 @@ class PrimarySide:
         Returns:
             The name of the newer command; empty if all replicas know all of them.
         """
-        newer = newer_command(data) if self.primary.translates else ""
+        newer = first_unsupported_command(data) if self.primary.translates else ""
         if newer:
             for replica in self.primary.replicas:
                 if replica.is_older and replica.state in (RECEIVES, ONLINE):
