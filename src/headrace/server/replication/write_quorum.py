@@ -41,7 +41,7 @@ class Held:
 
 
 class WriteQuorum:
-    """The clients that wait for replicas. Only a primary has any."""
+    """Holds the replies to writes until enough replicas have acknowledged the writes. Only on a primary."""
 
     def __init__(self, config: Config, replicas: PrimarySide) -> None:
         self.config = config
