@@ -23,7 +23,7 @@ def perform(backend: Backend, worker: Worker, ask: SendRequests) -> None:
         try:
             replies = backend.request_all(action.requests, action.atomic)
         except HeadraceError as error:
-            worker.handle_error(action, error)
+            worker.handle_request_error(action, error)
             return
         except BaseException:  # a KeyboardInterrupt: the replies are lost
             action.undo()
@@ -43,7 +43,7 @@ def wait(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: St
     try:
         reply = None if stop.is_set() else backend.wait(action.argv, action.seconds, stop)
     except HeadraceError as error:
-        worker.handle_error(action, error)
+        worker.handle_request_error(action, error)
         return
     except BaseException:
         action.undo()

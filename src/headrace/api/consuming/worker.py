@@ -1,7 +1,7 @@
 """The decisions of a consumer: what to do next, given the replies so far. No socket, thread or sleep.
 
     next() ──▶ Delivery or Batch, SendRequests, BlockingRead, Idle or FINISHED, which the driver performs
-    handle_replies(), handle_error(), ack(), retry(), fail() ◀── the result
+    handle_replies(), handle_request_error(), ack(), retry(), fail() ◀── the result
     renew_leases() ──▶ requests that keep the leases of long work
 
 Actions by priority:
@@ -327,18 +327,18 @@ class Worker:
     def handle_replies(self, action: SendRequests | BlockingRead, replies: Replies) -> SendRequests | None:
         """Process the replies to an action; return the request that follows at once.
 
-        Raises like handle_error().
+        Raises like handle_request_error().
         """
         with self._lock:
             if not action.handles_errors:
                 for reply in replies:
                     if isinstance(reply, CommandError):
-                        self.handle_error(action, reply)
+                        self.handle_request_error(action, reply)
                         return None
             self._retry_delay_ms = 0
             return action.on_replies(replies)
 
-    def handle_error(self, action: SendRequests | BlockingRead, error: Exception) -> None:
+    def handle_request_error(self, action: SendRequests | BlockingRead, error: Exception) -> None:
         """Undo a failed action. Raises the error unless it is transient or the group can be recreated."""
         with self._lock:
             action.undo()
