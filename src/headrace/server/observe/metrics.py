@@ -30,7 +30,7 @@ from headrace.server.loop.event_loop import EventLoop
 from headrace.server.network.addresses import for_each_address, is_loopback
 
 if TYPE_CHECKING:
-    from headrace.server.observe.scrapes import Server4
+    from headrace.server.observe.scrapes import MetricsServerIPv4
 
 NAME = b"metrics:0"  # the address in CLIENT LIST
 ANSWER_SECONDS = 5.0  # for the event loop to answer a pipeline
@@ -48,7 +48,7 @@ class Metrics:
         self.pending_clients: deque[socket.socket] = deque()  # sockets for the event loop to add
         self.scraping = threading.Lock()
         self.closed = False
-        self.servers: list[Server4] = []
+        self.servers: list[MetricsServerIPv4] = []
         self.threads: list[threading.Thread] = []
         self.port = 0
 
@@ -88,7 +88,7 @@ class Metrics:
         self.servers.clear()
         self.threads.clear()
 
-    def _serve(self, server: Server4) -> None:
+    def _serve(self, server: MetricsServerIPv4) -> None:
         while not self.closed:
             server.handle_request()
 

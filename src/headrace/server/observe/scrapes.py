@@ -27,13 +27,13 @@ CONNECTIONS_MAX = 32  # of one address
 TEXT = "text/plain; charset=utf-8"
 
 
-def listen(metrics: Metrics, address: str, port: int) -> Server4:
+def listen(metrics: Metrics, address: str, port: int) -> MetricsServerIPv4:
     """Return a server at the address for these metrics. Raises OSError if the address is not available."""
     handler = type("Handler", (ScrapeHandler,), {"metrics": metrics})
-    return (Server6 if ":" in address else Server4)((address, port), handler)
+    return (MetricsServerIPv6 if ":" in address else MetricsServerIPv4)((address, port), handler)
 
 
-class Server4(ThreadingMixIn, TCPServer):
+class MetricsServerIPv4(ThreadingMixIn, TCPServer):
     """The server of an IPv4 address. Unlike http.server's class it does not look up this machine's name."""
 
     allow_reuse_address = True
@@ -69,7 +69,7 @@ class Server4(ThreadingMixIn, TCPServer):
         logging.getLogger("headrace").debug("metrics: %s", client_address, exc_info=True)
 
 
-class Server6(Server4):
+class MetricsServerIPv6(MetricsServerIPv4):
     """The same for an IPv6 address."""
 
     address_family = socket.AF_INET6
@@ -84,7 +84,7 @@ class ScrapeHandler(BaseHTTPRequestHandler):
     """One request of a scraper."""
 
     metrics: Metrics  # set in a class of its own for each server
-    server: Server4
+    server: MetricsServerIPv4
     deadline: threading.Timer
     is_reading: bool  # the request has not arrived yet
     server_version = "headrace"
