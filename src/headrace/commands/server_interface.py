@@ -218,7 +218,7 @@ class ServerInterface:
         """Return n unpredictable bytes."""
         return os.urandom(n)
 
-    def microseconds(self) -> int:
+    def sub_ms_microseconds(self) -> int:
         """Return the microseconds (0 to 999) that TIME adds to the engine's milliseconds."""
         return 0
 

@@ -154,7 +154,7 @@ class Timing:
         """
         if not self.has_monitors or call.session.replayed or "admin" in call.command.flags:
             return
-        microseconds = call.now * 1000 + call.server.microseconds()
+        microseconds = call.now * 1000 + call.server.sub_ms_microseconds()
         argv = call.command.without_secrets(call.argv)
         address = b"lua" if call.session.is_script else call.session.address
         where = b"%d %s" % (call.session.database, address)

@@ -149,7 +149,7 @@ class ServerHost(ServerInterface):
         """Run MEMORY PURGE."""
         heap.release_free_memory()
 
-    def microseconds(self) -> int:
+    def sub_ms_microseconds(self) -> int:
         """Return the clock's microseconds within the current millisecond."""
         return time.time_ns() // 1000 % 1000
 

@@ -106,7 +106,7 @@ def run_time(call: Call) -> None:
     """TIME: reply with seconds and microseconds since 1970."""
     call.reply.array(2)
     call.reply.bulk(b"%d" % (call.now // 1000))
-    call.reply.bulk(b"%d" % (call.now % 1000 * 1000 + call.server.microseconds()))
+    call.reply.bulk(b"%d" % (call.now % 1000 * 1000 + call.server.sub_ms_microseconds()))
 
 
 def run_shutdown(call: Call) -> None:

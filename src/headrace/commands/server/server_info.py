@@ -41,7 +41,7 @@ def server(call: Call) -> Fields:
         ("redis_build_id", BUILD_ID),
         ("headrace_version", headrace.__version__),
         ("redis_mode", "standalone"),
-        ("server_time_usec", call.now * 1000 + call.server.microseconds()),
+        ("server_time_usec", call.now * 1000 + call.server.sub_ms_microseconds()),
         ("lru_clock", call.now // 1000 & LRU_CLOCK_MAX),
         ("io_threads_active", 0),
     ]
