@@ -35,8 +35,8 @@ from headrace.api.batch import Batch, Work
 from headrace.api.codecs.codec import Codec
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, Replies, SendRequests
 from headrace.api.consuming.batching import BatchSettings, BatchTimer
-from headrace.api.consuming.claims import Claims
 from headrace.api.consuming.in_flight import Counters, InFlight, describe_error, log
+from headrace.api.consuming.pending_entry_requests import PendingEntryRequests
 from headrace.api.consuming.requests import FIRST_ID, Requests
 from headrace.api.delivery import LOST, QUEUED, READY, RUNNING, UNKNOWN_DELIVERIES, WAITING, Delivery
 from headrace.api.group_gaps import GroupGapWatch
@@ -97,7 +97,9 @@ class Worker:
         self._clock = clock
         self._lock = threading.RLock()
         self._in_flight = InFlight(str(requests), policy, ordered_by, counters, batches is not None)
-        self._claims = Claims(self._in_flight, requests, policy, clock, self._retry_or_raise)
+        self._entry_requests = PendingEntryRequests(
+            self._in_flight, requests, policy, clock, self._retry_or_raise
+        )
         fixed = fetch_count or (None if batches is None else batches.size)
         self._fetch_count = self._fetch_count_min = fixed or concurrency
         self._fetch_count_max = fixed or max(FETCH_COUNT_MAX, concurrency)
@@ -163,7 +165,7 @@ class Worker:
             if self._batch_timer is not None:
                 return self._next_batch(now, complete=False) or self._next_request(now)
             first = self._in_flight.first_ready()
-            if first is not None and self._claims.lease_is_valid(first, now):
+            if first is not None and self._entry_requests.lease_is_valid(first, now):
                 self._in_flight.start([first], now)
                 self._idle_since_ms = None
                 return first
@@ -181,8 +183,8 @@ class Worker:
         if not is_full and not timer.is_due(now, complete):
             return None
         entries = in_flight.ready_batch(timer.size)
-        if not all(self._claims.lease_is_valid(one, now) for one in entries):
-            return self._claims.renew_leases(entries, now) if now >= self._retry_at_ms else None
+        if not all(self._entry_requests.lease_is_valid(one, now) for one in entries):
+            return self._entry_requests.renew_leases(entries, now) if now >= self._retry_at_ms else None
         if not entries:
             return None
         in_flight.start(entries, now)
@@ -208,7 +210,7 @@ class Worker:
                 for one in self._in_flight.by_id.values()
                 if not one.lost and not 0 <= now - one.renewed_ms < third
             ]
-            return self._claims.renew_leases(old[:ACK_BATCH_MAX], now) if old else None
+            return self._entry_requests.renew_leases(old[:ACK_BATCH_MAX], now) if old else None
 
     def _acks_overdue(self, now: int, most: int) -> bool:
         in_flight = self._in_flight
@@ -228,12 +230,12 @@ class Worker:
         if self._group_lost:
             return self._recreate_group(now)
         if in_flight.dead_letters:
-            return self._claims.move_to_dead_letters(in_flight.dead_letters.popleft(), now)
+            return self._entry_requests.move_to_dead_letters(in_flight.dead_letters.popleft(), now)
         if self._stopped_ms is not None:
             return self._finish(now)
         if self._batch_timer is None and in_flight.first_ready() is not None:
             # Its lease ran out, so its owner is unknown.
-            return self._claims.renew_leases(
+            return self._entry_requests.renew_leases(
                 [one for one in in_flight.by_id.values() if one.state == READY], now
             )
         if (redelivery := self._redeliver_due(now)) is not None:
@@ -255,17 +257,17 @@ class Worker:
         """Deliver entries again that are due: one, or as many as a batch has."""
         if self._batch_timer is None:
             due = self._in_flight.pop_due(now)
-            return None if due is None else self._claims.redeliver([due], now)
+            return None if due is None else self._entry_requests.redeliver([due], now)
         several = self._in_flight.pop_due_batch(now, min(self._batch_timer.size, ACK_BATCH_MAX))
         if not several:
             return None
         uncounted = [one for one in several if one.times_delivered == UNKNOWN_DELIVERIES]
         if not uncounted or self.policy.max_deliveries is None:
-            return self._claims.redeliver(several, now)
+            return self._entry_requests.redeliver(several, now)
         for one in several:
             if one.times_delivered != UNKNOWN_DELIVERIES:
                 self._in_flight.schedule(one, one.due_ms)
-        return self._claims.count_deliveries(uncounted, now)
+        return self._entry_requests.count_deliveries(uncounted, now)
 
     def _wait(self, now: int, capacity: int) -> Action:
         """Wait for new entries if there is capacity and no other caller fetches."""
@@ -320,7 +322,7 @@ class Worker:
         def then() -> None:
             self._releasing = False
 
-        return self._claims.release(rest[:ACK_BATCH_MAX], now, then)
+        return self._entry_requests.release(rest[:ACK_BATCH_MAX], now, then)
 
     # Results of actions.
 
@@ -574,7 +576,11 @@ class Worker:
             for key in found:
                 self._schedule_claimed(key, self._clock())
             now = self._clock()
-            return self._claims.renew([self._in_flight.by_id[key] for key in found], now) if found else None
+            return (
+                self._entry_requests.renew([self._in_flight.by_id[key] for key in found], now)
+                if found
+                else None
+            )
 
         return SendRequests([self._requests.own_pending(after, count)], on_replies, self._on_fetch_failed)
 

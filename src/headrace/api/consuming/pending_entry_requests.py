@@ -22,7 +22,7 @@ from headrace.api.retry_policy import RetryPolicy
 from headrace.errors import CommandError, HeadraceError
 
 
-class Claims:
+class PendingEntryRequests:
     """Requests about entries that are pending with this consumer. Used under the Worker's lock."""
 
     def __init__(
