@@ -91,7 +91,7 @@ class LogFile:
         damage: What is wrong with it; None if nothing is.
         paths: The paths of the files that it adds or removes.
         actions: The number of its actions.
-        parts: Of a checkpoint, the number of files that it consists of.
+        part_count: Of a checkpoint, the number of files that it consists of.
     """
 
     name: str
@@ -100,7 +100,7 @@ class LogFile:
     damage: str | None = None
     paths: set[str] = field(default_factory=set)
     actions: int = 0
-    parts: int = 1
+    part_count: int = 1
 
 
 def read_log(location: ArchiveLocation) -> DeltaLog:
@@ -136,7 +136,7 @@ def read_log_file(store: pafs.FileSystem, name: str) -> LogFile | None:
         file = LogFile(name, int(match[1]), is_commit=True)
         read_commit(file, read_bytes(store, name))
     elif match := CHECKPOINT.fullmatch(name):
-        file = LogFile(name, int(match[1]), is_commit=False, parts=int(match[3] or 1))
+        file = LogFile(name, int(match[1]), is_commit=False, part_count=int(match[3] or 1))
         if match[4] == "json":
             read_commit(file, read_bytes(store, name))
         else:
@@ -222,7 +222,7 @@ def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, int]:
     return {
         version: sum(each.actions for each in theirs)
         for version, theirs in parts.items()
-        if len(theirs) >= theirs[0].parts
+        if len(theirs) >= theirs[0].part_count
     }
 
 
