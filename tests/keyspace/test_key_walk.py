@@ -36,10 +36,10 @@ def test_keys_are_added_and_removed_during_a_walk(count: int, taken: int) -> Non
     walk = KeyWalk(table.parts)
     found = [walk.next() for _ in range(min(taken, count))]
     for i in range(0, count, 3):
-        walk.before_change(table.part(b"%d" % i))
+        walk.before_change(table.part_index(b"%d" % i))
         table.delete(b"%d" % i)
     for i in range(MANY):
-        walk.before_change(table.part(b"new %d" % i))
+        walk.before_change(table.part_index(b"new %d" % i))
         table.put(b"new %d" % i, i, True)
     assert found + rest_of(walk) == keys
 
@@ -47,8 +47,8 @@ def test_keys_are_added_and_removed_during_a_walk(count: int, taken: int) -> Non
 def test_a_change_copies_one_part_of_many() -> None:
     table = table_of(MANY)
     walk = KeyWalk(table.parts)
-    walk.before_change(table.part(b"5"))
-    other = next(key for key in table if table.part(key) not in (0, table.part(b"5")))
+    walk.before_change(table.part_index(b"5"))
+    other = next(key for key in table if table.part_index(key) not in (0, table.part_index(b"5")))
     table.delete(b"5")
     table.delete(other)  # without before_change()
     found = rest_of(walk)

@@ -86,8 +86,8 @@ class KeyTable:
         return self.parts[_part_of(key)].get(key)
 
     @cython.ccall
-    def part(self, key: bytes) -> cython.Py_ssize_t:
-        """Return the number of the part that has the key, or would have it."""
+    def part_index(self, key: bytes) -> cython.Py_ssize_t:
+        """Return the index of the part that has the key, or would have it."""
         return 0 if self.single is not None else _part_of(key)
 
     @cython.ccall

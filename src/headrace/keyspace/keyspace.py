@@ -598,7 +598,7 @@ class Database:
                 self.image.before_removal(key, before)
             self._release_memory(key, before)
         elif self.image is not None:
-            self.image.before_new_keys(self.values.part(key))
+            self.image.before_new_keys(self.values.part_index(key))
         self.values.put(key, value, before is None)
         memory.add(KEY_OVERHEAD_BYTES + string_bytes(len(key)))
         if isinstance(value, Stream):
@@ -619,7 +619,7 @@ class Database:
         """Delete an existing key."""
         value = self.values.find(key)
         if self.image is not None:
-            self.image.before_new_keys(self.values.part(key))
+            self.image.before_new_keys(self.values.part_index(key))
             self.image.before_removal(key, value)
         self.values.delete(key)
         self._release_memory(key, value)
