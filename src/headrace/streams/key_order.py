@@ -12,8 +12,8 @@ takes the queue, from its first entry on. When one lease has ended and another h
 more entries of this value. So a queue with a failed entry becomes due soon, and no two consumers process a
 value within their leases.
 
-    checks     queues by time: when to look whether a queue is due; leases may be renewed till then
-    free       queues that any consumer may take, unless something has changed
+    checks        queues by time: when to look whether a queue is due; leases may be renewed till then
+    free_queues   queues that any consumer may take, unless something has changed
 
 All of it follows from the pending entries and the fields of the entries, so nothing of it is stored.
 PendingEntries reports each change.
@@ -56,15 +56,15 @@ class KeyOrder:
     field: bytes
     shards: list[dict[bytes, KeyQueue]]  # the queues by value; a large dict would take long to grow
     by_slot: list[KeyQueue | None]  # None: free, or the value was not read yet
-    in_hand: list[int]  # by consumer: the number of its delivered entries
+    delivered_counts: list[int]  # by consumer: the number of its delivered entries
     waiting: Public[cython.longlong]  # the number of waiting entries
-    assigned: dict[int, dict[KeyQueue, bool]]  # by holder: queues with waiting entries
-    free: deque[KeyQueue]
+    queues_by_holder: dict[int, dict[KeyQueue, bool]]  # those with waiting entries
+    free_queues: deque[KeyQueue]
     checks: TimerQueue
     memory: MemoryAccount  # of the pending entries
     accounted_bytes: cython.Py_ssize_t  # the bytes of this order in it
-    passed: list[tuple[int, int]]  # IDs of waiting entries that are given up, or could not be
-    passed_until: cython.longlong
+    skipped_ids: list[tuple[int, int]]  # IDs of waiting entries that are given up, or could not be
+    skipped_until_ms: cython.longlong
     # Values to be read: of the entries from this ID on.
     is_read: Public[cython.bint]
     unread_ms: Public[cython.ulonglong]
@@ -82,15 +82,15 @@ class KeyOrder:
         self.field = field
         self.shards = [{} for _ in range(SHARDS)]
         self.by_slot = []
-        self.in_hand = []
+        self.delivered_counts = []
         self.waiting = 0
-        self.assigned = {}
-        self.free = deque()
+        self.queues_by_holder = {}
+        self.free_queues = deque()
         self.checks = TimerQueue()
         self.memory = arena.memory
         self.accounted_bytes = 0
-        self.passed = []
-        self.passed_until = 0
+        self.skipped_ids = []
+        self.skipped_until_ms = 0
         self.is_read = by_id.count == 0
         self.unread_ms = self.unread_seq = 0
         self.is_behind = self.has_news = False
@@ -210,9 +210,9 @@ class KeyOrder:
             self.waiting += 1
             self._add_waiting(queue, self.arena.ms_of(slot), self.arena.seq_of(slot))
             return
-        while len(self.in_hand) <= owner:
-            self.in_hand.append(0)
-        self.in_hand[owner] += 1
+        while len(self.delivered_counts) <= owner:
+            self.delivered_counts.append(0)
+        self.delivered_counts[owner] += 1
         end: cython.longlong = self._end_of(slot)
         queue.expires_ms = end if queue.one < 0 else min(queue.expires_ms, end)
         queue.add_delivered(slot, owner)
@@ -228,7 +228,7 @@ class KeyOrder:
         if self._waits(slot):
             self.waiting -= 1
             return
-        self.in_hand[self.arena.owner_of(slot)] -= 1
+        self.delivered_counts[self.arena.owner_of(slot)] -= 1
         queue.drop_delivered(slot, self.arena.owner_of(slot))
         self._update_account(queue)
         if queue.waiting is not None and queue.holder != NO_HOLDER:
@@ -255,16 +255,16 @@ class KeyOrder:
         if queue.holder == NO_HOLDER:
             self._set_free(queue)
         elif queue.holder != SEVERAL:
-            queues: dict[KeyQueue, bool] | None = self.assigned.get(queue.holder)
+            queues: dict[KeyQueue, bool] | None = self.queues_by_holder.get(queue.holder)
             if queues is None:
-                queues = self.assigned[queue.holder] = {}
+                queues = self.queues_by_holder[queue.holder] = {}
             queues[queue] = True
 
     @cython.cfunc
     def _set_free(self, queue: KeyQueue) -> cython.void:
         if not queue.is_free:
             queue.is_free = True
-            self.free.append(queue)
+            self.free_queues.append(queue)
 
     # Memory.
 
@@ -336,26 +336,26 @@ class KeyOrder:
         if self._find_free(now):
             return 0
         due: cython.longlong = self.checks.next_deadline()
-        if self.passed and (due < 0 or self.passed_until < due):
-            due = self.passed_until
+        if self.skipped_ids and (due < 0 or self.skipped_until_ms < due):
+            due = self.skipped_until_ms
         return due
 
     @cython.cfunc
     def _find_free(self, now: cython.longlong) -> cython.bint:
-        """Move queues whose check is due to `free` until a consumer may take the first one there.
+        """Move queues whose check is due to free_queues until a consumer may take the first one there.
 
         Returns whether there is one, or the search is not finished.
         """
         queue: KeyQueue | None
         due: cython.longlong
         _visits: cython.int
-        if self.passed and self.passed_until <= now:
+        if self.skipped_ids and self.skipped_until_ms <= now:
             self._restore()
         for _visits in range(VISITS_MAX):
-            if self.free:
-                if self._may_be_taken(self.free[0], now):
+            if self.free_queues:
+                if self._may_be_taken(self.free_queues[0], now):
                     return True
-                queue = self.free.popleft()
+                queue = self.free_queues.popleft()
                 queue.is_free = False
                 if queue.one >= 0 and queue.timer < 0:  # its leases were renewed, or LEASE is longer now
                     self._plan(queue, self._due_of(queue))
@@ -382,16 +382,20 @@ class KeyOrder:
 
     @cython.ccall
     @cython.exceptval(check=False)
-    def in_hand_of(self, consumer: cython.Py_ssize_t) -> cython.longlong:
+    def delivered_count_of(self, consumer: cython.Py_ssize_t) -> cython.longlong:
         """Return how many delivered entries the consumer has."""
-        return self.in_hand[consumer] if consumer < len(self.in_hand) else 0
+        return self.delivered_counts[consumer] if consumer < len(self.delivered_counts) else 0
 
     @cython.ccall
     def next_queue(self, now: cython.longlong) -> KeyQueue | None:
         """Remove and return a queue that any consumer may take now; None for none, or after many steps."""
-        if not self._find_free(now) or not self.free or not self._may_be_taken(self.free[0], now):
+        if (
+            not self._find_free(now)
+            or not self.free_queues
+            or not self._may_be_taken(self.free_queues[0], now)
+        ):
             return None
-        queue: KeyQueue = self.free.popleft()
+        queue: KeyQueue = self.free_queues.popleft()
         queue.is_free = False
         return queue
 
@@ -414,7 +418,7 @@ class KeyOrder:
         """Put back slots of take() that the caller has left as they were. They are due at that time."""
         slot: cython.Py_ssize_t
         for slot in slots:
-            self.in_hand[self.arena.owner_of(slot)] -= 1
+            self.delivered_counts[self.arena.owner_of(slot)] -= 1
             self._enter(queue, slot)
         if slots:
             self._plan(queue, max(self._planned(queue), retry_ms))
@@ -422,9 +426,9 @@ class KeyOrder:
             self._set_free(queue)
 
     @cython.ccall
-    def next_assigned(self, consumer: cython.Py_ssize_t, now: cython.longlong) -> KeyQueue | None:
+    def next_held_queue(self, consumer: cython.Py_ssize_t, now: cython.longlong) -> KeyQueue | None:
         """Return a queue of which the consumer is the holder, and may receive waiting entries now."""
-        queues: dict[KeyQueue, bool] | None = self.assigned.get(consumer)
+        queues: dict[KeyQueue, bool] | None = self.queues_by_holder.get(consumer)
         queue: KeyQueue
         while queues:
             queue = next(iter(queues))
@@ -436,7 +440,7 @@ class KeyOrder:
                 return queue
             del queues[queue]
         if queues is not None:
-            del self.assigned[consumer]
+            del self.queues_by_holder[consumer]
         return None
 
     @cython.ccall
@@ -476,22 +480,22 @@ class KeyOrder:
         return NONE
 
     @cython.ccall
-    def pass_over(self, queue: KeyQueue, until: cython.longlong) -> cython.void:
-        """Leave out the first waiting entry until this time; by then it is usually removed."""
+    def skip_first_waiting(self, queue: KeyQueue, until: cython.longlong) -> cython.void:
+        """Skip the first waiting entry until this time; by then it is usually removed."""
         words = queue.waiting
         if words is not None:
-            self.passed.append((words[queue.at], words[queue.at + 1]))
+            self.skipped_ids.append((words[queue.at], words[queue.at + 1]))
             queue.at += 2
-            self.passed_until = until
+            self.skipped_until_ms = until
 
     @cython.cfunc
     def _restore(self) -> cython.void:
-        """Consider the entries again that were passed over."""
+        """Consider the skipped entries again."""
         queue: KeyQueue | None
         slot: cython.Py_ssize_t
-        passed = self.passed
-        self.passed = []
-        for ms, seq in passed:
+        skipped = self.skipped_ids
+        self.skipped_ids = []
+        for ms, seq in skipped:
             slot = self.by_id.find(ms, seq)
             queue = self.queue_at(slot) if slot >= 0 else None
             if queue is not None and self._waits(slot):
@@ -541,7 +545,7 @@ class KeyOrder:
         assert waiting == self.waiting
         self.checks.check()
         self._check_account()
-        assert {owner: count for owner, count in enumerate(self.in_hand) if count} == counts
+        assert {owner: count for owner, count in enumerate(self.delivered_counts) if count} == counts
         known: list[int] = [slot for slot in range(len(self.by_slot)) if self.by_slot[slot] is not None]
         assert set(known) <= set(self.by_id.slots())
         values: set[bytes] = {value for shard in self.shards for value in shard}

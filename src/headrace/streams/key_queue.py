@@ -40,7 +40,7 @@ class KeyQueue:
     expires_ms: cython.longlong  # no lease of a delivered entry ends before
     timer: cython.Py_ssize_t  # in KeyOrder.checks: when to look whether it is due; -1: not planned
     accounted_bytes: cython.Py_ssize_t  # its bytes in the memory of the pending entries
-    is_free: cython.bint  # it is in KeyOrder.free
+    is_free: cython.bint  # it is in KeyOrder.free_queues
 
     def __init__(self, value: bytes | None) -> None:
         self.value = value

@@ -95,7 +95,7 @@ def write(reply: StreamReply, order: KeyOrder) -> cython.void:
                 break
             rest -= _take(reply, order, queue, lookup)
         while rest > 0 and reply.may_have_more():
-            queue = order.next_assigned(reply.consumer.number, now)
+            queue = order.next_held_queue(reply.consumer.number, now)
             if queue is None:
                 break
             rest -= _write_waiting(reply, order, queue, lookup, rest)
@@ -128,7 +128,7 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
         outcome = reply.redeliver(slot, lookup)
         if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT:
             if slot == waiting:
-                order.pass_over(queue, reply.call.now + RETRY_MS)
+                order.skip_first_waiting(queue, reply.call.now + RETRY_MS)
             else:
                 given_up.append(slot)
         if outcome != stream_reply.REDELIVERED:
@@ -165,7 +165,7 @@ def _write_waiting(
             break
         outcome = reply.redeliver(slot, lookup)
         if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT:
-            order.pass_over(queue, reply.call.now + RETRY_MS)
+            order.skip_first_waiting(queue, reply.call.now + RETRY_MS)
         if outcome != stream_reply.REDELIVERED:
             lost += 1
     return lost

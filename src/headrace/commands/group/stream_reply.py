@@ -218,7 +218,7 @@ class StreamReply:
         """Return whether limits permit another entry."""
         held: cython.longlong = self.consumer.pending_count
         if self.order is not None:
-            held = self.order.in_hand_of(self.consumer.number)
+            held = self.order.delivered_count_of(self.consumer.number)
         return self.found < self.limit and held < self.pending_max and not self.budget.is_full()
 
     @cython.cfunc
