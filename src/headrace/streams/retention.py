@@ -197,7 +197,7 @@ def count_removable(
                 nodes_max -= run.inner_count()
                 more = cursor.next()
                 continue
-        nodes = trim.readable_nodes(node, removed)
+        nodes = trim.inner_nodes_for_trim(node, removed)
         if not nodes:
             return removed
         for node in nodes:

@@ -49,7 +49,7 @@ def trim_by_length(
         node = stream.first_node()
         excess = stream.length - maxlen
         if node is not None and (node.live > excess or _is_above(limit, removed + node.live)):
-            node = _first_readable(node, removed)
+            node = _first_inner_node(node, removed)
         if node is None or _is_above(limit, removed + node.live):
             break
         if node.live > excess:
@@ -85,7 +85,7 @@ def trim_by_id(
     while True:
         node = stream.first_node()
         if node is not None and (not _ends_before(node, ms, seq) or _is_above(limit, removed + node.live)):
-            node = _first_readable(node, removed)
+            node = _first_inner_node(node, removed)
         if node is None or _is_above(limit, removed + node.live):
             break
         if not _ends_before(node, ms, seq):
@@ -189,7 +189,7 @@ def _is_above(limit: cython.longlong, n: cython.longlong) -> cython.bint:
 
 
 @cython.cfunc
-def readable_nodes(node: Node, removed: cython.longlong) -> list[Node]:
+def inner_nodes_for_trim(node: Node, removed: cython.longlong) -> list[Node]:
     """Return the inner nodes of a cold node; of another node, itself.
 
     Empty if they cannot be read, and entries before them are removed: the trim ends here, and is recorded.
@@ -204,11 +204,11 @@ def readable_nodes(node: Node, removed: cython.longlong) -> list[Node]:
 
 
 @cython.cfunc
-def _first_readable(node: Node, removed: cython.longlong) -> Node | None:
-    """Return the first of readable_nodes(); None if there are none."""
+def _first_inner_node(node: Node, removed: cython.longlong) -> Node | None:
+    """Return the first of inner_nodes_for_trim(); None if there are none."""
     if node.run is None:
         return node
-    nodes: list[Node] = readable_nodes(node, removed)
+    nodes: list[Node] = inner_nodes_for_trim(node, removed)
     return nodes[0] if nodes else None
 
 
@@ -281,7 +281,7 @@ class PolicyTrim:
         cursor: RaxCursor = RaxCursor(stream.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
-            nodes = readable_nodes(node_module.node_of_cursor(cursor), removed)
+            nodes = inner_nodes_for_trim(node_module.node_of_cursor(cursor), removed)
             more = len(nodes) > 0
             for node in nodes:
                 more = stream.length > self.maxlen and not _is_above(limit, removed + node.live)
