@@ -325,7 +325,7 @@ class ColdStorage:
             if place is None or not stored.put(place, self.cache):
                 self.runs_given_up += 1
             elif isinstance(stored, RewrittenRuns):
-                self.runs_rewritten += len(stored.outers)
+                self.runs_rewritten += len(stored.cold_nodes)
             else:
                 self.runs_stored += 1
 

@@ -24,11 +24,11 @@ from headrace.streams.stream import Stream
 class RewrittenRuns:
     """Adjacent runs of a stream that are being stored again as one."""
 
-    def __init__(self, stream: Stream, outers: list[Node]) -> None:
-        """outers: their cold nodes."""
+    def __init__(self, stream: Stream, cold_nodes: list[Node]) -> None:
+        """cold_nodes: the tree's nodes that stand for the runs."""
         self.stream = stream
-        self.outers = outers
-        self.runs = [cold_run.run_of(outer) for outer in outers]
+        self.cold_nodes = cold_nodes
+        self.runs = [cold_run.run_of(node) for node in cold_nodes]
         self.copies = [run.copy() for run in self.runs]  # as they are now
         self.nodes: list[Node] = []
 
@@ -45,11 +45,11 @@ class RewrittenRuns:
 
     def put(self, place: Any, cache: RunCache) -> bool:
         """Let the stored run replace the others; return False if they changed meanwhile."""
-        if not cooling.are_in_stream(self.stream, self.outers):
+        if not cooling.are_in_stream(self.stream, self.cold_nodes):
             return False
         if any(map(_has_lost_entries, self.runs, self.copies)):
             return False
-        self.stream.rewrite_runs(self.outers, self.nodes, ColdRun(place, cache, len(self.nodes)))
+        self.stream.rewrite_runs(self.cold_nodes, self.nodes, ColdRun(place, cache, len(self.nodes)))
         return True
 
 
@@ -78,6 +78,6 @@ def sparse_runs(
             continue
         _, stream = found
         after = b""
-        while outers := cooling.sparse_after(stream, after, size, is_stale):
-            after = outers[-1].key()
-            yield RewrittenRuns(stream, outers)
+        while cold_nodes := cooling.sparse_after(stream, after, size, is_stale):
+            after = cold_nodes[-1].key()
+            yield RewrittenRuns(stream, cold_nodes)

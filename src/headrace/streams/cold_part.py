@@ -154,16 +154,16 @@ class ColdPart:
 
     @cython.ccall
     def rewrite(
-        self, outers: list[Node], nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint
+        self, cold_nodes: list[Node], nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint
     ) -> cython.void:
         """Replace adjacent cold nodes by one for the run of these nodes, which have their live entries."""
         node: Node
         outer: Node = _outer_for(nodes, run)
         outer.image = image
-        for node in outers:
+        for node in cold_nodes:
             self.remove(node)
             self.memory.add(-memory_account.NODE_BYTES)
-        self._put(outers, outer, counts)
+        self._put(cold_nodes, outer, counts)
 
     @cython.cfunc
     def _put(self, replaced: list[Node], outer: Node, counts: LiveCounts) -> cython.void:

@@ -444,14 +444,14 @@ class Stream:
         self.head = None
 
     @cython.ccall
-    def rewrite_runs(self, outers: list[Node], nodes: list[Node], run: ColdRun) -> cython.void:
+    def rewrite_runs(self, cold_nodes: list[Node], nodes: list[Node], run: ColdRun) -> cython.void:
         """Replace adjacent closed cold nodes by one for the run of these nodes: their live entries."""
-        outer: Node
-        assert self.live_counts is not None and outers[-1] is not self.tail
+        node: Node
+        assert self.live_counts is not None and cold_nodes[-1] is not self.tail
         if self.image is not None:
-            for outer in outers:
-                self.image.preserve(outer, True)
-        self.cold_part().rewrite(outers, nodes, run, self.live_counts, self._image_number())
+            for node in cold_nodes:
+                self.image.preserve(node, True)
+        self.cold_part().rewrite(cold_nodes, nodes, run, self.live_counts, self._image_number())
         self.head = None
 
     @cython.ccall
