@@ -75,8 +75,8 @@ class ReplicationInterface:
 
     # A replica that is connected to this server.
 
-    def origin(self, session: Session) -> str:
-        """Return the origin of the stream (replication/origin.py); empty unless the replica asked for it."""
+    def stream_dialect(self, session: Session) -> str:
+        """Return the stream's dialect (see stream_dialect.py); empty unless the replica asked for it."""
         return ""
 
     def configure(self, session: Session, option: bytes, value: bytes) -> None:

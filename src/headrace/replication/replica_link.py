@@ -5,7 +5,7 @@ PING                            ──▶  +PONG
 AUTH user password              ──▶  +OK                              if configured
 REPLCONF listening-port n       ──▶  +OK, errors are ignored
 REPLCONF ip-address s           ──▶  +OK, errors are ignored          if configured
-REPLCONF capa eof capa psync2   ──▶  +OK, errors are ignored; of Headrace: +OK <origin of the stream>
+REPLCONF capa eof capa psync2   ──▶  +OK, errors are ignored; of Headrace: +OK <dialect of the stream>
 PSYNC <id> <offset + 1>         ──▶  +CONTINUE <id>                   then the stream
 PSYNC ? -1                      ──▶  +FULLRESYNC <id> <offset>
                                      $<size> or $EOF:<40 bytes>       then the snapshot, and those 40 bytes
@@ -30,8 +30,13 @@ from headrace.resp.request import request
 HANDSHAKE, SYNC, CONNECTED = "handshake", "sync", "connected"
 
 ACK_INTERVAL_MS = 1000
-ORIGIN = "headrace-origin"  # it asks where the stream comes from
-CAPABILITIES = ("eof", "psync2", ORIGIN, "headrace")  # the last one: it knows commands of Headrace
+DIALECT_CAPABILITY = "headrace-origin"  # it asks for the dialect of the stream
+CAPABILITIES = (
+    "eof",
+    "psync2",
+    DIALECT_CAPABILITY,
+    "headrace",
+)  # the last one: it knows commands of Headrace
 LINE_MAX = 4096  # bytes of a reply during the handshake
 MARK_BYTES = 40
 ID_LENGTH = 40
@@ -95,7 +100,7 @@ class ReplicaLink:
         self.failover = failover
         self.may_have_taken_over = False  # the primary was asked to, and has not refused
         self.outgoing = bytearray()  # to send; the owner deletes what it has sent
-        self.origin = ""  # the program that writes the stream, if the primary says so: see origin.py
+        self.stream_dialect = ""  # see stream_dialect.py; empty if the primary does not say it
         self.legacy = False  # the primary knows no PSYNC: offsets mean nothing to it
         self.last_received_ms = now_ms
         self.snapshot_bytes = 0  # of the whole snapshot; 0: unknown
@@ -188,7 +193,7 @@ class ReplicaLink:
             self._announce_capabilities()
         elif step == _CAPA:
             if line.startswith(b"+OK "):
-                self.origin = line[4:].decode(errors="replace")
+                self.stream_dialect = line[4:].decode(errors="replace")
             self._ask_for_stream()
         elif step == _PSYNC:
             self._receive_psync_reply(line)

@@ -27,11 +27,11 @@ from headrace.client.topology import topology_of_url
 from headrace.client.url import parse_server_url, without_password
 from headrace.errors import DatabaseClosed, HeadraceError, NotOnDisk, UsageError
 from headrace.replication.divergent_tail import DivergentTail
-from headrace.replication.origin import set_origin
 from headrace.replication.replica_link import CONNECTED, LinkError, LinkSettings, ReplicaLink
 from headrace.replication.snapshot_loading import load_snapshot, selected_database
 from headrace.replication.stored_position import decode_comment, encode_comment, encode_position
 from headrace.replication.stream_applier import StreamApplier
+from headrace.replication.stream_dialect import set_dialect
 
 if TYPE_CHECKING:
     from headrace.api.local.local_engine import LocalEngine
@@ -254,7 +254,7 @@ class Replica:
         self._history = history
         if self._tail is not None:
             self._tail.end()
-        set_origin(self._applier, self._link.origin, None)
+        set_dialect(self._applier, self._link.stream_dialect, None)
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
         """Open a file for the snapshot."""
@@ -307,7 +307,7 @@ class Replica:
             engine.keyspace.replace_databases(keyspace)
             self._history, self._offset = self._coming[0] or None, self._coming[1]
             self._applier.is_torn = False
-            set_origin(self._applier, link.origin, loaded)
+            set_dialect(self._applier, link.stream_dialect, loaded)
             self._applier.select(selected_database(loaded))
             engine.after_replay()
 

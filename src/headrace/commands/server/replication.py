@@ -161,8 +161,8 @@ def run_replconf(call: Call) -> None:
             raise CommandError(f"ERR Unrecognized REPLCONF option: {to_text(words[at])}")
         check_value(option, value)
         call.server.replication.configure(call.session, option, value)
-    origin = call.server.replication.origin(call.session) if b"capa" in words else ""
-    call.reply.simple(f"OK {origin}".rstrip().encode())
+    dialect = call.server.replication.stream_dialect(call.session) if b"capa" in words else ""
+    call.reply.simple(f"OK {dialect}".rstrip().encode())
 
 
 def note_acknowledgement(call: Call, words: list[bytes]) -> None:

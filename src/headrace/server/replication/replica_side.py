@@ -27,7 +27,6 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.reader import LoadedSnapshot
-from headrace.replication.origin import set_origin
 from headrace.replication.replica_link import (
     CONNECTED,
     LinkError,
@@ -36,6 +35,7 @@ from headrace.replication.replica_link import (
 )
 from headrace.replication.snapshot_loading import load_snapshot, selected_database
 from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApplier
+from headrace.replication.stream_dialect import set_dialect
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.replication.link_socket import PrimaryConnection, describe_error
@@ -406,7 +406,7 @@ class ReplicaSide:
         """Go on where the last connection ended."""
         assert self.link is not None
         self.history = history
-        set_origin(self.applier, self.link.origin, None)
+        set_dialect(self.applier, self.link.stream_dialect, None)
         self._come_online()
         LOG.info("following %s:%d from offset %d on", self.host, self.port, self._offset)
         self.events.on_new_history(history, self._offset)
@@ -510,7 +510,7 @@ class ReplicaSide:
         self._positions.clear()
         self._synced = -1
         self.applier.is_torn = False
-        set_origin(self.applier, link.origin, loaded)
+        set_dialect(self.applier, link.stream_dialect, loaded)
         LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
         self.skipped_keys = loaded.skipped
         for name, number in loaded.skipped.items():

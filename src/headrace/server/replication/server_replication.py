@@ -24,15 +24,15 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.replication.divergent_tail import DivergentTail
 from headrace.replication.history import NO_ID
-from headrace.replication.origin import FROM_HEADRACE, origin_of
 from headrace.replication.primary import ONLINE
-from headrace.replication.replica_link import CAPABILITIES, ORIGIN
+from headrace.replication.replica_link import CAPABILITIES, DIALECT_CAPABILITY
 from headrace.replication.stored_position import (
     decode_comment,
     decode_position,
     encode_comment,
     encode_position,
 )
+from headrace.replication.stream_dialect import HEADRACE, dialect_of
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.config.log_levels import NOTICE
@@ -336,12 +336,12 @@ class ServerReplication(ReplicationInterface):
             if self.following is not None and value == b"1":
                 self.replica_side.request_translation(self.engine.keyspace.now)
 
-    def origin(self, session: Session) -> str:
-        """Return the origin of the stream (replication/origin.py); empty unless the replica asked for it."""
-        if ORIGIN not in self.replicas.of(session).capabilities:
+    def stream_dialect(self, session: Session) -> str:
+        """Return the stream's dialect (see stream_dialect.py); empty unless the replica asked for it."""
+        if DIALECT_CAPABILITY not in self.replicas.of(session).capabilities:
             return ""
         passed_on = self.following is not None and not self.republishes
-        return origin_of(self.replica_side.applier) if passed_on else FROM_HEADRACE
+        return dialect_of(self.replica_side.applier) if passed_on else HEADRACE
 
     def acknowledge(self, session: Session, offset: int, synced: int) -> None:
         """Note that the replica has applied, and synced, the stream up to these offsets."""

@@ -1,9 +1,9 @@
-"""The program that writes a stream, its origin: it decides how the stream is applied.
+"""Set how a replication stream is applied: by its dialect, which depends on the program that wrote it.
 
-    FROM_HEADRACE   records of rules are applied: clients of Headrace cannot write them
-    FROM_REDIS_7    deliveries are counted here: Redis 7 does not send the count
-    FROM_REDIS_8    ENTRIESREAD is limited here: Redis 8 sends it as it was given
-    FROM_OTHER      none of them
+    HEADRACE   records of rules are applied: clients of Headrace cannot write them
+    REDIS_7    deliveries are counted here: Redis 7 does not send the count
+    REDIS_8    ENTRIESREAD is limited here: Redis 8 sends it as it was given
+    OTHER      none of them
 
 A primary that is Headrace tells its replicas, because it may itself be a replica that passes a stream on. Of
 other primaries only a snapshot shows the version. Without one they may be Redis 7: to count deliveries is
@@ -16,19 +16,19 @@ from headrace.persistence.rdb.reader import LoadedSnapshot
 from headrace.replication.snapshot_loading import is_of_headrace, is_of_redis_7, is_of_redis_8
 from headrace.replication.stream_applier import StreamApplier
 
-FROM_HEADRACE, FROM_REDIS_7, FROM_REDIS_8, FROM_OTHER = "headrace", "redis-7", "redis-8", "other"
+HEADRACE, REDIS_7, REDIS_8, OTHER = "headrace", "redis-7", "redis-8", "other"
 
 
-def origin_of(applier: StreamApplier) -> str:
-    """Return the origin of the stream that the applier applies."""
+def dialect_of(applier: StreamApplier) -> str:
+    """Return the dialect of the stream that the applier applies."""
     if applier.accepts_rules:
-        return FROM_HEADRACE
+        return HEADRACE
     if applier.counts_deliveries:
-        return FROM_REDIS_7
-    return FROM_REDIS_8 if applier.limits_entries_read else FROM_OTHER
+        return REDIS_7
+    return REDIS_8 if applier.limits_entries_read else OTHER
 
 
-def set_origin(applier: StreamApplier, announced: str, snapshot: LoadedSnapshot | None) -> None:
+def set_dialect(applier: StreamApplier, announced: str, snapshot: LoadedSnapshot | None) -> None:
     """Set how the applier applies the stream of a primary.
 
     Args:
@@ -36,9 +36,9 @@ def set_origin(applier: StreamApplier, announced: str, snapshot: LoadedSnapshot 
         snapshot: that the stream continues; None if it continues the data that are here.
     """
     if announced:
-        applier.accepts_rules = announced == FROM_HEADRACE
-        applier.counts_deliveries = announced == FROM_REDIS_7
-        applier.limits_entries_read = announced == FROM_REDIS_8
+        applier.accepts_rules = announced == HEADRACE
+        applier.counts_deliveries = announced == REDIS_7
+        applier.limits_entries_read = announced == REDIS_8
     elif snapshot is not None:
         applier.accepts_rules = is_of_headrace(snapshot)
         applier.counts_deliveries = is_of_redis_7(snapshot)
