@@ -1,4 +1,4 @@
-"""How a group treats entries that fail: set when the group is opened, and never changed.
+"""The policy of a group for entries that fail: set when the group is opened, and never changed.
 
 delivered ──fails──▶ waits initial · multiplier^(n-1) seconds ──▶ delivered again ── … ──▶ dead letters
     │                (the consumer keeps it, lease renewed)                  after max_deliveries

@@ -1,4 +1,4 @@
-"""Where an archive is: a directory, or a URL of an object store, with the options that open it.
+"""The location of an archive: a directory, or a URL of an object store, with the options that open it.
 
     archive/orders, file:///data/orders     a directory that all nodes see
     s3://bucket/orders                      Amazon S3 and stores with its protocol
