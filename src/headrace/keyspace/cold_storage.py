@@ -1,4 +1,4 @@
-"""Cold storage: while the data take more memory than they may, the oldest nodes of streams become cold runs.
+"""Move the oldest nodes of streams to files, as cold runs, while the data exceed their memory limit.
 
     step()   choose a stream ─ take_batch() ─ store.write() ─ place_batch() ─ the nodes leave memory
                                  copies          files          if they did not change meanwhile

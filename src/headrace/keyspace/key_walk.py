@@ -1,4 +1,4 @@
-"""The keys that a table has at one moment. They are copied in parts: copying all takes too long at once.
+"""Walk over the keys that a table has at one moment. They are copied in parts: all at once takes too long.
 
     parts of the table   k1 k2     | k3 k4      | k5 k6           | k7 k8 | ...
                          walked    | _keys      | _copies         | not copied

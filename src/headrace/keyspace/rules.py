@@ -1,4 +1,4 @@
-"""The streams of a keyspace that the server has to work on by itself: they have rules, or a schedule.
+"""Register the streams of a keyspace that have rules or a schedule, and the work that is due for them.
 
 streams   stream -> RuledStream
 homes     number of a database -> Home, which goes with the keys when SWAPDB exchanges two databases

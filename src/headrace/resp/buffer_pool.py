@@ -1,4 +1,4 @@
-"""A large block that busy clients borrow, one after another.
+"""Lend a large block of memory to busy clients, one after another.
 
 The requests of a pipeline, and its replies, need tens of KiB for one turn of the event loop. If these were
 allocated and freed each turn, the entries stored in between would fill the holes, the next turn's block

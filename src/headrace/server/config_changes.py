@@ -1,4 +1,4 @@
-"""The configuration in effect: each part gets the values that it reads only when they change."""
+"""Apply the configuration to the parts of the server, at the start and after each CONFIG SET."""
 
 from __future__ import annotations
 

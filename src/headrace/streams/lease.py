@@ -1,4 +1,4 @@
-"""LEASE and BACKOFF: when a delivered entry is to be delivered again."""
+"""LEASE and BACKOFF: compute when a delivered entry is to be delivered again."""
 
 from __future__ import annotations
 

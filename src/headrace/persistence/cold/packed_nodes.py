@@ -1,4 +1,4 @@
-"""The nodes of a cold run in one piece of bytes, which is then compressed: see cold_file.py.
+"""Pack the nodes of a cold run into one piece of bytes, which is then compressed: see cold_file.py.
 
 keys, 16 bytes each | sizes, u32 big-endian each | listpacks
 """

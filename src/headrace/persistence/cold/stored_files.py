@@ -1,4 +1,4 @@
-"""Cold files that are in an object store: which ones, and reading their runs. See object_uploader.py.
+"""Record which cold files are in an object store, and read their runs. See object_uploader.py.
 
     appendonlydir/cold/5.cold           the local copy; it may be missing
     appendonlydir/cold/5.cold.stored    a line: name and size of the object. Written when the store has

@@ -1,4 +1,4 @@
-"""The directives that the engine reads while it executes commands, copied to its settings."""
+"""Copy the directives that the engine reads while it executes commands to its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shutdown that waits until the replicas, and a new log, have what was acknowledged to clients.
+"""Delay a shutdown until the replicas, and a new log, have all acknowledged writes.
 
 SHUTDOWN, SIGTERM ─▶ writes pause, replicas are asked ─▶ all have everything, or shutdown-timeout ─▶ end
                                     └─ SHUTDOWN ABORT ─▶ writes continue

@@ -1,4 +1,4 @@
-"""The batch reader as Spark calls it: its tasks are wrapped as partitions."""
+"""The batch reader for Spark: it wraps the tasks as partitions."""
 
 from __future__ import annotations
 
