@@ -141,6 +141,8 @@ def test_times_are_those_of_the_zone(stream_server: StreamServer) -> None:
         ("SELECT * FROM S2", "there is no stream 'S2'|names no existing stream"),
         ("SELECT FROM WHERE s", "^DuckDB: Parser Error: "),
         ("SELECT n FROM s; SELECT n FROM s", "^one statement is expected, not 2$"),
+        ("MERGE INTO s USING s t ON s.n = t.n WHEN MATCHED THEN DELETE", "^a query only reads, so MERGE is"),
+        ("SHOW TABLES", r"^SHOW TABLES: use headrace query, or in Python Database\.streams\(\)$"),
         ("SELECT CAST(kind AS INT) FROM s", "^DuckDB: Conversion Error: "),
         ("SELECT * FROM s, 'no-such-file.csv'", "^DuckDB: "),
         ("SELECT * FROM s, read_csv('/etc/passwd')", "^DuckDB: .*disabled"),

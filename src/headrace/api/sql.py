@@ -22,7 +22,7 @@ from headrace.columns.layout import ENTRY_COLUMNS, RESERVED_NAMES, ArrowLayout
 from headrace.errors import CommandError, UsageError
 from headrace.positions.entry_ids import START, U64_MAX, format_id, parse_id
 from headrace.queries.duckdb_session import distinct_tables, run_in_duckdb
-from headrace.queries.hints import no_stream_message
+from headrace.queries.hints import no_stream_message, no_table_message
 from headrace.queries.names import ambiguous_columns, check_no_nul
 from headrace.queries.scans import MS_MAX, ScannedStream
 from headrace.queries.sql_tokens import (
@@ -111,7 +111,8 @@ def streams_in_query(database: Database, query: str, archived: Collection[str] =
         return names
     table = TABLE.search(without_literals(query, DUCKDB))
     if table is None:
-        raise UsageError('the query names no stream, as in: SELECT count(*) FROM "orders:eu"')
+        message = 'the query names no stream, as in: SELECT count(*) FROM "orders:eu"'
+        raise UsageError(no_table_message(query, message))
     name = unquoted(table[1])
     if isinstance(types.get(name), CommandError):
         raise types[name]

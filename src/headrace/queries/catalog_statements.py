@@ -15,7 +15,7 @@ from headrace.columns.declarations import DeclaredColumns, type_name
 from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import UsageError
 from headrace.plurals import plural
-from headrace.queries.hints import no_stream_message
+from headrace.queries.hints import no_stream_message, write_message
 from headrace.queries.views import optional_servers, table_columns
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
@@ -43,9 +43,7 @@ class CatalogStatement:
 def reject_writes(sql: str) -> None:
     """Raise UsageError if the SQL is a statement that writes."""
     if statement := WRITES.match(sql):
-        raise UsageError(
-            f"a query only reads, so {statement[1].upper()} is not possible; use headrace add or load"
-        )
+        raise UsageError(write_message(statement[1].upper()))
 
 
 def parse_catalog_statement(sql: str) -> CatalogStatement | None:

@@ -23,6 +23,18 @@ def no_stream_message(name: str, known: Iterable[str]) -> str:
     return f"there is no stream {name!r}{did_you_mean(name, known)}"
 
 
+def no_table_message(sql: str, otherwise: str) -> str:
+    """Return the error for a query that names no stream; otherwise: the error if it is not SHOW TABLES."""
+    if sql.split()[:1] and sql.split()[0].upper() == "SHOW":
+        return "SHOW TABLES: use headrace query, or in Python Database.streams()"
+    return otherwise
+
+
+def write_message(statement: str) -> str:
+    """Return the error for a statement that writes, such as INSERT."""
+    return f"a query only reads, so {statement} is not possible; use headrace add or load"
+
+
 def column_hint(name: str, tables: Iterable[HasColumns]) -> str:
     """Return the end of an error message: a similar column, and the columns of each table."""
     tables = list(tables)

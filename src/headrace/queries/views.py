@@ -26,6 +26,7 @@ from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import UsageError
 from headrace.positions.stream_state import stream_states
 from headrace.queries.field_sample import sample_fields
+from headrace.queries.hints import no_table_message
 from headrace.queries.sql_tokens import (
     SPARK,
     TABLE,
@@ -175,10 +176,11 @@ def streams_in_query(
             if hint := did_you_mean(name, [*archived, *(servers.scan(".*") if servers else ())]):
                 raise UsageError(f"there is no stream {name!r}{hint}")
         kind = "existing" if servers else "archived"
-        raise UsageError(
+        message = (
             f"the query names no {kind} stream; put a name that is more than letters, digits and _ between "
             "backticks, as in SELECT * FROM `orders:eu`"
         )
+        raise UsageError(no_table_message(sql, message))
     return names
 
 
