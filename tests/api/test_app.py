@@ -116,6 +116,8 @@ def test_declaring_needs_no_server_and_finds_mistakes_at_once() -> None:
         app.handler("orders", group="billing", codec=5)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="nothing to run"), headrace.open() as db:
         headrace.App().run(db)
+    with pytest.raises(UsageError, match=r"^db='redis://x': must be a Database, such as headrace.connect"):
+        app.run("redis://x")  # type: ignore[arg-type]
     assert repr(app) == "App(1 handlers)"
 
 

@@ -220,7 +220,7 @@ def test_a_table_that_another_job_has_created_meanwhile_is_checked(
     maker: ArchiveMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_creation, "existing_table", lambda location: None)
-    with pytest.raises(UsageError, match="was written with other fields"):
+    with pytest.raises(UsageError, match=r"other fields \(all in one map\); omit --fields, or"):
         create_or_open(maker.location, pa.schema([("n", pa.int32())]), "UTC")
 
 

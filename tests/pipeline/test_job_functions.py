@@ -243,6 +243,7 @@ def test_a_replay_begins_and_ends_at_times(server_url: str, client: redis.Redis)
     [
         ({"archive_only": True}, "--archive-only needs an --archive"),
         ({"speed": 0}, "--speed: expected a number above 0"),
+        ({"speed": "max"}, "--speed: expected a number above 0, or None for no limit, not 'max'"),
         ({"start": "5-0", "end": "2-0"}, "--from 5-0 is not before --to 2-0"),
         ({"start": "soon"}, "neither an ID nor a time"),
         ({"into": "s"}, "is the stream itself"),

@@ -297,6 +297,10 @@ class App:
             stop_handlers(handlers)
 
     def _open(self, db: Database, block: float) -> Sequence[Handler]:
+        if not isinstance(db, Database):
+            raise UsageError(
+                f"db={db!r}: must be a Database, such as headrace.connect(url) or headrace.open(path)"
+            )
         return [one.open(db, block) for one in self._declarations]
 
     @contextmanager

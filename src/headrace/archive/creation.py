@@ -182,8 +182,8 @@ def missing_columns(
     if (fields is None) != has_map:
         own = {column.name for column in (*HEAD_COLUMNS, *TAIL_COLUMNS)}
         written = type_name(pa.struct([column for column in existing if column.name not in own]))
-        has = "all in one map" if has_map else written
-        raise UsageError(f"{location} was written with other fields ({has}); give another --to")
+        has, instead = ("all in one map", "omit --fields") if has_map else (written, "give --fields infer")
+        raise UsageError(f"{location} was written with other fields ({has}); {instead}, or another --to")
     folded = {column.name.lower(): column.name for column in existing}
     missing = []
     for column in [] if fields is None else fields:
