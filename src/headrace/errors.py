@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
+from typing import Any
 
 LOG_NAME_MAX = 512  # bytes of a name in a line of the log
 NAME_ECHO_MAX = 128  # bytes of an unknown name that an error repeats
@@ -44,6 +45,20 @@ def log_text(word: bytes) -> str:
 
 class HeadraceError(Exception):
     """The base class of all errors that Headrace raises deliberately. The text says what to do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore_error, (type(self), self.args), self.__dict__ or None
+
+
+def restore_error(kind: type[HeadraceError], args: tuple[Any, ...]) -> HeadraceError:
+    """Return a copied or unpickled error.
+
+    Its constructor is not called, since its arguments may be others than the text. Unpickling would fail, and
+    that breaks a pool of processes.
+    """
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class ProtocolError(HeadraceError):
@@ -220,9 +235,6 @@ class DamagedColdRun(CommandError):
         self.what = what
         self.ids = ids
 
-    def __reduce__(self) -> tuple[type, tuple[str, int, str, str]]:
-        return type(self), (self.file, self.offset, self.what, self.ids)
-
     @classmethod
     def from_text(cls, text: str) -> DamagedColdRun:
         """Return the error with this wire text. `file` is "" if the text does not name one."""
@@ -267,8 +279,9 @@ class CodecError(HeadraceError, ValueError):
         super().__init__(text)
         self.entry = entry
 
-    def __reduce__(self) -> tuple[type[CodecError], tuple[str, ...]]:
-        return type(self), self.args  # without the entry, whose codec need not be picklable
+    def __reduce__(self) -> tuple[Any, ...]:
+        # without the entry, whose codec need not be picklable
+        return restore_error, (type(self), self.args), {**self.__dict__, "entry": None}
 
 
 class ConnectionLost(HeadraceError, ConnectionError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from headrace.api.signals import stop_on_signals
 
@@ -90,6 +90,10 @@ class Stop:
         called. Use it in the main thread, where Python handles signals.
         """
         return stop_on_signals(self.set)
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would never be set, so its waits would never end.
+        raise TypeError("a Stop cannot be pickled or copied: it works in one process; create one in each")
 
     def __repr__(self) -> str:
         return f"Stop({'set' if self._set else 'not set'})"
