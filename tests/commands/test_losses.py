@@ -244,6 +244,26 @@ def test_the_counts_are_exact_and_survive_logs_snapshots_and_rewrites(seed: int)
     assert losses(world.talk.engine, b"u") == world.expected()
 
 
+def test_a_group_that_waits_after_the_last_id_counts_the_same_after_a_restart() -> None:
+    talk = Talk()
+    talk("XADD s 1-0 f v")
+    talk("XGROUP CREATE s g 5-0")
+    for ms in range(6, 10):
+        talk(f"XADD s {ms}-0 f v")
+    again = Talk()
+    again.engine, again.now = restarted(talk), talk.now
+    rewritten = Talk()
+    rewritten.engine = replay(list(commands_of(talk.engine.keyspace, talk.now)), talk.now)
+    rewritten.now = talk.now
+    for each in (talk, again, rewritten):
+        each("XTRIM s MAXLEN 1")
+        assert shown(each) == (0, 0)
+        each("XREADGROUP GROUP g ann COUNT 1 STREAMS s >")
+        each("XADD s 10-0 f v")
+        each("XTRIM s MAXLEN 0")
+        assert shown(each) == (1, 0)
+
+
 def test_what_other_servers_store_tells_the_losses_that_groups_have_not_passed(eight: Any) -> None:
     payload = dumped(eight)
     eight("XTRIM s MINID 6-0")

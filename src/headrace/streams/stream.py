@@ -611,7 +611,7 @@ class Stream:
         """Return whether it has lost entries, or a reader would think so."""
         if group.lost_pending != 0 or self.lost_unread(group) != 0:
             return True
-        return group.passed != group.entries_read and group.passed != self.derived_passed(group)
+        return group.passed != self.derived_passed(group)
 
     @cython.ccall
     def set_idempotency(self, idempotency: IdempotencyStore) -> cython.void:
