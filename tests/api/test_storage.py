@@ -192,7 +192,7 @@ def test_closing_on_a_full_disk_says_that_the_end_is_lost(tmp_path) -> None:
 def test_the_same_directory_twice_names_the_holder(tmp_path) -> None:
     with (
         headrace.open(tmp_path),
-        pytest.raises(HeadraceError, match=r"in use by this process.*hand the Data"),
+        pytest.raises(HeadraceError, match=r"in use by this process.*hand the Data.*or call its close\(\)"),
     ):
         headrace.open(tmp_path)
     with headrace.open(tmp_path):

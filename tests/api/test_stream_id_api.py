@@ -106,5 +106,5 @@ def test_times_that_cannot_be_told() -> None:
         StreamID.at(datetime(2024, 1, 1))
     with pytest.raises(InvalidID, match="9999"):
         _ = StreamID.MAX.datetime
-    with pytest.raises(InvalidID):
+    with pytest.raises(InvalidID, match="is before 1970, so no ID has this time"):
         StreamID.at(datetime(1969, 12, 31, tzinfo=UTC))

@@ -97,6 +97,8 @@ class StreamID:
         """
         if when.utcoffset() is None:
             raise InvalidID(f"{when!r} has no time zone: add one, as in datetime.now(timezone.utc)")
+        if when < EPOCH:
+            raise InvalidID(f"{when!r} is before 1970, so no ID has this time; 0-0 precedes all")
         return StreamID((when - EPOCH) // MILLISECOND, 0)
 
     @property

@@ -56,7 +56,10 @@ def in_use_message(used: DirectoryInUse) -> str:
         address = used.holder.partition(",")[0]
         return f'{text}: that is a server, use headrace.connect("redis://{address}") instead'
     if who == "this process":
-        return f"{text}: open it once and hand the Database on, it is safe to use from many threads"
+        return (
+            f"{text}: open it once and hand the Database on, it is safe to use from many threads, "
+            "or call its close() before it is opened again"
+        )
     return (
         f"{text}. To share it, run a server on it, `headrace serve --dir {used.root}`, "
         'and use headrace.connect("redis://127.0.0.1:7777") in every process'
