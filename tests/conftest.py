@@ -17,7 +17,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
-from redis_server import redis_server
+from support.redis_server import redis_server
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)

@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-from headrace_server import headrace_server
+from support.headrace_server import headrace_server
 
 pytestmark = pytest.mark.whole
 

@@ -18,8 +18,8 @@ import pytest
 from headrace.cli.main import program
 from headrace.errors import UsageError
 from headrace.server.config.config import Config
-from redis_server import free_port
-from waiting import wait_until
+from support.redis_server import free_port
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

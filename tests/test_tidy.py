@@ -3,6 +3,7 @@
 import ast
 import pathlib
 import re
+import tomllib
 from collections.abc import Iterator
 
 import pytest
@@ -405,12 +406,13 @@ def test_docs_and_sources_keep_to_plain_words() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_two_modules_of_the_tests_have_one_name() -> None:
-    """Test files may repeat a name; what they import may not: all directories are searched."""
-    names = [path.name for path in (ROOT / "tests").rglob("*.py")]
-    helpers = [name for name in names if not name.startswith("test_") and name != "conftest.py"]
-    twice = sorted({name for name in helpers if helpers.count(name) > 1})
-    assert not twice, f"only one of each would be imported: {', '.join(twice)}"
+def test_helpers_of_tests_are_imported_by_their_path() -> None:
+    """A module that several folders use is in tests/support; one of a single folder is in that folder."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert options["pythonpath"] == ["tests"]
+    names = [path.name for path in (ROOT / "tests").iterdir() if path.is_file()]
+    helpers = [name for name in names if not name.startswith(("test_", "conftest."))]
+    assert helpers == ["sanitizers.supp"]
 
 
 def test_prose_in_markdown_has_at_most_100_characters_a_line() -> None:

@@ -10,7 +10,7 @@ import pytest
 import headrace
 from headrace.api.backend import Stop
 from headrace.api.local.clock import ManualClock
-from headrace_server import headrace_server
+from support.headrace_server import headrace_server
 
 SECONDS_MAX = 20.0  # for what happens at once unless something is broken
 

@@ -16,7 +16,7 @@ import pytest
 import headrace
 from headrace import Batch, Delivery
 from headrace.errors import CodecError, UsageError
-from waiting import wait_until
+from support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,8 +21,8 @@ from headrace.api import arrow_batches
 from headrace.columns.encoded import BatchAssembler, EncodedColumns
 from headrace.columns.layout import ArrowLayout
 from headrace.errors import CodecError, ProtocolError, UsageError, WrongType
-from headrace_server import headrace_server
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.waiting import wait_until
 
 MAP = pa.map_(pa.string(), pa.string())
 ORDERS = pa.schema([("_id", pa.string()), ("customer", pa.string()), ("cents", pa.int64())])

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from engine_clients import blocked, sessions
 from redis import _parsers
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 import headrace
-from waiting import async_wait_until
+from api.engine_clients import blocked, sessions
+from support.waiting import async_wait_until
 
 SECONDS = 20
 PARSERS = {"hiredis": _parsers._AsyncHiredisParser, "python": _parsers._AsyncRESP3Parser}

@@ -15,8 +15,8 @@ from headrace.api.local import image_writer
 from headrace.errors import DatabaseClosed, HeadraceError, UsageError
 from headrace.persistence.data_directory import DiskFile
 from headrace.persistence.rdb.encoder_thread import EncoderThread
-from redis_server import redis_server
-from waiting import wait_until
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 
 def fill(db: headrace.Database, entries: int = 1000) -> None:

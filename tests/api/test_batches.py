@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from stepping import MortalBackend, on
 
 import headrace
+from api.stepping import MortalBackend, on
 from headrace import Backoff, Batch
 from headrace.api.consuming.batching import BatchSettings
 from headrace.api.group import Group

@@ -15,7 +15,7 @@ import redis
 import headrace
 from headrace.api.backend import Stop
 from headrace.client.interruptible import WakeupSockets, exchange_until_woken
-from waiting import wait_until
+from support.waiting import wait_until
 
 READ = [b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import headrace
-from census import TIMES, assert_nothing_left
 from headrace.api.backend import Stop
 from headrace.api.consuming.async_consumer import run as run_async
-from waiting import wait_until
+from support.census import TIMES, assert_nothing_left
+from support.waiting import wait_until
 
 ENTRIES = 3
 OURS = "headrace.api."  # of a remote database: redis-py has cycles of its own

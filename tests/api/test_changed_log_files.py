@@ -9,8 +9,8 @@ import pytest
 
 import headrace
 from headrace.errors import CommandError, HeadraceError, NotOnDisk
-from log_file_changes import CHANGES, SOME, add_entries, prepare_log
-from waiting import wait_until
+from support.log_file_changes import CHANGES, SOME, add_entries, prepare_log
+from support.waiting import wait_until
 
 
 def entries_after_crash(db: headrace.Database, path: Path) -> list[bytes]:

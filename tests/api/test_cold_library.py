@@ -15,8 +15,8 @@ from headrace import Retention
 from headrace.client.server_errors import command_error
 from headrace.errors import CommandError, DamagedColdRun, UsageError
 from headrace.persistence.cold.cold_store import ColdStore
-from headrace_server import headrace_server
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("cold_program.py")
 ENTRIES = 4000

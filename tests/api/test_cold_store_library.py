@@ -8,7 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import CommandError, HeadraceError, UsageError
-from waiting import wait_until
+from support.waiting import wait_until
 
 ENTRIES = 4000
 LIMITS = {"fsync": "no", "hot_memory": "100kb", "cold_local_bytes": 0, "cold_cache_memory": "1mb"}

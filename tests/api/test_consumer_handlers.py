@@ -17,7 +17,7 @@ import pytest
 import headrace
 from headrace.api.retry_policy import Backoff
 from headrace.errors import NoSuchGroup, UsageError
-from waiting import wait_until
+from support.waiting import wait_until
 
 SECONDS_MAX = 30.0
 

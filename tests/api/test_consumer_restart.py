@@ -13,9 +13,9 @@ import redis
 
 import headrace
 from headrace.api.retry_policy import Backoff
-from redis_programs import installed_redis
-from redis_server import free_port
-from waiting import answers, wait_until
+from support.redis_programs import installed_redis
+from support.redis_server import free_port
+from support.waiting import answers, wait_until
 
 SECONDS_MAX = 30.0
 

@@ -10,9 +10,9 @@ import random
 from typing import Any
 
 import pytest
-from stepping import Killed, MortalBackend, Stepper, on
 
 import headrace
+from api.stepping import Killed, MortalBackend, Stepper, on
 from headrace.api.delivery import Delivery
 from headrace.api.local.clock import ManualClock
 from headrace.api.retry_policy import Backoff

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stepping import Killed, MortalBackend, Stepper, numbers, on
 
 import headrace
+from api.stepping import Killed, MortalBackend, Stepper, numbers, on
 from headrace.api.group import Group
 from headrace.api.local.clock import ManualClock
 from headrace.api.retry_policy import Backoff

@@ -10,8 +10,8 @@ import redis
 
 import headrace
 from headrace.errors import HeadraceError, UsageError
-from headrace_server import headrace_server
-from redis_server import redis_server
+from support.headrace_server import headrace_server
+from support.redis_server import redis_server
 
 
 def test_a_server_takes_over_a_directory_and_gives_it_back(tmp_path) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import redis
-from stepping import Stepper
 
 import headrace
+from api.stepping import Stepper
 from headrace.api.retry_policy import Backoff
 from headrace.companion_keys import dead_letter_name
 from headrace.errors import CodecError, UsageError
-from redis_server import free_port, redis_server
-from waiting import wait_until
+from support.redis_server import free_port, redis_server
+from support.waiting import wait_until
 
 
 def fail(entry: Any) -> None:

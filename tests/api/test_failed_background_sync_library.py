@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from failing_sync import FailingSync
-from waiting import wait_until
+from support.failing_sync import FailingSync
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -16,8 +16,8 @@ from headrace.api.group_gaps import GroupGapWatch
 from headrace.api.stream_gaps import StreamGap
 from headrace.api.stream_id import StreamID
 from headrace.errors import AccessDenied, UsageError
-from redis_programs import PACKAGED
-from redis_server import redis_server
+from support.redis_programs import PACKAGED
+from support.redis_server import redis_server
 
 HOUR = 3600.0
 

@@ -19,7 +19,7 @@ import pytest
 
 import headrace
 from headrace.errors import CommandError, NotOnDisk
-from waiting import wait_until
+from support.waiting import wait_until
 
 SOURCE = os.path.dirname(headrace.__file__)
 WATCHED = (

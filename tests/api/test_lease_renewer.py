@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from stepping import Stepper, on
 
+from api.stepping import Stepper, on
 from headrace.api.consuming.lease_renewer import LeaseRenewer
 from headrace.api.local.clock import ManualClock
 from headrace.api.retry_policy import Backoff
 from headrace.errors import CommandError, ConnectionLost, DatabaseClosed
-from waiting import wait_until
+from support.waiting import wait_until
 
 SECONDS_MAX = 20.0
 

@@ -3,12 +3,12 @@
 import threading
 
 import pytest
-from engine_clients import blocked
 
 import headrace
+from api.engine_clients import blocked
 from headrace.api.backend import Stop
 from headrace.errors import CodecError, CommandError, DatabaseClosed, WrongType
-from waiting import wait_until
+from support.waiting import wait_until
 
 
 def in_thread(call):

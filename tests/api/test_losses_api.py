@@ -13,8 +13,8 @@ import headrace
 from headrace.api import stream_gaps
 from headrace.api.stream_gaps import GapWatch, StreamGap
 from headrace.api.stream_id import StreamID
-from headrace_server import headrace_server
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.waiting import wait_until
 
 
 @pytest.fixture(params=["in memory", "server"])

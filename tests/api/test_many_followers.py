@@ -11,7 +11,7 @@ import pytest
 import headrace
 from headrace.api import stream_gaps
 from headrace.api.follower_hub import hub_of
-from waiting import wait_until
+from support.waiting import wait_until
 
 MANY = 500
 STREAMS = 5

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import redis
-from engine_clients import blocked, sessions
 from redis import _parsers
 from redis.retry import Retry
 
 import headrace
-from waiting import wait_until
+from api.engine_clients import blocked, sessions
+from support.waiting import wait_until
 
 SECONDS = 20
 PARSERS = {"hiredis": _parsers._HiredisParser, "python": _parsers._RESP3Parser}

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from engine_clients import sessions
 from faststream.redis import RedisBroker, StreamSub
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
 import headrace
-from waiting import async_wait_until, at_work
+from api.engine_clients import sessions
+from support.waiting import async_wait_until, at_work
 
 SECONDS = 20
 EXAMPLES = pathlib.Path(__file__).parent.parent.parent / "examples"

@@ -30,7 +30,7 @@ from headrace.errors import (
     UsageError,
     WrongType,
 )
-from waiting import wait_until
+from support.waiting import wait_until
 
 
 class CutWire:

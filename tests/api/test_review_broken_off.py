@@ -18,7 +18,7 @@ from headrace.api.local.storage import Storage
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk, UsageError
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.log import error_reply_for
-from waiting import wait_until
+from support.waiting import wait_until
 
 
 class Interrupt(BaseException):

@@ -15,9 +15,9 @@ import headrace
 from headrace import Retention
 from headrace.errors import EntriesKept, LastIdMismatch, NotSupported, StreamFull, UsageError
 from headrace.testing import ManualClock
-from headrace_server import headrace_server
-from redis_server import redis_server
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 NOW = 1_700_000_000_000
 

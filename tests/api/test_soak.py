@@ -11,9 +11,9 @@ import threading
 from typing import Any
 
 import pytest
-from stepping import Killed, MortalBackend, on
 
 import headrace
+from api.stepping import Killed, MortalBackend, on
 from headrace.api.retry_policy import Backoff
 
 ENTRIES = 1_000_000 if os.environ.get("HEADRACE_LONG") else 20_000

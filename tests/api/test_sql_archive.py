@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from archives import ArchiveMaker
 from headrace.api import archived_stream
 from headrace.api.arrow_batches import ArrowBatches
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.cold.cold_store import ColdStore
-from waiting import wait_until
+from support.archives import ArchiveMaker
+from support.waiting import wait_until
 
 HOUR_MS = 3_600_000
 TYPED = pa.schema([("n", pa.int64()), ("item", pa.string())])

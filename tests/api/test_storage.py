@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk
-from waiting import wait_until
+from support.waiting import wait_until
 
 
 def names(path: Path) -> list[str]:

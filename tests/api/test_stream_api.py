@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from engine_clients import blocked
 
 import headrace
+from api.engine_clients import blocked
 from headrace import StreamID
 from headrace.api.backend import Stop
 from headrace.api.follower_hub import hub_of
@@ -26,7 +26,7 @@ from headrace.errors import (
     UsageError,
     WrongType,
 )
-from waiting import wait_until
+from support.waiting import wait_until
 
 FEW = 20  # ids 1000-0, 1000-1, 1001-0, ...
 MORE_THAN_PAGES = 1500

@@ -13,7 +13,7 @@ import pytest
 import headrace
 from headrace.api.local.clock import ManualClock
 from headrace.errors import HeadraceError
-from waiting import wait_until
+from support.waiting import wait_until
 
 
 def together(n: int, work) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import CommandError, HeadraceError, NotOnDisk
-from waiting import wait_until
+from support.waiting import wait_until
 
 THREADS = 6
 STEPS = 40

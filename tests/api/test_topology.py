@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,10 +12,7 @@ import headrace
 from headrace.api.remote_backend import RemoteBackend
 from headrace.client.redis_clients import client
 from headrace.errors import ConnectionLost, CrossSlot, UsageError
-
-sys.path.append(str(pathlib.Path(__file__).parent.parent / "spark"))
-
-from redis_cluster import Cluster, SentinelSetup
+from support.redis_cluster import Cluster, SentinelSetup
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ print([name for name in sys.modules if name.startswith(("pyspark", "headrace.spa
 def test_sql_over_an_archive_needs_no_pyspark() -> None:
     program = """
 import tempfile
-from archives import ArchiveMaker
+from support.archives import ArchiveMaker
 maker = ArchiveMaker(tempfile.mkdtemp())
 maker.add("orders", [("1-0", {"customer": "ann", "cents": 2})], reached={"orders": "1-0"})
 print(db.sql("SELECT sum(cents)::INT AS cents FROM orders", archive=maker.directory).to_pylist())

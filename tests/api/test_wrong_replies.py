@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headrace
-from wrong_server import CUT, POLITENESS, REPLIES, WrongServer
+from support.wrong_server import CUT, POLITENESS, REPLIES, WrongServer
 
 OPERATIONS = {
     "add": lambda db: db.stream("s").add({"f": "v"}),

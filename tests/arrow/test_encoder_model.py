@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 import pytest
-from arrow_message import columns
 
+from arrow.arrow_message import columns
 from headrace.arrow import column_types
 from headrace.arrow.malformed import MODES, MalformedEntry
 from headrace.commands.session import Session

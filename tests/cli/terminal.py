@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 
-from waiting import SECONDS_MAX
+from support.waiting import SECONDS_MAX
 
 
 def in_terminal(*words: str, columns: int = 100, env: dict[str, str] | None = None) -> tuple[int, str]:

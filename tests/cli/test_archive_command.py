@@ -12,10 +12,10 @@ import pytest
 import redis
 from deltalake import DeltaTable
 
-from archives import counted_entries
 from headrace.archive.creation import create_or_open
 from headrace.archive.location import archive_location
 from headrace.archive.watermark import published_id
+from support.archives import counted_entries
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

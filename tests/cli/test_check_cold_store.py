@@ -6,7 +6,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
-from waiting import wait_until
+from support.waiting import wait_until
 
 ENTRIES = 4000
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 import redis
-from hostile import NAME
 
+from cli.hostile import NAME
 from headrace.cli.main import main
 
 

@@ -15,8 +15,8 @@ import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from terminal import in_terminal
 
+from cli.terminal import in_terminal
 from headrace.cli.commands.add import EntryAppender, fields_from_json, parse_line
 from headrace.cli.connections.stream_client import NotExecuted
 from headrace.cli.main import main
@@ -24,7 +24,7 @@ from headrace.cli.options.entry_times import parse_first_id
 from headrace.cli.output.printing import bytes_from_json, fields_text, id_time, json_bytes, json_fields
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.replies import ReplyParser
-from headrace_server import headrace_server
+from support.headrace_server import headrace_server
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from headrace.cli.main import main
-from headrace_server import headrace_server
-from redis_server import redis_server
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 ENTRIES = 8000
 GROUP_FIELDS = ("name", "consumers", "pending", "last-delivered-id", "entries-read", "lag")

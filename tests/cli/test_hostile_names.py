@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 import redis
-from hostile import NAME, VALUE, unsafe
-from terminal import in_terminal
 
+from cli.hostile import NAME, VALUE, unsafe
+from cli.terminal import in_terminal
 from headrace.archive.watermark import Watermark, raise_watermark
 from headrace.cli.main import main
 from headrace.cli.query import output as query_output

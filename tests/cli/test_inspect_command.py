@@ -9,7 +9,7 @@ import redis
 
 from headrace.cli.commands import inspect
 from headrace.cli.main import main
-from redis_server import redis_server
+from support.redis_server import redis_server
 
 
 @pytest.fixture

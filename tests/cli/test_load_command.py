@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from headrace.cli.main import main
-from waiting import wait_until
+from support.waiting import wait_until
 
 ROWS = "at,city,v\n2013-01-02,Rome,1\n2013-01-01,,2\n2013-01-03,NA,3\n"
 

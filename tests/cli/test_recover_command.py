@@ -11,8 +11,8 @@ import redis
 
 from headrace.cli.commands import recover
 from headrace.cli.main import main
-from headrace_server import headrace_server
-from speaking import encoded
+from support.headrace_server import headrace_server
+from support.speaking import encoded
 
 COUNT = 250
 

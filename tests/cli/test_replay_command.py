@@ -11,8 +11,8 @@ import time
 import pytest
 import redis
 
-from archives import ArchiveMaker
 from headrace.cli.main import main
+from support.archives import ArchiveMaker
 
 pytestmark = pytest.mark.whole
 

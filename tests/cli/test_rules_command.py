@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from headrace.cli.main import main
-from headrace_server import headrace_server
+from support.headrace_server import headrace_server
 
 
 @pytest.fixture

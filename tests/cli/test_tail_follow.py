@@ -16,14 +16,11 @@ import pytest
 import redis
 
 from headrace.cli.main import main
-from headrace_server import headrace_server
-from redis_programs import installed_redis
-from redis_server import free_port, redis_server
-from waiting import SECONDS_MAX, answers, wait_until
-
-sys.path.append(str(Path(__file__).parent.parent / "spark"))
-
-from redis_cluster import Cluster, SentinelSetup
+from support.headrace_server import headrace_server
+from support.redis_cluster import Cluster, SentinelSetup
+from support.redis_programs import installed_redis
+from support.redis_server import free_port, redis_server
+from support.waiting import SECONDS_MAX, answers, wait_until
 
 
 class Tail:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import redis
 
-from archives import publish
 from headrace.cli.main import main
+from support.archives import publish
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from headrace.cli.main import COMMANDS, main
 from headrace.client.reply_shapes import SHAPES, check_reply
 from headrace.errors import UnexpectedReply
-from wrong_server import CUT, POLITENESS, REPLIES, WrongServer
+from support.wrong_server import CUT, POLITENESS, REPLIES, WrongServer
 
 
 @pytest.fixture(params=POLITENESS)

@@ -13,8 +13,8 @@ import headrace
 from headrace.client.servers import servers_at
 from headrace.client.stream_names import stream_name
 from headrace.errors import CommandError
-from headrace_server import headrace_server
-from redis_server import redis_server
+from support.headrace_server import headrace_server
+from support.redis_server import redis_server
 
 REQUESTS = """\
 XADD s 1-1 a 1

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 import redis
-from redis_cluster import SLOTS, Certificates, Node
-from stream_server import StreamServer
 
 from headrace.client import retrying
 from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
 from headrace.client.servers import Servers
 from headrace.positions.stream_state import last_ids
-from redis_programs import installed_redis
-from redis_server import free_port
-from waiting import wait_until
+from support.redis_cluster import SLOTS, Certificates, Node
+from support.redis_programs import installed_redis
+from support.redis_server import free_port
+from support.stream_server import StreamServer
+from support.waiting import wait_until
 
 
 def test_clients_of_servers_need_no_spark() -> None:

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace_server import headrace_server
-from redis_programs import KINDS, PACKAGED, find_installed, packaged_redis, redis_program, version_of
-from redis_server import redis_server
+from support.headrace_server import headrace_server
+from support.redis_programs import KINDS, PACKAGED, find_installed, packaged_redis, redis_program, version_of
+from support.redis_server import redis_server
 
 HERE = Path(__file__).parent
 MODULES = HERE.parent.parent / "build" / "clients" / "node_modules"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import redis
-import redispy_suite
-from redispy_suite import Results
 
-from headrace_server import headrace_server
-from redis_programs import PACKAGED
-from redis_server import redis_server
+from clients import redispy_suite
+from clients.redispy_suite import Results
+from support.headrace_server import headrace_server
+from support.redis_programs import PACKAGED
+from support.redis_server import redis_server
 
 # A command in one of these categories of redis-server needs a type that Headrace does not have.
 MISSING_TYPES = {"@list", "@set", "@sortedset", "@hash", "@geo", "@bitmap", "@hyperloglog"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine_talk import Talk
+from support.engine_talk import Talk
 
 
 @pytest.fixture

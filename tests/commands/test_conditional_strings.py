@@ -7,7 +7,7 @@ import pytest
 import redis
 from xxhash import xxh3_64_hexdigest
 
-from headrace_server import headrace_server
+from support.headrace_server import headrace_server
 
 DIGESTS = {
     "hello": "9555e8555c62dcfd",

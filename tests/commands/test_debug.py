@@ -6,7 +6,7 @@ import pytest
 
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
-from portrait import alive, portrait
+from support.portrait import alive, portrait
 
 ZEROS = "0" * 40
 

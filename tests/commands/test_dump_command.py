@@ -8,7 +8,7 @@ import re
 import pytest
 
 from headrace.engine.engine import Engine
-from portrait import differences, portrait
+from support.portrait import differences, portrait
 
 HISTORY = """
     SET plain value

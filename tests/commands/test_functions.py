@@ -4,13 +4,13 @@ import io
 
 import pytest
 
-from engine_talk import Talk
 from headrace.engine.replaying import Replayer
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.rewrite import commands_of
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.writer import write_rdb
+from support.engine_talk import Talk
 
 pytest.importorskip("lupa.luajit21")
 

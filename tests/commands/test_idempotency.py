@@ -1,7 +1,8 @@
 """XADD with IDMP and IDMPAUTO: what is a duplicate, what is refused, and when it is forgotten."""
 
 import pytest
-from idempotency_seen import length, memory
+
+from commands.idempotency_seen import length, memory
 
 INVALID = "-ERR Invalid stream ID specified as stream command argument"
 NOT_INTEGER = "-ERR value is not an integer or out of range"

@@ -3,7 +3,8 @@
 from random import Random
 
 import pytest
-from idempotency_seen import length, memory
+
+from commands.idempotency_seen import length, memory
 
 INVALID = "-ERR Invalid stream ID specified as stream command argument"
 SYNTAX = "-ERR syntax error"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from engine_talk import Talk
 from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import LOSS_LINES_MAX
 from headrace.persistence.aof.rewrite import commands_of
 from headrace.streams.stream import Stream
-from rule_replays import replay, restarted
+from support.engine_talk import Talk
+from support.rule_replays import replay, restarted
 
 GROUPS = (b"g", b"h")
 

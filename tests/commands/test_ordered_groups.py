@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_group_rules import entry_ids, pending, read
+
+from commands.test_group_rules import entry_ids, pending, read
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine_talk import Talk
+from support.engine_talk import Talk
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from headrace.commands.replication_interface import ReplicationInterface
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError
-from raw_redis import RawRedis
-from redis_server import redis_server
+from support.raw_redis import RawRedis
+from support.redis_server import redis_server
 
 HISTORY = "a" * 40
 

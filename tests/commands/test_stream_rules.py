@@ -12,7 +12,7 @@ from headrace.persistence import rule_records
 from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.versions import by_name
 from headrace.streams import retention
-from portrait import portrait_of
+from support.portrait import portrait_of
 
 
 def ids(talk: Any, key: str = "s") -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from portrait import portrait_of
+from support.portrait import portrait_of
 
 
 def ids(talk: Any, key: str = "s") -> list[str]:

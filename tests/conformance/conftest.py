@@ -10,10 +10,10 @@ import collections
 from collections.abc import Iterator
 
 import pytest
-from peer import Peer
 
-from redis_programs import KINDS, PACKAGED, redis_program, version_of
-from redis_server import redis_server
+from conformance.peer import Peer
+from support.redis_programs import KINDS, PACKAGED, redis_program, version_of
+from support.redis_server import redis_server
 
 SAMPLE = 7
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from peer import words
-
-from command_generator import CommandGenerator
+from conformance.peer import words
+from support.command_generator import CommandGenerator
 
 START = """
     DEL s t none string

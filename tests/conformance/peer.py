@@ -18,9 +18,9 @@ import re
 import socket
 import time
 
-from cold_support import RunsInMemory
 from headrace.engine.engine import Engine
-from redis_programs import engine_with_format_of
+from support.cold_support import RunsInMemory
+from support.redis_programs import engine_with_format_of
 
 WORD = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 QUIET_S = 0.02  # how long a blocked client must stay silent to be called blocked

@@ -9,7 +9,6 @@ import shutil
 
 import pytest
 
-import speaking
 from headrace.engine.engine import Engine
 from headrace.engine.foreign_commands import SkippingReplayer
 from headrace.engine.replaying import Replayer
@@ -20,7 +19,8 @@ from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.recovery import recover
 from headrace.resp.replies import ReplyParser
 from headrace.structures import stream_id
-from redis_server import redis_server
+from support import speaking
+from support.redis_server import redis_server
 
 VECTORS = {
     path.stem.partition("_")[2]: json.loads(path.read_text())

@@ -2,7 +2,7 @@
 
 import re
 
-from peer import now_ms, words
+from conformance.peer import now_ms, words
 
 REQUESTS = """
     SET k v

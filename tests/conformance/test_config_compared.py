@@ -15,7 +15,7 @@ from headrace.resp.replies import ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.config.directives import BY_NAME, IGNORED, UNSUPPORTED, canonical
 from headrace.server.config.rewrite import rewrite
-from redis_programs import installed_redis
+from support.redis_programs import installed_redis
 
 SECONDS_MAX = 20.0
 REFUSALS = [

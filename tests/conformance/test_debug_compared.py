@@ -1,12 +1,12 @@
 """DEBUG's subcommands for tests of clients: the same bytes as a real redis-server that allows them."""
 
 import pytest
-from peer import Peer
 
+from conformance.peer import Peer
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
-from redis_programs import installed_redis, version_of
-from redis_server import redis_server
+from support.redis_programs import installed_redis, version_of
+from support.redis_server import redis_server
 
 # "attrib" and "push" are two replies in RESP3, which the comparison does not expect: test_debug.py has them.
 TYPES = "string integer double bignum null array set map verbatim true FALSE nosuch"

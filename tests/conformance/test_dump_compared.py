@@ -10,8 +10,9 @@ import itertools
 import random
 
 import pytest
-import seeds
-from peer import Both, fields, now_ms, value, without_losses
+
+from conformance import seeds
+from conformance.peer import Both, fields, now_ms, value, without_losses
 
 ROUNDS, STEPS = seeds.chosen((60, 120), (12, 60))
 

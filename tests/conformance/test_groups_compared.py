@@ -13,10 +13,11 @@ import re
 from typing import Any
 
 import pytest
-import seeds
-from follower import Follower
-from group_commands import group_commands
-from peer import Pair, conversations, differ, fields, now_ms, value, without_losses, words
+
+from conformance import seeds
+from conformance.follower import Follower
+from conformance.group_commands import group_commands
+from conformance.peer import Pair, conversations, differ, fields, now_ms, value, without_losses, words
 
 LONG_MS = 600_000
 REWORDED = (b"-ERR Unbalanced", b"-ERR The + ID is meaningless")  # since 7.2 and 7.4

@@ -6,10 +6,10 @@ import pathlib
 import socket
 
 import pytest
-from peer import Connection
 
-from headrace_server import headrace_server
-from redis_server import redis_server
+from conformance.peer import Connection
+from support.headrace_server import headrace_server
+from support.redis_server import redis_server
 
 CAPTURED = json.loads((pathlib.Path(__file__).parent / "vectors" / "info-8.2.3.json").read_text())
 

@@ -10,11 +10,11 @@ import random
 import shlex
 
 import pytest
-import seeds
-from peer import conversations
 
-from command_generator import CommandGenerator, alternatives, read_grammar
+from conformance import seeds
+from conformance.peer import conversations
 from headrace.engine.engine import Engine
+from support.command_generator import CommandGenerator, alternatives, read_grammar
 
 HERE = pathlib.Path(__file__).parent
 ODD_NUMBERS = [word.decode() for word in alternatives(read_grammar("keys")["odd-number"])]

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import seeds
-from group_commands import group_commands
-from peer import Connection, now_ms, value, words
 
+from conformance import seeds
+from conformance.group_commands import group_commands
+from conformance.peer import Connection, now_ms, value, words
 from headrace.engine.engine import Engine
 from headrace.persistence.aof.log_buffer import LogBuffer
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.resp.parser import RequestParser
-from redis_server import redis_server
+from support.redis_server import redis_server
 
 MANIFEST = "file appendonly.aof.1.base.aof seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n"
 A_TIME = re.compile(rb"1[789]\d{11}")  # milliseconds of these years

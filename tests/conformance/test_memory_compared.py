@@ -7,13 +7,13 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from peer import Connection, Peer
 
+from conformance.peer import Connection, Peer
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.engine.engine import Engine
-from headrace_server import headrace_server
+from support.headrace_server import headrace_server
 
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 # These end, stop or take over the connection or the server.

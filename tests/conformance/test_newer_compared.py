@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from peer import Pair, Peer, differ, value, words
+
+from conformance.peer import Pair, Peer, differ, value, words
 
 LONG_MS = 600_000
 DELIVERED = """

@@ -8,8 +8,8 @@ from faststream.redis import RedisBroker, StreamSub
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from headrace_server import headrace_server
-from waiting import SECONDS_MAX, async_wait_until, at_work
+from support.headrace_server import headrace_server
+from support.waiting import SECONDS_MAX, async_wait_until, at_work
 
 TIMES = ("idle", "inactive", "seen-time", "active-time", "time_since_delivered")
 

@@ -4,7 +4,8 @@ import random
 import re
 
 import pytest
-from peer import PATIENCE_S, QUIET_S, Both, differ, now_ms, reply_end, words
+
+from conformance.peer import PATIENCE_S, QUIET_S, Both, differ, now_ms, reply_end, words
 
 PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
 ROUNDS = 500

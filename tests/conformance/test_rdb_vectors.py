@@ -6,8 +6,8 @@ import json
 import pathlib
 
 import pytest
-from stream_vectors import FILES, as_bytes, counters_of, entries_of, expected, groups_of, load
 
+from conformance.stream_vectors import FILES, as_bytes, counters_of, entries_of, expected, groups_of, load
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.reader import read_rdb

@@ -7,7 +7,8 @@ CLIENT KILL MAXAGE, WATCH in CLIENT LIST) the command stands in tests/commands a
 import pathlib
 
 import pytest
-from peer import conversations
+
+from conformance.peer import conversations
 
 HERE = pathlib.Path(__file__).parent
 CONVERSATIONS = {

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace_server import headrace_server
-from redis_programs import INSTALLED, KINDS, redis_program, version_of
-from redis_server import redis_server
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.redis_programs import INSTALLED, KINDS, redis_program, version_of
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 pytest.importorskip("lupa.luajit21")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-import seeds
 from redis.lock import Lock
+
+from conformance import seeds
 
 pytest.importorskip("lupa.luajit21")
 

@@ -52,7 +52,7 @@ def value(reply):
 
 
 def request(text):
-    from peer import words
+    from conformance.peer import words
 
     return [LONG if word == b"long" else word for word in words(text)]
 

@@ -1,7 +1,8 @@
 """A Stream holds the bytes and counters that real servers hold after the same commands."""
 
 import pytest
-from stream_vectors import (
+
+from conformance.stream_vectors import (
     FILES,
     PLAIN,
     REDIS,
@@ -14,7 +15,6 @@ from stream_vectors import (
     load,
     replayed,
 )
-
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 

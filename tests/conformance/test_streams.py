@@ -11,11 +11,11 @@ import pathlib
 import re
 
 import pytest
-import seeds
-from follower import Follower
-from peer import Pair, conversations, differ
 
-from command_generator import CommandGenerator, alternatives, read_grammar
+from conformance import seeds
+from conformance.follower import Follower
+from conformance.peer import Pair, conversations, differ
+from support.command_generator import CommandGenerator, alternatives, read_grammar
 
 LAST = "18446744073709551615"
 

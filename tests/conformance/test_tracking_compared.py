@@ -4,9 +4,9 @@ import random
 import re
 
 import pytest
-from peer import PATIENCE_S, QUIET_S, Both, differ, now_ms, words
-from test_pubsub_compared import split
 
+from conformance.peer import PATIENCE_S, QUIET_S, Both, differ, now_ms, words
+from conformance.test_pubsub_compared import split
 from headrace.resp.request import request
 
 ROUNDS = 400

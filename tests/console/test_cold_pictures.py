@@ -18,8 +18,8 @@ from headrace.console.server_stats import ServerStats, StreamStats, stream_stats
 from headrace.console.stream_snapshot import ColdStats, StreamSnapshot, from_file, from_payload
 from headrace.console.top_picture import History, top_picture
 from headrace.errors import HeadraceError
-from headrace_server import headrace_server
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.waiting import wait_until
 
 ENTRIES = 3000
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from cold_support import RunsInMemory
-from engine_talk import decode
 from headrace.client.stream_info import first_entry_id
 from headrace.commands.server_interface import ServerInterface
 from headrace.console.server_stats import stream_stats
 from headrace.engine.engine import Engine
+from support.cold_support import RunsInMemory
+from support.engine_talk import decode
 
 FIELDS = ["cold-entries", "cold-bytes", "cold-files"]
 

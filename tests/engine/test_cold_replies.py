@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from cold_support import RunsInMemory
-from command_generator import CommandGenerator
 from headrace.engine.engine import Engine
 from headrace.errors import DamagedColdRun
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
+from support.cold_support import RunsInMemory
+from support.command_generator import CommandGenerator
 
 LOST = b"-COLDERR the entries 1-0 to 10-0 cannot be read: cold file lost.cold, at byte 0: it is lost\r\n"
 STATE = (b"XLEN s", b"XPENDING s g", b"XPENDING s g - + 9", b"XINFO CONSUMERS s g")

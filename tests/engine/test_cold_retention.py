@@ -2,8 +2,8 @@
 
 import pytest
 
-from cold_support import RunsInMemory
 from headrace.engine.engine import Engine
+from support.cold_support import RunsInMemory
 
 ENTRIES = 300
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine_talk import Talk
 from headrace.commands.call import Policy
 from headrace.engine import dispatch, rule_marks
+from support.engine_talk import Talk
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from command_generator import CommandGenerator
 from headrace.engine.engine import Engine
 from headrace.resp.replies import ReplyParser
+from support.command_generator import CommandGenerator
 
 ROUNDS, TURNS = (30, 600) if "HEADRACE_COMPILED" in os.environ else (8, 200)
 

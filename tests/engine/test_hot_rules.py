@@ -2,10 +2,10 @@
 
 import pytest
 
-from cold_support import RunsInMemory
 from headrace.engine.engine import Engine
 from headrace.keyspace.cold_storage import RETRY_MS
 from headrace.keyspace.hot_rules import CHECK_MS
+from support.cold_support import RunsInMemory
 
 DAY_MS = 86_400_000
 

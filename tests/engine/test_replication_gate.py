@@ -9,9 +9,9 @@ from redis.lock import Lock
 
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError
-from raw_redis import RawRedis
-from redis_server import redis_server
-from waiting import wait_until
+from support.raw_redis import RawRedis
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 READ_ONLY = b"-READONLY You can't write against a read only replica.\r\n"
 ROLE_CHANGED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from cold_support import RunsInMemory
 from headrace.engine.engine import Engine
+from support.cold_support import RunsInMemory
 
 LATER = 6000  # ms, after which runs are searched
 

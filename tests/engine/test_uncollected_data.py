@@ -5,8 +5,8 @@ import weakref
 
 import pytest
 
-from engine_talk import Talk
 from headrace.streams import stream
+from support.engine_talk import Talk
 
 STREAMS = 200
 COMPILED = stream.__file__.endswith(".so")

@@ -3,7 +3,6 @@
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "spark"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent / "examples"))
 
-from server_fixtures import headrace_server, spark  # noqa: F401
+from support.server_fixtures import headrace_server, spark  # noqa: F401

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from stream_server import StreamServer
+
+from support.stream_server import StreamServer
 
 pytestmark = pytest.mark.whole
 MINUTE = 60_000

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from typing import Any
 
-import guide
 import pytest
 
 import headrace
+from examples import guide
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "library.md"

@@ -20,7 +20,7 @@ from random import Random
 from types import FrameType
 from typing import Any
 
-from mutations import Mutator
+from fuzz.mutations import Mutator
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"

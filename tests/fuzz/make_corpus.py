@@ -15,12 +15,11 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from driver import CORPUS
-from recipes import recipe_of, recipe_of_file
-from targets_arrow import DEFAULT, SENT
-from targets_files import BETWEEN_FILES
-from using import NOW
-
+from fuzz.driver import CORPUS
+from fuzz.recipes import recipe_of, recipe_of_file
+from fuzz.targets_arrow import DEFAULT, SENT
+from fuzz.targets_files import BETWEEN_FILES
+from fuzz.using import NOW
 from headrace.engine.engine import Engine
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.cold import cold_file
@@ -37,7 +36,7 @@ from headrace.server.config.directives import DIRECTIVES
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.source.arrow_reader import column_arguments
 from headrace.structures.listpack import Listpack
-from random_streams import random_stream
+from support.random_streams import random_stream
 
 VECTORS = Path(__file__).parent.parent / "conformance" / "vectors"
 Seeds = Iterator[tuple[str, bytes]]  # target and input

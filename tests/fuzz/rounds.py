@@ -29,9 +29,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from driver import CORPUS, TOO_MUCH, Failed, Round, Target, attempt, minimised
-from targets import TARGETS
-
+from fuzz.driver import CORPUS, TOO_MUCH, Failed, Round, Target, attempt, minimised
+from fuzz.targets import TARGETS
 from headrace.resp import parser as a_parser
 
 HANGS_AFTER_S = 120.0  # with the machine as busy as it may be

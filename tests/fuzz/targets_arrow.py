@@ -6,7 +6,6 @@ from collections.abc import Hashable
 from typing import Any
 
 import pyarrow as pa
-from driver import Target
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -23,8 +22,9 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from targets_protocol import cut
 
+from fuzz.driver import Target
+from fuzz.targets_protocol import cut
 from headrace.errors import HeadraceError
 from headrace.resp.request import bulk
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer

@@ -6,11 +6,11 @@ import io
 import re
 from collections.abc import Hashable
 
-from driver import Target
-from recipes import WORDS, build
-from using import NOW, use
 from xxhash import xxh3_64_intdigest
 
+from fuzz.driver import Target
+from fuzz.recipes import WORDS, build
+from fuzz.using import NOW, use
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError

@@ -6,8 +6,7 @@ import zlib
 from collections.abc import Hashable
 from typing import Any
 
-from driver import Target
-
+from fuzz.driver import Target
 from headrace.errors import CommandError, ProtocolError
 from headrace.keyspace.glob import Glob
 from headrace.resp.inline import split_line

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from driver import NAMES, Target
-from using import NOW
-
+from fuzz.driver import NAMES, Target
+from fuzz.using import NOW
 from headrace.access.rule_errors import InvalidRule, InvalidUserFile, OpenParenthesis, RejectedRule
 from headrace.access.selector import BOTH, READ, WRITE, AccessRequest
 from headrace.access.user import User

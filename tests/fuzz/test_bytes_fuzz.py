@@ -7,18 +7,18 @@ from collections.abc import Hashable
 from random import Random
 
 import pytest
-from driver import CORPUS, Failed, Round, Target, minimised
-from mutations import Mutator
-from recipes import build, recipe_of, recipe_of_file
-from rounds import KEPT_BYTES_MAX
-from targets import TARGETS
-from using import NOW
 
+from fuzz.driver import CORPUS, Failed, Round, Target, minimised
+from fuzz.mutations import Mutator
+from fuzz.recipes import build, recipe_of, recipe_of_file
+from fuzz.rounds import KEPT_BYTES_MAX
+from fuzz.targets import TARGETS
+from fuzz.using import NOW
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb.versions import VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
-from random_streams import random_stream
+from support.random_streams import random_stream
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 SEED = int(os.environ.get("HEADRACE_FUZZ_SEED", "0"))

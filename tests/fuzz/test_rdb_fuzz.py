@@ -8,11 +8,10 @@ import os
 import random
 
 import pytest
-from mutations import Mutator
-from targets_files import LYING, OPCODES
-from using import NOW, use
 
-from foreign_values import VALUES, string
+from fuzz.mutations import Mutator
+from fuzz.targets_files import LYING, OPCODES
+from fuzz.using import NOW, use
 from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
@@ -21,7 +20,8 @@ from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.streams.stream import Stream
-from random_streams import random_stream
+from support.foreign_values import VALUES, string
+from support.random_streams import random_stream
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 ROUNDS = int(os.environ.get("HEADRACE_FUZZ_N", "0")) or (300 if COMPILED else 50)

@@ -2,8 +2,8 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets_protocol import WORDS, read_line, read_replies, read_requests, replies_of, requests_of
 
+from fuzz.targets_protocol import WORDS, read_line, read_replies, read_requests, replies_of, requests_of
 from headrace.resp import parser as parser_module
 from headrace.resp.inline import split_line
 from headrace.resp.request import request

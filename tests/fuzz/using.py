@@ -2,7 +2,7 @@
 
 from headrace.engine.engine import Engine
 from headrace.streams.stream import Stream
-from random_streams import ids_of
+from support.random_streams import ids_of
 
 NOW = 1_700_000_000_000
 READING = """XLEN s;XINFO STREAM s FULL COUNT 0;XINFO STREAM s;XINFO GROUPS s;XRANGE s - +;XREVRANGE s + -;

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from all_commands import Follower, History
 from headrace.engine.engine import Engine
 from headrace.keyspace.eviction import LOOKED_AT_MAX, NODES_MAX, SAMPLE_SIZE
 from headrace.keyspace.keyspace import Keyspace, string_bytes
 from headrace.streams.stream import Stream
-from portrait import alive, differences, portrait
+from support.all_commands import Follower, History
+from support.portrait import alive, differences, portrait
 
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 PLACE = 44

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headrace.engine.engine import Engine
-from raw_redis import RawRedis
-from redis_server import redis_server
-from waiting import wait_until
+from support.raw_redis import RawRedis
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 LATE = 10_000
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from all_commands import Follower, History
-from portrait import alive, differences, portrait
+from support.all_commands import Follower, History
+from support.portrait import alive, differences, portrait
 
 SEEDS, TURNS = (40, 1500) if "HEADRACE_COMPILED" in os.environ else (6, 400)
 

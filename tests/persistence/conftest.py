@@ -3,10 +3,10 @@
 import pathlib
 
 import pytest
-from faults import FaultyFiles
-from log_bench import Bench
 
 from headrace.persistence.data_directory import DiskDirectory
+from persistence.faults import FaultyFiles
+from persistence.log_bench import Bench
 
 
 @pytest.fixture

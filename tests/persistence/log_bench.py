@@ -3,12 +3,11 @@
 import pathlib
 import re
 
-from faults import FaultyFiles
-
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.data_directory import File
+from persistence.faults import FaultyFiles
 
 NAMES = LogFileNames()
 SELECT = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n"

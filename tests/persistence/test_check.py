@@ -14,7 +14,7 @@ from headrace.persistence.check import DatabaseCounts, check_file, fix
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
-from speaking import encoded as record
+from support.speaking import encoded as record
 
 NOW_MS = 1_800_000_000_000
 WORK = [

@@ -4,7 +4,6 @@ import struct
 from random import Random
 
 import pytest
-from cold_runs import block, key, nodes, random_run
 from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
@@ -20,6 +19,7 @@ from headrace.persistence.cold.codec import (
     ZstdCodec,
 )
 from headrace.persistence.cold.cold_file import DamagedBytes, IndexEntry, pack_run, unpack_run
+from persistence.cold_runs import block, key, nodes, random_run
 
 BOTH = pytest.mark.parametrize("codec", [ZlibCodec(), ZstdCodec()], ids=["zlib", "zstd"])
 RUNS = st.lists(

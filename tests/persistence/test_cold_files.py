@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from cold_runs import Nodes, nodes, random_run
-from faults import FaultyFiles
 
 from headrace.errors import DamagedColdRun
 from headrace.persistence.cold import cold_file
@@ -19,6 +17,8 @@ from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.damage import Damaged
+from persistence.cold_runs import Nodes, nodes, random_run
+from persistence.faults import FaultyFiles
 
 DIRECTORY = "log/cold"
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from faults import FaultyFiles
 
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
@@ -25,7 +24,8 @@ from headrace.persistence.data_directory import DiskDirectory, write_file
 from headrace.persistence.rdb.versions import COMPATIBLE
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import recover
-from redis_server import redis_server
+from persistence.faults import FaultyFiles
+from support.redis_server import redis_server
 
 NAMES = LogFileNames()
 NOW_MS = 1_700_000_000_000

@@ -7,9 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from disk import SimulatedFiles
 
-from all_commands import START_MS, History
 from headrace.engine.engine import Engine
 from headrace.errors import DamagedColdRun
 from headrace.keyspace.cold_storage import ColdStorage
@@ -25,6 +23,8 @@ from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import TYPE_COLD, VERSIONS, RdbVersion
 from headrace.persistence.rdb.writer import rdb_steps, write_rdb
+from simulation.disk import SimulatedFiles
+from support.all_commands import START_MS, History
 
 DIRECTORY = "log/cold"
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.persistence.data_directory import LARGE_BYTES, LOCK_NAME, DataDirectory, DiskDirectory
-from waiting import wait_until
+from support.waiting import wait_until
 
 HOLDER = """
 import sys

@@ -12,7 +12,7 @@ from headrace.persistence.crc64 import crc64
 from headrace.persistence.descriptor_writer import DescriptorWriter
 from headrace.persistence.rdb.encoder_thread import EncoderCancelled, EncoderState, EncoderThread
 from headrace.persistence.rdb.output import RdbOutput
-from waiting import wait_until
+from support.waiting import wait_until
 
 QUEUE_BYTES = 1 << 20
 

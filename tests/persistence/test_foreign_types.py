@@ -10,15 +10,15 @@ import random
 import pytest
 import redis
 
-from foreign_values import MAGICS, VALUES, module_data, score, some_length, some_string, string
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.streams.stream import Stream
-from portrait import portrait
-from redis_server import redis_server
+from support.foreign_values import MAGICS, VALUES, module_data, score, some_length, some_string, string
+from support.portrait import portrait
+from support.redis_server import redis_server
 
 NOW = 1_700_000_000_000
 IDS = [f"{kind}{magic.decode()}" for kind, magic, _, _ in VALUES]

@@ -6,8 +6,13 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from faults import FaultyFiles, Killed
-from log_bench import (
+
+from headrace.errors import HeadraceError
+from headrace.persistence.aof.log import Log
+from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.data_directory import DiskDirectory
+from persistence.faults import FaultyFiles, Killed
+from persistence.log_bench import (
     INCR_1,
     NAMES,
     SECOND,
@@ -19,11 +24,6 @@ from log_bench import (
     numbers_in,
     raw_content,
 )
-
-from headrace.errors import HeadraceError
-from headrace.persistence.aof.log import Log
-from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.data_directory import DiskDirectory
 
 
 def test_a_first_log_has_a_base_an_incr_and_a_manifest(bench: Bench) -> None:

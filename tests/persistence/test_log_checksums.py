@@ -5,17 +5,17 @@ import subprocess
 
 import pytest
 import redis
-from faults import FaultyFiles
-from log_bench import INCR_1, NAMES, Bench, add, encoded, raw_content
-from memory_source import MemorySource
 
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.reader import LogReader, Replayed, checksum_line
 from headrace.persistence.crc32c import crc32c
 from headrace.persistence.damage import Damaged
-from redis_programs import without_sanitizers
-from redis_server import redis_server
+from persistence.faults import FaultyFiles
+from persistence.log_bench import INCR_1, NAMES, Bench, add, encoded, raw_content
+from persistence.memory_source import MemorySource
+from support.redis_programs import without_sanitizers
+from support.redis_server import redis_server
 
 
 def read(data: bytes, verify: bool = True) -> tuple[Replayed, list[bytes]]:

@@ -6,15 +6,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from log_bench import NAMES, add
 
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS
 from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.data_directory import DiskDirectory
-from log_file_changes import CHANGES, manifest, newest, replace_by_copy
-from unprivileged import in_unprivileged_child, open_to_all
+from persistence.log_bench import NAMES, add
+from support.log_file_changes import CHANGES, manifest, newest, replace_by_copy
+from support.unprivileged import in_unprivileged_child, open_to_all
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """Reading a log: the commands it executes, where a file may end, and the errors for damage."""
 
 import pytest
-from memory_source import MemorySource
 
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.persistence.aof.reader import CHUNK, LogReader, RewindableSource
 from headrace.persistence.damage import Damaged
-from speaking import encoded as record
+from persistence.memory_source import MemorySource
+from support.speaking import encoded as record
 
 
 def replay(source, name, execute, snapshot=None, progress=None):

@@ -5,16 +5,16 @@ import subprocess
 
 import pytest
 import redis
-from faults import FaultyFiles
-from log_bench import NAMES, SELECT, Bench, content, encoded, numbers_in
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.data_directory import DiskDirectory
-from redis_programs import installed_redis, without_sanitizers
-from waiting import answers, wait_until
+from persistence.faults import FaultyFiles
+from persistence.log_bench import NAMES, SELECT, Bench, content, encoded, numbers_in
+from support.redis_programs import installed_redis, without_sanitizers
+from support.waiting import answers, wait_until
 
 
 def test_a_rewrite_takes_the_place_of_what_was_before(bench: Bench) -> None:

@@ -4,13 +4,13 @@ import concurrent.futures
 import errno
 
 import pytest
-from faults import FaultyFiles
-from log_bench import INCR_1, NAMES, SECOND, SELECT, Bench, add, encoded, numbers_in
 
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.log_buffer import CHECKSUM_START
 from headrace.persistence.aof.reader import checksum_line
 from headrace.persistence.data_directory import File
+from persistence.faults import FaultyFiles
+from persistence.log_bench import INCR_1, NAMES, SECOND, SELECT, Bench, add, encoded, numbers_in
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])

@@ -3,12 +3,12 @@
 import pathlib
 
 import pytest
-from faults import FaultyFiles
 
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest, ManifestLine, Unsettled
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
+from persistence.faults import FaultyFiles
 
 NAMES = LogFileNames()
 TEXT = (

@@ -7,8 +7,6 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
-from cold_runs import Nodes, nodes
-from faults import FaultyFiles
 
 from headrace.errors import DamagedColdRun, UsageError
 from headrace.persistence.aof import log_files
@@ -22,7 +20,9 @@ from headrace.persistence.cold.store_identity import ForeignStore
 from headrace.persistence.cold.whole_file import check_runs
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
-from waiting import wait_until
+from persistence.cold_runs import Nodes, nodes
+from persistence.faults import FaultyFiles
+from support.waiting import wait_until
 
 DIRECTORY = "log/cold"
 

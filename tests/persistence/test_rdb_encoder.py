@@ -12,7 +12,7 @@ from headrace.persistence.rdb import output
 from headrace.persistence.rdb.encoder import RdbEncoder
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.stream_writer import write_stream
-from random_streams import random_stream
+from support.random_streams import random_stream
 
 NOW_MS = 1_700_000_000_000
 COMPILED = "HEADRACE_COMPILED" in os.environ

@@ -15,8 +15,8 @@ from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
-from portrait import portrait
-from random_streams import random_stream
+from support.portrait import portrait
+from support.random_streams import random_stream
 
 NOW = 1_700_000_000_000
 FOOTER = 10

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from all_commands import START_MS, History
 from headrace.engine.engine import Engine
 from headrace.keyspace import key_table, lazy_free
 from headrace.keyspace.eviction import STREAM_OLDEST
@@ -15,6 +14,7 @@ from headrace.persistence.rdb.encoder import RdbEncoder
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import VERSIONS, RdbVersion
 from headrace.persistence.rdb.writer import rdb_steps, write_rdb
+from support.all_commands import START_MS, History
 
 TRAILER_BYTES = 8
 

@@ -15,9 +15,9 @@ from headrace.persistence.rdb.stream_extras import AUX_NAME
 from headrace.persistence.rdb.versions import COMPATIBLE, VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.streams.stream import Stream
-from portrait import alive, differences, portrait
-from redis_programs import installed_version, rdb_version_of
-from redis_server import redis_server
+from support.portrait import alive, differences, portrait
+from support.redis_programs import installed_version, rdb_version_of
+from support.redis_server import redis_server
 
 NOW_MS = 1_700_000_000_000
 LATER_MS = 4_102_444_800_123  # the real server loads in our days: what is to live must die later

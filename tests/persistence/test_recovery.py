@@ -15,7 +15,7 @@ from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import recover
-from speaking import encoded as record
+from support.speaking import encoded as record
 
 NOW_MS = 1_800_000_000_000
 MANIFEST = "appendonly.aof.manifest"

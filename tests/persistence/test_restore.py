@@ -12,8 +12,8 @@ from headrace.persistence.rdb.versions import VERSIONS, by_name
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_id
-from portrait import portrait_of
-from random_streams import ids_of, random_stream
+from support.portrait import portrait_of
+from support.random_streams import ids_of, random_stream
 
 NOW = 1_700_000_000_000
 U64_MAX = 2**64 - 1

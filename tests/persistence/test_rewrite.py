@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from all_commands import START_MS, Follower, History
 from headrace.engine.engine import Engine
 from headrace.persistence.aof.rewrite import command_steps, commands_of, write_commands
 from headrace.resp.parser import RequestParser
-from portrait import alive, differences, portrait
+from support.all_commands import START_MS, Follower, History
+from support.portrait import alive, differences, portrait
 
 SEEDS, TURNS = (40, 1500) if "HEADRACE_COMPILED" in os.environ else (6, 400)
 

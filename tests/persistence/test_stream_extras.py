@@ -13,7 +13,7 @@ from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.stream_extras import MAGIC, apply_extras, encode_extras, is_extras
 from headrace.persistence.rdb.versions import VERSIONS, by_name
 from headrace.persistence.rdb.writer import write_rdb
-from portrait import differences, portrait_of
+from support.portrait import differences, portrait_of
 
 NOW_MS = 1_700_000_000_000
 BEFORE_ACTIVE_TIMES = {"compatible"}

@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, entries_at
 from headrace.archive.location import same_store_url
 from headrace.archive.release import release_archive
 from headrace.archive.watermark import published_watermarks
@@ -25,6 +23,8 @@ from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.spark.arrow_schemas import spark_columns
 from headrace.spark.options import parse_options
 from headrace.spark.source.stream_reader import HeadraceStreamReader
+from support.archives import ArchiveMaker, entries_at
+from support.stream_server import StreamServer
 
 LAST = 9
 ENTRIES = entries_at(*((n, 0) for n in range(1, LAST + 1)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from stream_server import StreamServer
 
-from archives import ArchiveMaker
 from headrace.cli.main import main
 from headrace.pipeline.archiving.archive_streams import entry_schema, publish_if_current, source_options
 from headrace.spark.arrow_schemas import spark_columns
 from headrace.spark.options import parse_options
 from headrace.spark.source.stream_reader import HeadraceStreamReader
+from support.archives import ArchiveMaker
+from support.stream_server import StreamServer
 
 ENTRIES = [(f"{n}-0", {"n": n}) for n in range(1, 6)]
 

@@ -9,9 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, Entry, damage_column
 from headrace.archive.files import read_archive
 from headrace.archive.verification import FileCheck, check_files
 from headrace.cli.main import main
@@ -19,6 +17,8 @@ from headrace.errors import HeadraceError
 from headrace.pipeline.querying.duckdb_query import run_sql
 from headrace.pipeline.replaying.replay_entries import replay_entries
 from headrace.pipeline.replaying.source import ReplaySource
+from support.archives import ArchiveMaker, Entry, damage_column
+from support.stream_server import StreamServer
 
 COUNT = 2000
 VALUES = "fields.key_value.value"

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, Entry
 from headrace.archive.delta_log import LAST_CHECKPOINT, read_log
 from headrace.archive.files import read_archive
 from headrace.archive.merging import merge_small_files
 from headrace.cli.main import main
 from headrace.errors import HeadraceError, UsageError
+from support.archives import ArchiveMaker, Entry
+from support.stream_server import StreamServer
 
 BATCHES, BATCH = 4, 50
 DAY_MS = 86_400_000

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from archives import ArchiveMaker, Entry, counted_entries, damage_column
 from headrace.archive import merging as archive_merge
 from headrace.archive.creation import create_or_open
 from headrace.archive.files import read_archive
@@ -19,6 +18,7 @@ from headrace.archive.table import ArchiveTable
 from headrace.archive.writer import write_days
 from headrace.errors import HeadraceError
 from headrace.pipeline.archiving.tasks import FileMerger
+from support.archives import ArchiveMaker, Entry, counted_entries, damage_column
 
 DAY = 24 * 3600 * 1000
 

@@ -9,9 +9,7 @@ import subprocess
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from stream_server import StreamServer
 
-from archives import counted_entries
 from headrace.archive.creation import create_or_open
 from headrace.archive.files import archived_through
 from headrace.archive.location import archive_location
@@ -26,6 +24,8 @@ from headrace.pipeline.replaying.source import ReplaySource
 from headrace.pipeline.spark_session.local_spark import utf8_locale
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import trim_streams
+from support.archives import counted_entries
+from support.stream_server import StreamServer
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

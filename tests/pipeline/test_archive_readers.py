@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from archives import ArchiveMaker
 from headrace.archive.creation import STATISTICS_PROPERTY, create_or_open
+from support.archives import ArchiveMaker
 
 HOUR = 3_600_000
 START = 1_700_000_000_000

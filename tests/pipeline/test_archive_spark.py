@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from archives import counted_entries, files_in
 from headrace.archive.creation import create_or_open
 from headrace.archive.files import archived_through
 from headrace.archive.location import archive_location
@@ -38,7 +37,8 @@ from headrace.pipeline.spark_session.query_progress import BatchProgress
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.spark.source.planner import OffsetRange
-from waiting import wait_until
+from support.archives import counted_entries, files_in
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

@@ -11,9 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, counted_entries, entries_at, publish
 from headrace.archive import creation as archive_creation
 from headrace.archive.creation import create_or_open, known_fields
 from headrace.archive.files import POSITIONS_KEY, archived_through, read_archive
@@ -27,6 +25,8 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archiving.archive_streams import publish_committed
 from headrace.pipeline.archiving.job import first_day_kept
 from headrace.positions.position import parse_positions
+from support.archives import ArchiveMaker, counted_entries, entries_at, publish
+from support.stream_server import StreamServer
 
 DAY = 86_400_000
 WEEK = datetime.timedelta(days=7)

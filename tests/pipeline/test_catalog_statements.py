@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from stream_server import StreamServer
 
-from archives import ArchiveMaker
 from headrace.cli.main import main
 from headrace.queries.catalog_statements import CatalogStatement, parse_catalog_statement
+from support.archives import ArchiveMaker
+from support.stream_server import StreamServer
 
 
 @pytest.mark.parametrize(

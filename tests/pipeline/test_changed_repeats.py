@@ -10,9 +10,7 @@ from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, Entry
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.pipeline.loading.load_rows import load_rows
@@ -22,6 +20,8 @@ from headrace.pipeline.replaying.replay_entries import ReplayResult, replay_entr
 from headrace.pipeline.replaying.source import ReplaySource
 from headrace.pipeline.shared.pacing import ReplayPacer
 from headrace.spark.source.data_loss import DataLoss
+from support.archives import ArchiveMaker, Entry
+from support.stream_server import StreamServer
 
 TIMES = TimeColumn("at", is_field=False)
 JOB = LoadJob("x", "rows.csv", 100)

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 import redis
 
-from archives import ArchiveMaker, counted_entries, entries_at, files_in
 from headrace.archive.creation import create_or_open
 from headrace.archive.location import archive_location
 from headrace.columns.declarations import parse_schema
@@ -20,6 +19,7 @@ from headrace.pipeline.archiving.column_inference import (
     unusable_names,
     with_time_formats,
 )
+from support.archives import ArchiveMaker, counted_entries, entries_at, files_in
 
 
 @pytest.mark.parametrize(

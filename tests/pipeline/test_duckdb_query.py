@@ -19,10 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from stream_server import StreamServer
 
 import headrace
-from archives import ArchiveMaker, Entry
 from headrace.cli.main import main
 from headrace.cli.query.result_values import rows_of as rows_in_zone
 from headrace.columns.declarations import parse_columns, parse_schema
@@ -34,6 +32,8 @@ from headrace.pipeline.querying.spark_rows import record_batches
 from headrace.pipeline.querying.stream_dataset import StreamDataset
 from headrace.queries.scans import MS_MAX, TIME_TYPE, time_bounds
 from headrace.queries.sql_tokens import quoted_for_duckdb
+from support.archives import ArchiveMaker, Entry
+from support.stream_server import StreamServer
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 MINUTE = 60_000

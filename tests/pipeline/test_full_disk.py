@@ -10,9 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import redis
-from stream_server import StreamServer, start_server
 
-from archives import ArchiveMaker
 from headrace.archive.watermark import published_id
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.cli.main import main
@@ -22,8 +20,10 @@ from headrace.pipeline.replaying.source import ReplaySource
 from headrace.positions.position import Position
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import write_batches
-from redis_server import free_port
-from waiting import wait_until
+from support.archives import ArchiveMaker
+from support.redis_server import free_port
+from support.stream_server import StreamServer, start_server
+from support.waiting import wait_until
 
 FULL = "MISCONF .*No space left on device"
 ROWS = 400

@@ -13,11 +13,11 @@ import pytest
 import redis
 
 import headrace.pipeline
-from archives import ArchiveMaker, publish
 from headrace.cli.main import main
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import LoadResult, ReplayResult, TrimResult
 from headrace.positions.position import Position
+from support.archives import ArchiveMaker, publish
 
 ROOT = Path(__file__).parent.parent.parent
 UNREACHABLE = "redis://127.0.0.1:1"

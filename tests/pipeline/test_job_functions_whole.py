@@ -10,12 +10,12 @@ import redis
 from pyspark.sql import SparkSession
 
 import headrace.pipeline
-from archives import counted_entries
 from headrace.cli.main import main
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import ArchiveResult, BatchProgress
 from headrace.pipeline.archiving import job as archive_job
 from headrace.spark import DataLoss
+from support.archives import counted_entries
 
 pytestmark = pytest.mark.whole
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import redis
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, counted_entries, entries_at
 from headrace.archive import release as archive_release
 from headrace.archive.creation import create_or_open
 from headrace.archive.merging import merge_small_files
@@ -28,6 +26,8 @@ from headrace.pipeline.loading.loader import LoadJob, LoadReport
 from headrace.pipeline.trimming import trim_streams as trim_module
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import trim_streams
+from support.archives import ArchiveMaker, counted_entries, entries_at
+from support.stream_server import StreamServer
 
 COUNT = 20
 DAY_MS = 86_400_000

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import redis
-from stream_server import StreamServer
 
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
@@ -21,6 +20,7 @@ from headrace.pipeline.loading.loader import LoadJob, LoadReport
 from headrace.pipeline.loading.marker import RowDigest
 from headrace.pipeline.loading.row_checks import ValidRows
 from headrace.pipeline.loading.time_columns import TimeColumn
+from support.stream_server import StreamServer
 
 TIMES = TimeColumn("at", is_field=False)
 JOB = LoadJob("x", "rows.csv", 100)

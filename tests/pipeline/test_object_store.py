@@ -16,21 +16,9 @@ import polars
 import pytest
 import redis
 from deltalake import DeltaTable
-from faulty_proxy import Fault
-from object_store import (
-    BUCKET,
-    IMPATIENT,
-    FaultyProxy,
-    environment_of,
-    make_bucket,
-    options_of,
-    proxy_of,
-    s3_server,
-)
 from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
-from archives import ArchiveMaker, counted_entries, files_in
 from headrace.archive.creation import EXCLUSIVE_PROPERTY, create_or_open
 from headrace.archive.files import archived_through, read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
@@ -46,7 +34,19 @@ from headrace.pipeline.spark_session.local_spark import local_spark
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import trim_streams
 from headrace.positions.position import parse_positions
-from waiting import wait_until
+from support.archives import ArchiveMaker, counted_entries, files_in
+from support.faulty_proxy import Fault
+from support.object_store import (
+    BUCKET,
+    IMPATIENT,
+    FaultyProxy,
+    environment_of,
+    make_bucket,
+    options_of,
+    proxy_of,
+    s3_server,
+)
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

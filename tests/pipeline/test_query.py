@@ -8,9 +8,7 @@ from typing import cast
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from stream_server import StreamServer
 
-from archives import ArchiveMaker
 from headrace.archive.files import read_archive
 from headrace.archive.sampling import SAMPLE_FILES
 from headrace.cli.main import main
@@ -23,6 +21,8 @@ from headrace.pipeline.querying.spark_query import register_views
 from headrace.queries.field_sample import sample_fields
 from headrace.queries.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
 from headrace.queries.views import archived_columns, streams_in_query, used_columns
+from support.archives import ArchiveMaker
+from support.stream_server import StreamServer
 
 DAY_MS = 86_400_000
 

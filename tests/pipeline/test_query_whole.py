@@ -9,9 +9,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, Entry
 from headrace.cli.query.result_values import as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.loading.spark_import import load_from_spark
@@ -19,6 +17,8 @@ from headrace.pipeline.querying.spark_errors import query_errors_explained
 from headrace.pipeline.querying.spark_query import follow_query, register_views, run_query
 from headrace.pipeline.querying.spark_rows import record_batches
 from headrace.pipeline.shared import interrupts
+from support.archives import ArchiveMaker, Entry
+from support.stream_server import StreamServer
 
 pytestmark = pytest.mark.whole
 

@@ -7,9 +7,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, Entry
 from headrace.archive.files import read_archive
 from headrace.archive.ordered_reader import entries_in_order, overlapping_row_groups
 from headrace.errors import CommandError, UsageError
@@ -18,6 +16,8 @@ from headrace.pipeline.replaying.source import LAST_ID, ReplaySource, id_before,
 from headrace.pipeline.shared.pacing import RateLimiter, ReplayPacer
 from headrace.positions.entry_ids import parse_id
 from headrace.spark.source.data_loss import DataLoss
+from support.archives import ArchiveMaker, Entry
+from support.stream_server import StreamServer
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 

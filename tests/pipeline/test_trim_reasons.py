@@ -8,9 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from trim_world import Disturbed
 
-from archives import ArchiveMaker, entries_at, publish, watermark
 from headrace.archive.release import iter_watermarks, release_archive
 from headrace.archive.watermark import (
     Watermark,
@@ -28,7 +26,9 @@ from headrace.pipeline.trimming import trim_streams as trim_module
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import TrimResult, trim_stream, trim_streams
 from headrace.positions.position import Position
-from headrace_server import headrace_server
+from pipeline.trim_world import Disturbed
+from support.archives import ArchiveMaker, entries_at, publish, watermark
+from support.headrace_server import headrace_server
 
 
 @pytest.fixture(scope="module", params=["redis", "headrace"])

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from trim_world import World
 
-from headrace_server import headrace_server
+from pipeline.trim_world import World
+from support.headrace_server import headrace_server
 
 SEEDS = 10
 STEPS = 200

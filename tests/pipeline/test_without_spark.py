@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 import redis
 
-from archives import ArchiveMaker, Entry, publish
 from headrace.positions.position import Position
+from support.archives import ArchiveMaker, Entry, publish
 
 # Makes importing PySpark fail, as if it was not installed.
 WITHOUT_SPARK = """

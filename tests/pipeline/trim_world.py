@@ -13,11 +13,11 @@ from typing import Any
 
 import redis
 
-from archives import publish
 from headrace.archive.watermark import published_watermarks
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import trim_stream
 from headrace.positions.entry_ids import EntryId, format_id, parse_id
+from support.archives import publish
 
 STREAM = "s"
 GROUPS = ("billing", "mail", "audit")

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from nodes import Node
+from replication.nodes import Node
 
 PASSWORD = "a password"
 OPTIONS = ("--requirepass", PASSWORD, "--masterauth", PASSWORD)  # of servers that a recipe presupposes

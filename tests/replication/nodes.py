@@ -14,9 +14,9 @@ from typing import Any
 import redis
 
 import headrace
-import redis_programs
-from redis_server import free_port
-from waiting import answers, wait_until
+from support import redis_programs
+from support.redis_server import free_port
+from support.waiting import answers, wait_until
 
 # Kinds of a primary and its replica: "redis" is the installed one, "redis 8" that of a Python package.
 PAIRS_OF_VALKEY = [("valkey", "headrace"), ("headrace", "valkey")]

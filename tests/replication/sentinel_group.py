@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import redis
-from documented_commands import blocks
 
-from redis_programs import INSTALLED, redis_program
-from redis_server import free_port
-from waiting import answers, wait_until
+from replication.documented_commands import blocks
+from support.redis_programs import INSTALLED, redis_program
+from support.redis_server import free_port
+from support.waiting import answers, wait_until
 
 
 @contextlib.contextmanager

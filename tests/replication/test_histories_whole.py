@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import Node, nodes
 
 from headrace.persistence.rule_records import rule_record
-from waiting import wait_until
+from replication.nodes import Node, nodes
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 SNAPSHOTS = ("--appendonly", "no", "--save", "3600 1")

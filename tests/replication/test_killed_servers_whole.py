@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 import redis
-from history_checker import FAIL, OK, Append, Entry, OperationHistory
-from nodes import Node, nodes
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from waiting import wait_until
+from replication.nodes import Node, nodes
+from simulation.history_checker import FAIL, OK, Append, Entry, OperationHistory
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 WRITERS = 3

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import redis
-from nodes import PAIRS, PAIRS_OF_VALKEY, Node, nodes
-from sentinel_group import sentinels, url_of_sentinels, wait_for_discovery
 
 import headrace
 from headrace.errors import NotReplicated, UsageError
-from waiting import wait_until
+from replication.nodes import PAIRS, PAIRS_OF_VALKEY, Node, nodes
+from replication.sentinel_group import sentinels, url_of_sentinels, wait_for_discovery
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

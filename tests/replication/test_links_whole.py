@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from flaky_proxy import Cut, FlakyProxy
-from nodes import PAIRS, Node, nodes
-from writing import fill, write
 
-from waiting import wait_until
+from replication.nodes import PAIRS, Node, nodes
+from replication.writing import fill, write
+from support.flaky_proxy import Cut, FlakyProxy
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import redis
-from nodes import PAIRS, Node, nodes
-from writing import fill, write
 
 import headrace
 from headrace.api.database import Database
 from headrace.api.local.log_rewriter import LogRewriter
 from headrace.errors import CommandError, HeadraceError, NotOnDisk, UsageError
-from portrait import differences, portrait
-from waiting import wait_until
+from replication.nodes import PAIRS, Node, nodes
+from replication.writing import fill, write
+from support.portrait import differences, portrait
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from nodes import Node, nodes
-from writing import fill, write
 
-from waiting import wait_until
+from replication.nodes import Node, nodes
+from replication.writing import fill, write
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 NEWER = [

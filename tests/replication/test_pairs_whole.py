@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from nodes import PAIRS, PAIRS_OF_REDIS_8, Node, nodes
-from writing import fill, write
 
-from waiting import wait_until
+from replication.nodes import PAIRS, PAIRS_OF_REDIS_8, Node, nodes
+from replication.writing import fill, write
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 ECHO = "#!lua name=l\nredis.register_function('echo', function(keys, args) return args[1] end)"

@@ -10,12 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from documented_commands import OPTIONS, PASSWORD, Recipe, blocks
-from flaky_proxy import FlakyProxy
-from nodes import Node, nodes
 from pyspark.sql.types import LongType, StructField, StructType
-from sentinel_group import sentinels, url_of_sentinels, wait_for_discovery
-from server_fixtures import spark  # noqa: F401
 
 import headrace
 from headrace.client.connection_errors import ServerUnavailable
@@ -24,7 +19,12 @@ from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.arrow_reader import make_range_reader
 from headrace.spark.source.planner import OffsetRange
-from waiting import wait_until
+from replication.documented_commands import OPTIONS, PASSWORD, Recipe, blocks
+from replication.nodes import Node, nodes
+from replication.sentinel_group import sentinels, url_of_sentinels, wait_for_discovery
+from support.flaky_proxy import FlakyProxy
+from support.server_fixtures import spark  # noqa: F401
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

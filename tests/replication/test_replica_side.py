@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from flaky_proxy import Cut, FlakyProxy
 
-from certificates import Authority
-from command_generator import CommandGenerator
 from headrace.commands.session import Session
 from headrace.engine.clock import RealClock
 from headrace.keyspace.keyspace import Keyspace
@@ -26,9 +23,12 @@ from headrace.server.loop.event_loop import EventLoop
 from headrace.server.network.tls import ClientTls
 from headrace.server.replication import replica_side
 from headrace.server.replication.replica_side import ReplicaSettings, ReplicaSide
-from redis_programs import engine_with_format_of, installed_redis_with_tls, installed_version
-from redis_server import free_port, redis_server
-from waiting import SECONDS_MAX
+from support.certificates import Authority
+from support.command_generator import CommandGenerator
+from support.flaky_proxy import Cut, FlakyProxy
+from support.redis_programs import engine_with_format_of, installed_redis_with_tls, installed_version
+from support.redis_server import free_port, redis_server
+from support.waiting import SECONDS_MAX
 
 DATABASES = (0, 3)
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 import redis
-from nodes import Node, Raw, nodes
-from writing import fill
 
 from headrace.cli.commands.top import request_sender
 from headrace.console.exposition import exposition
 from headrace.console.replication_picture import replication_lines
 from headrace.console.server_stats import ServerStats, collect_stats
-from waiting import wait_until
+from replication.nodes import Node, Raw, nodes
+from replication.writing import fill
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

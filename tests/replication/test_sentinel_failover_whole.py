@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import redis
-from nodes import Node, nodes
 from redis.sentinel import Sentinel
-from sentinel_group import sentinels, url_of_sentinels
 
 import headrace
-from waiting import wait_until
+from replication.nodes import Node, nodes
+from replication.sentinel_group import sentinels, url_of_sentinels
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

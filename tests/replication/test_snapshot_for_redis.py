@@ -14,11 +14,11 @@ from headrace.persistence.rdb.versions import COMPATIBLE
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.replication.stored_position import encode_position
 from headrace.resp.request import request
-from portrait import portrait
-from random_streams import random_stream
-from redis_programs import installed_version, rdb_version_of
-from redis_server import redis_server
-from waiting import wait_until
+from support.portrait import portrait
+from support.random_streams import random_stream
+from support.redis_programs import installed_version, rdb_version_of
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 NOW = 1_700_000_000_000
 HISTORY = "0123456789abcdef0123456789abcdef01234567"

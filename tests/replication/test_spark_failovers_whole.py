@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 import redis
-from nodes import Node, nodes
 from redis.sentinel import Sentinel
-from sentinel_group import sentinels, url_of_sentinels, wait_for_discovery
-from server_fixtures import spark  # noqa: F401
 
-from waiting import wait_until
+from replication.nodes import Node, nodes
+from replication.sentinel_group import sentinels, url_of_sentinels, wait_for_discovery
+from support.server_fixtures import spark  # noqa: F401
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -6,7 +6,6 @@ import logging
 from unittest.mock import ANY
 
 import pytest
-from opened_reader import opened_reader
 
 from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
@@ -14,6 +13,7 @@ from headrace.persistence.rule_records import rule_record
 from headrace.replication.stream_applier import CannotApply, StreamApplier
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
+from replication.opened_reader import opened_reader
 
 NOW = 1_800_000_000_000
 

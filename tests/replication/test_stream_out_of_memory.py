@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.replication.primary import Primary
-
-sys.path.append(str(Path(__file__).parent.parent / "server"))
-
-from turned_servers import TurnedServers
+from server.turned_servers import TurnedServers
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 import redis
-from nodes import Raw, group_state, pairs
-from opened_reader import opened_reader
 
 from headrace.commands.table import COMMANDS
 from headrace.engine.engine import Engine
@@ -26,6 +24,8 @@ from headrace.resp.parser import RequestParser
 from headrace.resp.replies import ReplyParser
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
+from replication.nodes import Raw, group_state, pairs
+from replication.opened_reader import opened_reader
 
 START = 4_000_000_000_000  # ms: in the future, so that nothing expires in redis-server
 DATABASES = 2

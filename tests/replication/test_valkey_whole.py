@@ -6,11 +6,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from nodes import PAIRS_OF_VALKEY, Node, nodes
-from writing import fill, write
 
-from redis_programs import VALKEY
-from waiting import wait_until
+from replication.nodes import PAIRS_OF_VALKEY, Node, nodes
+from replication.writing import fill, write
+from support.redis_programs import VALKEY
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import redis
-from nodes import Node, Raw
 
-from command_generator import CommandGenerator
+from replication.nodes import Node, Raw
+from support.command_generator import CommandGenerator
 
 
 def write(port: int, seed: int, count: int) -> None:

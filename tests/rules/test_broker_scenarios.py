@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import redis
 
-from headrace_server import headrace_server
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from engine_talk import Talk
-from portrait import portrait
-from rule_replays import number_of, replay, restarted
+from support.engine_talk import Talk
+from support.portrait import portrait
+from support.rule_replays import number_of, replay, restarted
 
 STEPS = 250
 CONSUMERS = ("ann", "bob", "cid")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from engine_talk import Talk
+from support.engine_talk import Talk
 
 
 @pytest.mark.parametrize("removal", ["DEL s", "RENAME other s", "FLUSHALL"])

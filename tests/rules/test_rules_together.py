@@ -11,8 +11,8 @@ import random
 
 import pytest
 
-from engine_talk import Talk
 from headrace.streams.stream import Stream
+from support.engine_talk import Talk
 
 STEPS = 300
 TURNS_MAX = 3000  # for the work that one command leaves

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import redis
-from nodes import Node, nodes
 
-from redis_server import redis_server
-from waiting import wait_until
+from replication.nodes import Node, nodes
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 import redis
-from tls_clients import Town
 
 from headrace.persistence.data_directory import DiskDirectory, DiskFile, FileIdentity
 from headrace.server.config.config import Config
 from headrace.server.main import Server
-from redis_programs import installed_redis_with_tls
-from redis_server import free_port
-from speaking import SECONDS_MAX, Client
-from waiting import answers, wait_until
+from server.tls_clients import Town
+from support.redis_programs import installed_redis_with_tls
+from support.redis_server import free_port
+from support.speaking import SECONDS_MAX, Client
+from support.waiting import answers, wait_until
 
 
 class FlakyDisk(DiskDirectory):

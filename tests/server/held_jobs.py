@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.server.disk.snapshot_job import SnapshotJob
-from waiting import wait_until
+from support.waiting import wait_until
 
 
 @contextmanager

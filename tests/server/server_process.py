@@ -12,7 +12,7 @@ from subprocess import PIPE
 import redis
 
 import headrace
-from waiting import wait_until
+from support.waiting import wait_until
 
 SECONDS_MAX = 30
 

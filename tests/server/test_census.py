@@ -11,13 +11,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tls_clients import Town
-from turned_servers import TurnedClient, TurnedServers
 
-from census import TIMES, TIMES_OF_JOBS, assert_nothing_left
 from headrace.persistence.data_directory import DiskFile
 from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.server.replication.replica_side import ReplicaSide, file_name
+from server.tls_clients import Town
+from server.turned_servers import TurnedClient, TurnedServers
+from support.census import TIMES, TIMES_OF_JOBS, assert_nothing_left
 
 ENTRIES = 120
 STREAMS = 6

@@ -8,19 +8,19 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import object_store
 import pytest
 import redis
-from cut_network import Network
-from faulty_proxy import Fault
-from object_store import BUCKET, FaultyProxy, proxy_of, s3_server
-from server_process import Process
 
 from headrace.cli.main import main
 from headrace.errors import UsageError
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.object_store import ObjectStore
-from waiting import wait_until
+from server.cut_network import Network
+from server.server_process import Process
+from support import object_store
+from support.faulty_proxy import Fault
+from support.object_store import BUCKET, FaultyProxy, proxy_of, s3_server
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

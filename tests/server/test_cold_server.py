@@ -16,7 +16,7 @@ import redis
 from headrace.keyspace import cold_storage
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.data_directory import DiskDirectory
-from waiting import wait_until
+from support.waiting import wait_until
 
 ENTRIES = 20_000
 OPTIONS = ("--appendonly", "yes", "--stream-hot-memory", "100kb", "--enable-debug-command", "yes")

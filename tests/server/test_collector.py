@@ -10,7 +10,7 @@ import pytest
 from headrace.server.config.config import Config
 from headrace.server.main import Server
 from headrace.server.observe.collector import GROWTH_BYTES_MIN, OldestGeneration
-from speaking import encoded
+from support.speaking import encoded
 
 LIBRARY = "#!lua name=echoes\nredis.register_function('echo', function(keys, args) return args[1] end)"
 LIVES = {

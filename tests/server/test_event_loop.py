@@ -11,8 +11,8 @@ import pytest
 
 from headrace import limits
 from headrace.errors import CommandError
-from speaking import encoded
-from waiting import wait_until
+from support.speaking import encoded
+from support.waiting import wait_until
 
 
 def test_a_request_and_its_answer(client):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from server_process import SECONDS_MAX, Process
 
-from failing_sync import FailingSync
-from waiting import wait_until
+from server.server_process import SECONDS_MAX, Process
+from support.failing_sync import FailingSync
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

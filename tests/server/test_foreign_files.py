@@ -13,8 +13,8 @@ import redis
 import headrace
 from headrace.cli.main import main
 from headrace.errors import HeadraceError, UsageError
-from headrace_server import headrace_server
-from redis_server import redis_server
+from support.headrace_server import headrace_server
+from support.redis_server import redis_server
 
 SKIP = ("--load-skip-foreign-types", "yes")
 LOG = ("--appendonly", "yes", "--appendfsync", "always")

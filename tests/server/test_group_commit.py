@@ -8,12 +8,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from held_jobs import held_job
 
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.rdb.encoder_thread import EncoderThread
-from waiting import wait_until
+from server.held_jobs import held_job
+from support.waiting import wait_until
 
 FULL = "MISCONF Errors writing to the AOF file: No space left on device"
 

@@ -12,8 +12,8 @@ import pytest
 from headrace import limits
 from headrace.errors import CommandError
 from headrace.server.config_changes import DESCRIPTORS_KEPT
-from speaking import encoded
-from waiting import wait_until
+from support.speaking import encoded
+from support.waiting import wait_until
 
 
 def test_a_client_above_the_soft_limit_is_closed_when_its_time_is_up(start) -> None:

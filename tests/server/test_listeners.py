@@ -13,7 +13,7 @@ import pytest
 
 from headrace.errors import CommandError, HeadraceError
 from headrace.server.network.addresses import is_loopback
-from waiting import wait_until
+from support.waiting import wait_until
 
 
 def test_one_client_too_many_is_told_so(start):

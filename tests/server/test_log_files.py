@@ -9,8 +9,8 @@ import pytest
 
 from headrace.persistence.data_directory import DirectoryGone, DiskDirectory
 from headrace.server.observe.heap import COLLAPSE_MIN, ClientPeak
-from log_file_changes import CHANGES, SOME, prepare_log
-from waiting import wait_until
+from support.log_file_changes import CHANGES, SOME, prepare_log
+from support.waiting import wait_until
 
 
 @pytest.mark.parametrize("change", SOME)

@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.server.config.config import Config
 from headrace.server.main import Server
 from headrace.server.observe.scrapes import CONNECTIONS_MAX
-from waiting import wait_until
+from support.waiting import wait_until
 
 Samples = dict[tuple[str, frozenset], float]
 

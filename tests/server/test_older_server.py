@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redis_server import redis_server
-from speaking import Client
-from waiting import wait_until
+from support.redis_server import redis_server
+from support.speaking import Client
+from support.waiting import wait_until
 
 WORK = """
 XADD s IDMP p one * f v

@@ -10,7 +10,7 @@ import pytest
 import headrace
 from headrace.errors import HeadraceError, UsageError
 from headrace.server.main import serve
-from unprivileged import in_unprivileged_child, open_to_all
+from support.unprivileged import in_unprivileged_child, open_to_all
 
 CASES: dict[str, tuple[str, int]] = {
     "log directory": ("home/appendonlydir", 0),

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 import redis
-from server_process import SECONDS_MAX, Process
 
 import headrace
-from redis_server import redis_server
-from waiting import wait_until
+from server.server_process import SECONDS_MAX, Process
+from support.redis_server import redis_server
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from held_jobs import held_job
 
 from headrace.console.exposition import exposition
 from headrace.console.server_stats import ServerStats
 from headrace.persistence.rdb.encoder_thread import EncoderThread
-from waiting import wait_until
+from server.held_jobs import held_job
+from support.waiting import wait_until
 
 
 def fill(client, entries: int = 50) -> None:

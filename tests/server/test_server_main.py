@@ -17,7 +17,7 @@ import redis
 
 import headrace
 from headrace.server.main import usage
-from waiting import wait_until
+from support.waiting import wait_until
 
 PROGRAM = "import sys; from headrace.server.main import serve; sys.exit(serve(sys.argv[1:]))"
 

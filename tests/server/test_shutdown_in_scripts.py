@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from server_process import SECONDS_MAX, Process
 
-from headrace_server import headrace_server
-from waiting import wait_until
+from server.server_process import SECONDS_MAX, Process
+from support.headrace_server import headrace_server
+from support.waiting import wait_until
 
 pytest.importorskip("lupa.luajit21")
 pytestmark = pytest.mark.whole

@@ -3,9 +3,9 @@
 import pytest
 import redis
 
-from headrace_server import headrace_server
-from speaking import Client, encoded
-from waiting import wait_until
+from support.headrace_server import headrace_server
+from support.speaking import Client, encoded
+from support.waiting import wait_until
 
 pytest.importorskip("lupa.luajit21")
 

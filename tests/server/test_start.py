@@ -15,7 +15,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 import headrace
-from waiting import wait_until
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

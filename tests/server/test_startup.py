@@ -15,8 +15,8 @@ from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.config.config import Config
 from headrace.server.disk import startup
 from headrace.server.main import Server
-from speaking import encoded as record
-from waiting import wait_until
+from support.speaking import encoded as record
+from support.waiting import wait_until
 
 
 def refusal(tmp_path: Path, *arguments: str) -> str:

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from tls_clients import Town, Wire, by_hand
 
 from headrace.errors import CommandError, HeadraceError
 from headrace.server.loop import handshakes
-from waiting import wait_until
+from server.tls_clients import Town, Wire, by_hand
+from support.waiting import wait_until
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 

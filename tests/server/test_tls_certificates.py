@@ -8,11 +8,11 @@ import ssl
 from pathlib import Path
 
 import pytest
-from tls_clients import Town
 
-from certificates import NEW_RSA_KEY, openssl
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.server.config.config import Config
+from server.tls_clients import Town
+from support.certificates import NEW_RSA_KEY, openssl
 
 
 def shown_by(client) -> str:

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tls_clients import Town, Wire, by_hand
 
 from headrace import limits
 from headrace.errors import CommandError
 from headrace.server.loop.tls_connection import TlsConnection
-from speaking import encoded
-from waiting import wait_until
+from server.tls_clients import Town, Wire, by_hand
+from support.speaking import encoded
+from support.waiting import wait_until
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import redis
-from tls_clients import Town
 
 import headrace
 from headrace.cli.main import main
 from headrace.errors import HeadraceError
+from server.tls_clients import Town
 
 
 def url_of(town: Town, port: int) -> str:

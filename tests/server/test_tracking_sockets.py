@@ -10,9 +10,9 @@ from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
 
 from headrace.resp.replies import Push
-from redis_server import redis_server
-from speaking import Client, encoded
-from waiting import wait_until
+from support.redis_server import redis_server
+from support.speaking import Client, encoded
+from support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

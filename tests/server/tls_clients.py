@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from certificates import Authority, Certificate
 from headrace.server.config.config import Config
 from headrace.server.main import Server
+from support.certificates import Authority, Certificate
 
 SECONDS_MAX = 30.0
 

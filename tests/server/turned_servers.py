@@ -12,7 +12,7 @@ from pathlib import Path
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.main import Server
-from speaking import SECONDS_MAX, encoded
+from support.speaking import SECONDS_MAX, encoded
 
 
 class TurnedServers:

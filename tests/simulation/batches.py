@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from command_generator import Command, CommandGenerator
+from support.command_generator import Command, CommandGenerator
 
 GROUPS = (b"g", b"h")
 

@@ -21,12 +21,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from disk import Image, Platter, SimulatedFile, SimulatedFiles
-from network import InlineThread, Network, connection_class, pair
-from server_life import SimulatedSync
-from snapshot_threads import SnapshotThreads
-from world import BIRTH_MS
-
 from headrace.engine.clock import SettableClock
 from headrace.persistence.rdb import encoder_thread
 from headrace.resp.replies import INCOMPLETE, ReplyParser
@@ -35,8 +29,13 @@ from headrace.server.config.config import Config
 from headrace.server.disk import snapshot_job, startup
 from headrace.server.main import Server
 from headrace.server.replication import link_socket, replica_side
-from portrait import Portrait, alive, differences, portrait
-from speaking import encoded
+from simulation.disk import Image, Platter, SimulatedFile, SimulatedFiles
+from simulation.network import InlineThread, Network, connection_class, pair
+from simulation.server_life import SimulatedSync
+from simulation.snapshot_threads import SnapshotThreads
+from simulation.world import BIRTH_MS
+from support.portrait import Portrait, alive, differences, portrait
+from support.speaking import encoded
 
 FIRST_PORT = 7001
 TURNS_MAX = 400  # until servers agree that nothing disturbs

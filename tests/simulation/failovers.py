@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from cluster import Client, Cluster, Node, PrefixCheck
-from disk import Image
-from history_checker import FAIL, OK, Append, Entry, OperationHistory, Reader, Report
-from world import Wrong
-
-from command_generator import CommandGenerator
 from headrace.errors import CommandError
-from portrait import alive, differences
+from simulation.cluster import Client, Cluster, Node, PrefixCheck
+from simulation.disk import Image
+from simulation.history_checker import FAIL, OK, Append, Entry, OperationHistory, Reader, Report
+from simulation.world import Wrong
+from support.command_generator import CommandGenerator
+from support.portrait import alive, differences
 
 STEPS = 110
 STEPS_MS = (0, 0, 1, 5, 40, 300)

@@ -19,9 +19,18 @@ import contextlib
 from random import Random
 from typing import cast
 
-from batches import Batches
-from disk import Image, SimulatedFile, SimulatedFiles
-from world import (
+from headrace.engine.engine import Engine
+from headrace.errors import HeadraceError
+from headrace.persistence import rule_records
+from headrace.persistence.aof.log import Log
+from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
+from headrace.persistence.cold.cold_store import ColdStore
+from headrace.persistence.data_directory import File
+from headrace.persistence.recovery import Recovered
+from simulation.batches import Batches
+from simulation.disk import Image, SimulatedFile, SimulatedFiles
+from simulation.world import (
     NAMES,
     SNAPSHOT,
     GradualBase,
@@ -35,18 +44,8 @@ from world import (
     units,
     write_keyspace,
 )
-
-from command_generator import Command
-from headrace.engine.engine import Engine
-from headrace.errors import HeadraceError
-from headrace.persistence import rule_records
-from headrace.persistence.aof.log import Log
-from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.pending_rewrite import PendingRewrite
-from headrace.persistence.cold.cold_store import ColdStore
-from headrace.persistence.data_directory import File
-from headrace.persistence.recovery import Recovered
-from portrait import Portrait, alive, differences, portrait
+from support.command_generator import Command
+from support.portrait import Portrait, alive, differences, portrait
 
 TICK_MS = 100
 WINDOW_MS = 1000 + 2 * TICK_MS  # what everysec may lose, besides the duration of a slow sync

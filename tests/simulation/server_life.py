@@ -15,9 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from random import Random
 
-from disk import Image, SimulatedFile, SimulatedFiles
-from world import BIRTH_MS, Setup, new_engine, recovered_on, write_keyspace
-
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.clock import SettableClock
 from headrace.engine.engine import Engine
@@ -28,7 +25,9 @@ from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
-from speaking import encoded
+from simulation.disk import Image, SimulatedFile, SimulatedFiles
+from simulation.world import BIRTH_MS, Setup, new_engine, recovered_on, write_keyspace
+from support.speaking import encoded
 
 CLIENTS = 4
 STEPS_MS = (0, 0, 1, 10, 100, 1100)

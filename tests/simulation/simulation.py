@@ -13,13 +13,12 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from disk import Image, Op, SimulatedFiles, boundaries
-from life import Life
-from world import BIRTH_MS, NAMES, Setup, Wrong, new_engine, recovered_on
-
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
-from portrait import Portrait, alive, differences
+from simulation.disk import Image, Op, SimulatedFiles, boundaries
+from simulation.life import Life
+from simulation.world import BIRTH_MS, NAMES, Setup, Wrong, new_engine, recovered_on
+from support.portrait import Portrait, alive, differences
 
 TURNS = (16, 8, 5)  # of the first life, and of the following ones
 HEIRS = (2, 1, 0)  # how many images of a life begin another one

@@ -6,11 +6,11 @@ import random
 import struct
 
 import pytest
-from disk import Image, SimulatedFiles, boundaries
 
 from headrace.errors import HeadraceError
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.run_place import RunPlace
+from simulation.disk import Image, SimulatedFiles, boundaries
 
 FAULTY = ("write", "sync", "create", "sync_directory", "truncate", "read", "remove", "make_directory")
 MODES = ["kept", "forgotten", "torn", "mixed"]

@@ -4,9 +4,9 @@ import contextlib
 import random
 
 import pytest
-from disk import Platter, SimulatedFiles, boundaries
 
 from headrace.persistence.data_directory import DiskDirectory
+from simulation.disk import Platter, SimulatedFiles, boundaries
 
 NAMES = ["a", "b", "dir/a", "dir/b"]
 

@@ -6,11 +6,11 @@ import errno
 from typing import Any
 
 import pytest
-from cluster import Cluster, Node
-from disk import SimulatedFiles
 
 from headrace.replication import divergent_tail
 from headrace.replication.divergent_tail import MARKER
+from simulation.cluster import Cluster, Node
+from simulation.disk import SimulatedFiles
 
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 

@@ -9,11 +9,11 @@ import os
 from collections import Counter
 
 import pytest
-from cluster import Client, Cluster
-from failovers import FailoverRun
-from world import Wrong
 
 from headrace.replication.primary import Primary
+from simulation.cluster import Client, Cluster
+from simulation.failovers import FailoverRun
+from simulation.world import Wrong
 
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 SAMPLE = 40

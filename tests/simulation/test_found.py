@@ -1,10 +1,10 @@
 """Bugs that the simulation has found, as minimal tests."""
 
 import pytest
-from disk import SimulatedFiles
-from world import NAMES
 
 from headrace.persistence.aof.log import Log
+from simulation.disk import SimulatedFiles
+from simulation.world import NAMES
 
 
 def new_log(policy):

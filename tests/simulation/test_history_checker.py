@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from history_checker import FAIL, INFO, OK, Entry, OperationHistory, Report
+
+from simulation.history_checker import FAIL, INFO, OK, Entry, OperationHistory, Report
 
 FINAL: list[Entry] = [((1, 0), b"a"), ((2, 0), b"b"), ((3, 0), b"c")]
 

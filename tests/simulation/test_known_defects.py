@@ -4,14 +4,14 @@ import io
 from random import Random
 
 import pytest
-from disk import boundaries
-from life import Life
-from world import BIRTH_MS, NAMES, Setup
 
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.writer import write_rdb
-from portrait import entries, packed_nodes, portrait
-from simulation import Crashes
+from simulation.disk import boundaries
+from simulation.life import Life
+from simulation.simulation import Crashes
+from simulation.world import BIRTH_MS, NAMES, Setup
+from support.portrait import entries, packed_nodes, portrait
 
 WAYS = ["log", "rdb base", "command base", "snapshot"]
 

@@ -5,7 +5,6 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from disk import Platter, SimulatedFiles
 
 import headrace
 from headrace.api.database import build_database
@@ -13,6 +12,7 @@ from headrace.api.local.clock import ManualClock
 from headrace.api.local.log_rewriter import LogRewriter
 from headrace.api.local.storage import Storage
 from headrace.keyspace.settings import Settings
+from simulation.disk import Platter, SimulatedFiles
 
 Returned = list[tuple[int, list[bytes]]]  # operations of the disk when a call returned; the IDs it gave
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.engine.engine import Engine
-from portrait import alive, differences, portrait
+from support.portrait import alive, differences, portrait
 
 SCENE = """SET text hello
     SELECT 3

@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable
 
 import pytest
-from cluster import Cluster, Node, PrefixCheck
 
 from headrace.replication.replica_link import ReplicaLink
+from simulation.cluster import Cluster, Node, PrefixCheck
 
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 EVERY = 1 if "HEADRACE_LONG" in os.environ else 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cluster import Client, Cluster, Node
 
 from headrace.server.replication import replica_side
+from simulation.cluster import Client, Cluster, Node
 
 pytestmark = pytest.mark.plain  # `make test` runs them as installed
 LOST = "ERR writes of this connection may be lost"

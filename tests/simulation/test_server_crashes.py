@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from disk import boundaries
-from server_life import ServerLife
+
+from simulation.disk import boundaries
+from simulation.server_life import ServerLife
 
 SEEDS = 60 if "HEADRACE_COMPILED" in os.environ else 8
 STEPS = 60

@@ -7,9 +7,9 @@ import os
 from random import Random
 
 import pytest
-from world import Setup
 
-from simulation import History
+from simulation.simulation import History
+from simulation.world import Setup
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 FIRST = int(os.environ.get("HEADRACE_SIMULATE_SEED", "1"))

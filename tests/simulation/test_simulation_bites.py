@@ -1,13 +1,13 @@
 """The simulation detects faults: with one broken line in the storage it fails soon."""
 
 import pytest
-from disk import SimulatedFile, SimulatedFiles
-from life import Setup, Wrong
 
 from headrace.persistence import recovery
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
-from simulation import History
+from simulation.disk import SimulatedFile, SimulatedFiles
+from simulation.life import Setup, Wrong
+from simulation.simulation import History
 
 PATIENCE = 40  # histories
 

@@ -9,8 +9,6 @@ from functools import partial
 from itertools import islice
 from random import Random
 
-from disk import SimulatedFile, SimulatedFiles
-
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import Keyspace
@@ -27,7 +25,8 @@ from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import RdbVersion
 from headrace.persistence.rdb.writer import rdb_steps, write_rdb
 from headrace.persistence.recovery import Recovered, recover
-from portrait import Portrait
+from simulation.disk import SimulatedFile, SimulatedFiles
+from support.portrait import Portrait
 
 NAMES = LogFileNames()
 SNAPSHOT = "dump.rdb"

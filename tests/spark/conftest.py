@@ -7,4 +7,4 @@ import sys
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run this interpreter
 
-from server_fixtures import headrace_server, running_server, spark, stream_server  # noqa: F401
+from support.server_fixtures import headrace_server, running_server, spark, stream_server  # noqa: F401

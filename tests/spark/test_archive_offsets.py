@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
-from stream_server import StreamServer
 
-from archives import ArchiveMaker
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
 from headrace.positions.position import Position
@@ -20,6 +18,8 @@ from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_reader import HeadraceStreamReader
+from support.archives import ArchiveMaker
+from support.stream_server import StreamServer
 
 N = StructType([StructField("n", LongType())])
 

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
-from stream_server import StreamServer
 
-from archives import ArchiveMaker, Entry, counted_entries, files_in
 from headrace.archive.files import archived_through, read_archive
 from headrace.archive.location import archive_location
 from headrace.client.servers import Servers
@@ -26,6 +24,8 @@ from headrace.spark.decode.schema import DEFAULT_SCHEMAS, ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.data_source import HeadraceSource
+from support.archives import ArchiveMaker, Entry, counted_entries, files_in
+from support.stream_server import StreamServer
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 HOUR = 3_600_000

@@ -24,7 +24,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from stream_server import StreamServer
 
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, ProtocolError, UsageError
@@ -41,6 +40,7 @@ from headrace.spark.source.arrow_reader import (
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import RangeReader
+from support.stream_server import StreamServer
 
 ROUNDS = 60 if "HEADRACE_COMPILED" in os.environ else 12
 LAST = "18446744073709551615-18446744073709551615"

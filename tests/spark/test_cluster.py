@@ -13,9 +13,7 @@ import pytest
 import redis
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from redis_cluster import Cluster, Node
 
-from archives import publish
 from headrace.archive.watermark import published_id, watermark_key
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers, servers_at
@@ -34,7 +32,9 @@ from headrace.spark.source.group_progress import GroupProgress
 from headrace.spark.source.planner import OffsetRange, nth_id, plan_ranges
 from headrace.spark.source.range_reader import RangeReader
 from headrace.spark.source.trigger_limits import AdmissionControl
-from waiting import wait_until
+from support.archives import publish
+from support.redis_cluster import Cluster, Node
+from support.waiting import wait_until
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
 

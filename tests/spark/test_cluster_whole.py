@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 from pyspark.sql import SparkSession
-from redis_cluster import Cluster
+
+from support.redis_cluster import Cluster
 
 pytestmark = pytest.mark.whole
 

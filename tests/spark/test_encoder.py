@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from request_parser import parse_requests
 
 from headrace.errors import UsageError
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
 from headrace.spark.sink.encoder import ArrowCells, XaddEncoder
+from spark.request_parser import parse_requests
 
 UTC = datetime.UTC
 

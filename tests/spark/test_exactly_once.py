@@ -10,9 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 import redis
-from flaky_proxy import Cut, FlakyProxy
 from redis.crc import key_slot
-from stream_server import StreamServer, start_server
 
 from headrace.client import retrying
 from headrace.companion_keys import hash_tagged
@@ -21,7 +19,9 @@ from headrace.spark.sink import sender
 from headrace.spark.sink.exactly_once import ConfirmedRowsLost
 from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.sender import write_batches
-from redis_server import free_port
+from support.flaky_proxy import Cut, FlakyProxy
+from support.redis_server import free_port
+from support.stream_server import StreamServer, start_server
 
 ROWS = 23
 MARKER = Marker("q", 3, 7)

@@ -13,14 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-import copy_child
 import pytest
 import redis
-from flaky_proxy import Cut, FlakyProxy
-from spark_workers import workers_below
-from stream_server import start_server
 
-from redis_server import free_port
+from spark.spark_workers import workers_below
+from support.flaky_proxy import Cut, FlakyProxy
+from support.redis_server import free_port
+from support.stream_server import start_server
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -84,7 +83,13 @@ class Copy:
 
     def __init__(self, server: Server, proxy: FlakyProxy, folder: pathlib.Path) -> None:
         self._server = server
-        self._words = [sys.executable, copy_child.__file__, proxy.url, str(folder), str(ENTRIES // BATCHES)]
+        self._words = [
+            sys.executable,
+            str(pathlib.Path(__file__).with_name("copy_child.py")),
+            proxy.url,
+            str(folder),
+            str(ENTRIES // BATCHES),
+        ]
         self._commits = folder / "checkpoint" / "commits"
         self._log = folder / "log"
         self.workers_killed = 0

@@ -8,7 +8,6 @@ import pytest
 import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
-from stream_server import StreamServer
 
 from headrace.positions.position import parse_position
 from headrace.spark.options import Options, parse_options
@@ -16,7 +15,8 @@ from headrace.spark.source import group_progress
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
 from headrace.spark.source.stream_reader import HeadraceStreamReader
-from redis_server import free_port
+from support.redis_server import free_port
+from support.stream_server import StreamServer
 
 N = StructType([StructField("n", LongType())])
 ALL = ReadAllAvailable()

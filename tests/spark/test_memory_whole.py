@@ -11,9 +11,9 @@ import pathlib
 import subprocess
 import sys
 
-import memory_child
 import pytest
-from stream_server import StreamServer
+
+from support.stream_server import StreamServer
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -41,7 +41,13 @@ def test_a_long_stream_takes_no_more_memory_than_a_short_one(
     ways = ["resp"]
     if stream_server.client.execute_command("COMMAND INFO", "XARROW")[0] is not None:
         ways.append("arrow")
-    words = [sys.executable, memory_child.__file__, stream_server.url, str(tmp_path), *ways]
+    words = [
+        sys.executable,
+        str(pathlib.Path(__file__).with_name("memory_child.py")),
+        stream_server.url,
+        str(tmp_path),
+        *ways,
+    ]
     with (tmp_path / "log").open("wb") as log:
         ran = subprocess.run(words, stdout=subprocess.PIPE, stderr=log, timeout=600)
     assert ran.returncode == 0, (tmp_path / "log").read_text(errors="replace")[-3000:]

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from stream_server import StreamServer
 
 from headrace.client.servers import Servers
 from headrace.positions.entry_ids import parse_id
 from headrace.spark.options import parse_options
 from headrace.spark.source import planner
 from headrace.spark.source.planner import OffsetRange, nth_id, plan_ranges
+from support.stream_server import StreamServer
 
 Id = tuple[int, int]
 

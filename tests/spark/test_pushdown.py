@@ -31,11 +31,11 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
-from stream_server import StreamServer
 
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_source import HeadraceSource
 from headrace.spark.source.pushdown import PUSHDOWN_WORKER, PushdownReader
+from support.stream_server import StreamServer
 
 TEXT, TIME = StringType(), TimestampType()
 DEFAULT = StructType(

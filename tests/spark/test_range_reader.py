@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from flaky_proxy import Cut, FlakyProxy
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from redis_cluster import Node
-from stream_server import StreamServer
 
 from headrace.client.connection import RawConnection
 from headrace.client.servers import Servers
@@ -26,6 +23,9 @@ from headrace.spark.source.adaptive_count import PAGE_BYTES
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import BATCH_BYTES, RangeReader
+from support.flaky_proxy import Cut, FlakyProxy
+from support.redis_cluster import Node
+from support.stream_server import StreamServer
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
 COUNT = 23_000  # more than two record batches

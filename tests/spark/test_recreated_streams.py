@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
-from stream_server import StreamServer
 
 from headrace.fingerprint import entry_fingerprint
 from headrace.positions.position import Position, parse_position, parse_positions, position_ids
@@ -18,6 +17,7 @@ from headrace.spark.source import stream_reader
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_reader import HeadraceStreamReader
+from support.stream_server import StreamServer
 
 N = StructType([StructField("n", LongType())])
 ALL = ReadAllAvailable()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from stream_server import StreamServer
 
-from waiting import wait_until
+from support.stream_server import StreamServer
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

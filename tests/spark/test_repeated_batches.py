@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pytest
-from stream_server import StreamServer
 
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.spark.sink import attempts, sender
@@ -15,6 +14,7 @@ from headrace.spark.sink.attempts import check_repeated
 from headrace.spark.sink.batch_attempt import AttemptSuperseded, RowsChanged
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import RowSender, TaskResult, send_task, sink_options, write_batches
+from support.stream_server import StreamServer
 
 MARKER = Marker("q", 0, 7)
 

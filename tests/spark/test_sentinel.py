@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 import redis
 from pyspark.sql.types import LongType, StructField, StructType
-from redis_cluster import SentinelSetup
 
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
@@ -18,6 +17,7 @@ from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.planner import plan_ranges
 from headrace.spark.source.range_reader import RangeReader
+from support.redis_cluster import SentinelSetup
 
 COUNT = 40_000
 SCHEMA = StructType([StructField("n", LongType())])

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from redis_cluster import Cluster
 
 from headrace.client.servers import Servers
 from headrace.spark import Marker, write_batches
 from headrace.spark.sink import sender
 from headrace.spark.sink.exactly_once import ConfirmedRowsLost
 from headrace.spark.sink.overwrite import StreamReplacement
+from support.redis_cluster import Cluster
 
 MARKER = Marker("q", 0, 4)
 

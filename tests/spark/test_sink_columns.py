@@ -7,12 +7,12 @@ import datetime
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType, VariantVal, YearMonthIntervalType
-from stream_server import StreamServer
 
 from headrace.errors import UsageError
 from headrace.spark.options import parse_options
 from headrace.spark.sink.sender import write_batches
 from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter
+from support.stream_server import StreamServer
 
 WHOLE = datetime.datetime(2024, 1, 1, 0, 0, 0, 123000)
 FINE = datetime.datetime(2024, 1, 1, 0, 0, 0, 123456)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from nodes import Node, nodes
 
 from headrace.client.connection_errors import ServerUnavailable
 from headrace.client.servers import Servers
@@ -19,7 +18,8 @@ from headrace.spark.sink import replica_wait, sender
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.overwrite import StreamReplacement
 from headrace.spark.sink.sender import write_batches
-from waiting import wait_until
+from replication.nodes import Node, nodes
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

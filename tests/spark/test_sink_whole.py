@@ -10,10 +10,10 @@ import sys
 import time
 
 import pytest
-import sink_child
-from flaky_proxy import Cut, FlakyProxy
-from spark_workers import workers_below
-from stream_server import StreamServer
+
+from spark.spark_workers import workers_below
+from support.flaky_proxy import Cut, FlakyProxy
+from support.stream_server import StreamServer
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
@@ -33,7 +33,13 @@ class Runs:
     """Runs of the query, one after the other."""
 
     def __init__(self, url: str, folder: pathlib.Path, way: str) -> None:
-        self._words = [sys.executable, sink_child.__file__, url, str(folder), way]
+        self._words = [
+            sys.executable,
+            str(pathlib.Path(__file__).with_name("sink_child.py")),
+            url,
+            str(folder),
+            way,
+        ]
         self._commits = folder / "checkpoint" / "commits"
         self._log = folder / "log"
 

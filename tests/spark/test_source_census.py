@@ -7,9 +7,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from stream_server import StreamServer
 
-from census import TIMES_OF_JOBS, assert_nothing_left
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
@@ -17,6 +15,8 @@ from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import RangeReader
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_reader import HeadraceStreamReader
+from support.census import TIMES_OF_JOBS, assert_nothing_left
+from support.stream_server import StreamServer
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
 ENTRIES = 300

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from stream_server import StreamServer
 
 from headrace.spark import progress
-from waiting import wait_until
+from support.stream_server import StreamServer
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

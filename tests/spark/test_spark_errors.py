@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
-from stream_server import StreamServer
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark import HeadraceSource, explain
 from headrace.spark.errors import HIDE_TRACEBACK, as_headrace_error
+from support.stream_server import StreamServer
 
 NOWHERE = "redis://127.0.0.1:1"
 

@@ -10,11 +10,11 @@ import sys
 from typing import Any
 
 import pytest
-import spark_child
 from pyspark.sql import DataFrame, SparkSession
-from stream_server import StreamServer
 
-from waiting import wait_until
+from spark import spark_child
+from support.stream_server import StreamServer
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

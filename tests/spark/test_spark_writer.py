@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
-from stream_server import StreamServer
 
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, UsageError
@@ -17,6 +16,7 @@ from headrace.spark.options import parse_options
 from headrace.spark.sink.overwrite import StreamReplacement
 from headrace.spark.sink.sender import TaskResult
 from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter, TaskCommitMessage
+from support.stream_server import StreamServer
 
 
 def schema(**kinds: object) -> StructType:

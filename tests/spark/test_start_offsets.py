@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import redis
 from pyspark.sql.types import LongType, StructField, StructType
-from stream_server import StreamServer
 
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
@@ -16,6 +15,7 @@ from headrace.spark.options import parse_options
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.start_offsets import end_offsets, resolve_offsets, start_offsets
 from headrace.spark.source.subscription import Subscription
+from support.stream_server import StreamServer
 
 N = StructType([StructField("n", LongType())])
 U64_MAX = 2**64 - 1

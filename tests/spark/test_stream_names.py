@@ -8,13 +8,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from stream_server import StreamServer
 
 from headrace.client.stream_names import normalize_name, stream_key, stream_name
 from headrace.pipeline.shared.stream_selection import select_streams, total_length
 from headrace.spark.options import parse_options
 from headrace.spark.sink.writer import HeadraceWriter
 from headrace.spark.source.reader import HeadraceReader
+from support.stream_server import StreamServer
 
 ROWS = StructType([StructField("_stream", StringType()), StructField("n", LongType())])
 ODD = [

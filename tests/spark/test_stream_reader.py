@@ -16,7 +16,6 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 from pyspark.sql.types import LongType, StructField, StructType
-from stream_server import StreamServer
 
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
@@ -27,6 +26,7 @@ from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 from headrace.spark.source.trigger_limits import proportional_shares
+from support.stream_server import StreamServer
 
 N = StructType([StructField("n", LongType())])
 ALL = ReadAllAvailable()

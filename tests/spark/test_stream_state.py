@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from stream_server import StreamServer
-
 from headrace.client.servers import Servers
 from headrace.positions.stream_state import StreamState, count_trimmed_after, stream_states
+from support.stream_server import StreamServer
 
 
 def test_the_number_of_the_first_entry_is_known_unless_entries_were_deleted(

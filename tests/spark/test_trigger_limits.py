@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from stream_server import StreamServer
 
 from headrace.positions.offsets import Offsets
 from headrace.positions.stream_state import stream_states
 from headrace.spark.options import parse_options
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.trigger_limits import AdmissionControl, default_limit
+from support.stream_server import StreamServer
 
 
 class Batches:

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from cold_support import cool, small_cache
 from headrace.persistence import dump as dumping
 from headrace.persistence.rdb.versions import by_name
 from headrace.streams import deletions, trim
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
+from support.cold_support import cool, small_cache
 
 U64 = (1 << 64) - 1
 KEEPREF, DELREF, ACKED = range(3)

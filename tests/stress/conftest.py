@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from real_server import RealServer
+
+from stress.real_server import RealServer
 
 DESCRIPTORS = 8192
 

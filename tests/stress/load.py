@@ -11,10 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from real_server import RealServer
-
 from headrace.errors import CommandError
-from speaking import Client, encoded
+from stress.real_server import RealServer
+from support.speaking import Client, encoded
 
 STREAMS = 3
 GROUPS = ("bill", "ship")

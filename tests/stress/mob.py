@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from speaking import encoded
+from support.speaking import encoded
 
 RESET = struct.pack("ii", 1, 0)  # close() sends RST
 STROKES_AT_ONCE = 200

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import headrace
-from speaking import SECONDS_MAX, Client
-from waiting import wait_until
+from support.speaking import SECONDS_MAX, Client
+from support.waiting import wait_until
 
 LONG = os.environ.get("HEADRACE_LONG") == "1"  # the same tests, for minutes in place of seconds
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from real_server import RealServer
 from redis.lock import Lock
 
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.errors import CommandError
 from headrace.pipeline.trimming.trim_streams import TRIM_SCRIPT as TRIM
-from redis_server import redis_server
-from speaking import Client
-from waiting import wait_until
+from stress.real_server import RealServer
+from support.redis_server import redis_server
+from support.speaking import Client
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from real_server import RealServer
 
-from speaking import Client
-from waiting import wait_until
+from stress.real_server import RealServer
+from support.speaking import Client
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from real_server import LONG, RealServer
 
 from headrace.errors import CommandError
-from speaking import Client
-from waiting import wait_until
+from stress.real_server import LONG, RealServer
+from support.speaking import Client
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -7,12 +7,12 @@ import socket
 import time
 
 import pytest
-from real_server import LONG, RealServer
 
 from headrace.errors import CommandError
 from headrace.limits import BACKLOG_BYTES_MAX, UNSENT_BYTES_MAX
-from speaking import Client, encoded
-from waiting import wait_until
+from stress.real_server import LONG, RealServer
+from support.speaking import Client, encoded
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from load import PIPELINE, World
+
+from stress.load import PIPELINE, World
 
 pytestmark = pytest.mark.whole
 

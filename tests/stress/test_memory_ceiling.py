@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from working import Worker
 
 from headrace.errors import CommandError
-from speaking import Client
-from waiting import wait_until
+from stress.working import Worker
+from support.speaking import Client
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -9,12 +9,12 @@ import re
 import time
 
 import pytest
-from mob import Mob
-from real_server import LONG, RealServer
-from working import Worker
 
-from speaking import Client
-from waiting import wait_until
+from stress.mob import Mob
+from stress.real_server import LONG, RealServer
+from stress.working import Worker
+from support.speaking import Client
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

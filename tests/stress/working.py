@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from speaking import SECONDS_MAX, Client
+from support.speaking import SECONDS_MAX, Client
 
 
 class Worker:

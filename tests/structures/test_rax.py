@@ -9,7 +9,7 @@ import redis
 
 from headrace.structures import rax
 from headrace.structures.rax import Rax
-from redis_server import redis_server
+from support.redis_server import redis_server
 
 COMPILED = rax.__file__.endswith(".so")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 
-from engine_talk import Talk
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.persistence import rule_records
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
+from support.engine_talk import Talk
 
 
 def number_of(entry: str) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Self
 
-from peer import reply_end
+from conformance.peer import reply_end
 
 SECONDS_MAX = 60.0  # only a test that fails waits so long
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.server.config.config import Config
 from headrace.server.main import Server
-from waiting import SECONDS_MAX
+from support.waiting import SECONDS_MAX
 
 
 @contextlib.contextmanager

@@ -7,10 +7,10 @@ import subprocess
 
 import redis
 
-from certificates import Authority
-from redis_programs import installed_redis, installed_redis_with_tls
-from redis_server import free_port
-from waiting import wait_until
+from support.certificates import Authority
+from support.redis_programs import installed_redis, installed_redis_with_tls
+from support.redis_server import free_port
+from support.waiting import wait_until
 
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1000

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from stream_server import StreamServer, running
+
+from support.stream_server import StreamServer, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,7 @@ def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stream
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two cores and a new warehouse."""
-    from spark_child import session  # PySpark is imported only by tests that use it
+    from spark.spark_child import session  # PySpark is imported only by tests that use it
 
     made = session(str(tmp_path_factory.mktemp("warehouse")))
     yield made

@@ -12,9 +12,9 @@ from typing import Any
 
 import redis
 
-from redis_programs import installed_redis
-from redis_server import free_port
-from waiting import answers, wait_until
+from support.redis_programs import installed_redis
+from support.redis_server import free_port
+from support.waiting import answers, wait_until
 
 
 def start_server(kind: str, port: int, cwd: pathlib.Path, *more: str) -> subprocess.Popen[bytes]:

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import faulty_proxy
-from faulty_proxy import Fault
-
-from waiting import wait_until
+from support import faulty_proxy
+from support.faulty_proxy import Fault
+from support.waiting import wait_until
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "a-key",

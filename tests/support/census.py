@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from waiting import wait_until
+from support.waiting import wait_until
 
 # The repetitions of one kind of work: few in each run of the tests, more in `make test-all`.
 TIMES = [5, pytest.param(200, marks=pytest.mark.slow)]

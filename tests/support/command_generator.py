@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-DIRECTORY = pathlib.Path(__file__).with_name("grammars")
+DIRECTORY = pathlib.Path(__file__).parent.parent / "grammars"
 TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"|\[(?:\d+%)?|\]|\||\d+\*(?=\s)|\{\d+,\d+\}|(?:<[^>]+>|[^\s\[\]{}|<>"]|[<>])+'
 )

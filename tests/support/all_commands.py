@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from command_generator import CommandGenerator
 from headrace.engine.engine import Engine
 from headrace.persistence.rule_records import recorded_command
+from support.command_generator import CommandGenerator
 
 START_MS = 1_700_000_000_000
 

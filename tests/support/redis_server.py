@@ -13,8 +13,8 @@ from pathlib import Path
 
 import redis
 
-from redis_programs import INSTALLED, redis_program, without_sanitizers
-from waiting import answers, wait_until
+from support.redis_programs import INSTALLED, redis_program, without_sanitizers
+from support.waiting import answers, wait_until
 
 # Below the ports that Linux gives to outgoing connections (from 32768): one of those can take a port
 # between the moment it is found free and the moment the server listens there.
