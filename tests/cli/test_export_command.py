@@ -85,7 +85,8 @@ def test_redis_loads_what_was_exported(tmp_path: Path, capsys: pytest.CaptureFix
         expected = contents(client)
         assert main(["export", f"redis://127.0.0.1:{port}", str(out / "online.rdb")]) == 0
         assert main(["export", str(data), str(out / "busy.rdb")]) == 1
-        assert "is in use by process" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "is in use by process" in error and "give the URL of that server, such as redis://" in error
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     assert any(path.name.endswith(".cold") for path in before)
     assert main(["export", str(data), str(out / "offline.rdb")]) == 0

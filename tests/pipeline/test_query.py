@@ -72,7 +72,7 @@ def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
 
 def test_an_unreachable_server_is_reported_at_once() -> None:
     spark = cast(SparkSession, None)  # it is not asked: the server is, first
-    with pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1: .* is a server running there"):
+    with pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1: .*refused; is a server running there"):
         register_views(spark, "SELECT * FROM orders", "redis://127.0.0.1:1")
 
 

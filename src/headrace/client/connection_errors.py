@@ -122,7 +122,8 @@ def connection_error(url: str, error: Exception) -> HeadraceError:
         return HeadraceError(f"{without_password(url)}: the server rejected the request: {text}")
     if isinstance(error, ServerUnavailable):  # it replied
         return HeadraceError(f"{without_password(url)}: {error}")
-    return HeadraceError(f"{without_password(url)}: {error}; {_advice(url, error)}")
+    cause = str(error).removesuffix(".")
+    return HeadraceError(f"{without_password(url)}: {cause}; {_advice(url, error)}")
 
 
 def _advice(url: str, error: Exception) -> str:

@@ -30,7 +30,7 @@ from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.object_store import ObjectStore
 from headrace.persistence.cold.stored_files import StoredFiles
-from headrace.persistence.data_directory import DataDirectory, DiskDirectory, File, write_file
+from headrace.persistence.data_directory import DataDirectory, DirectoryInUse, DiskDirectory, File, write_file
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.file_checksum import crc_of_file
 from headrace.persistence.rdb.versions import COMPATIBLE
@@ -141,6 +141,12 @@ def _locked(files: DiskDirectory) -> Iterator[None]:
     """Keep servers out of a directory, unless it cannot be written to, as a backup may be."""
     try:
         files.lock()
+    except DirectoryInUse as used:
+        address = used.holder.partition(",")[0]
+        what = "end that program first"
+        if ":" in address:  # a server; a program has its name here
+            what = f"give the URL of that server, such as redis://{address}, instead of its directory"
+        raise HeadraceError(f"{used.root} is in use by process {used.pid} ({used.holder}): {what}") from None
     except OSError as error:
         if error.errno not in NOT_WRITABLE:
             raise HeadraceError(f"{files.root}: {os_error_text(error)}") from None
