@@ -51,7 +51,7 @@ def test_importing_the_package_imports_no_job() -> None:
         "import sys, headrace.pipeline as p; before = set(sys.modules); print(dir(p))\n"
         "assert not {'pyspark', 'pyarrow', 'redis', 'headrace.pipeline.loading.job'} & before\n"
         "assert p.trim.__module__ == 'headrace.pipeline.trimming.job'\n"
-        "import headrace.pipeline.loader\n"
+        "import headrace.pipeline.loading.loader\n"
         "assert callable(p.load) and callable(p.replay)\n"
         "assert 'pyspark' not in sys.modules"
     )
