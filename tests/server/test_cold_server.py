@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace.errors import DamagedColdRun
 from headrace.keyspace import cold_storage
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.data_directory import DiskDirectory
+from headrace.server.disk import cold_tasks
 from support.waiting import wait_until
 
 ENTRIES = 20_000
@@ -172,6 +174,32 @@ def test_an_error_in_a_reading_thread_reaches_the_client(start, connect, monkeyp
         with pytest.raises(redis.ResponseError):
             client.xrange("s", 1, 1)
     assert client.xrange("s", 1, 1) == [(b"1-0", {b"number": b"1"})]
+
+
+def test_clients_that_read_a_damaged_run_again_and_again_do_not_fill_the_log(
+    start, connect, monkeypatch, caplog
+):
+    client = connect(start(*OPTIONS))
+    fill(client)
+    wait_until(lambda: cold(client)["cold_runs"] > 0)
+    monkeypatch.setattr(ColdStore, "load", fail_to_load)
+    monkeypatch.setattr(cold_tasks, "LOG_EVERY_S", 3600.0)
+    for _ in range(20):
+        with pytest.raises(redis.ResponseError, match="COLDERR"):
+            client.xrange("s", 1, 1)
+    assert len(failed_reads(caplog)) == 1
+    monkeypatch.setattr(cold_tasks, "LOG_EVERY_S", 0.0)
+    with pytest.raises(redis.ResponseError, match="COLDERR"):
+        client.xrange("s", 1, 1)
+    assert failed_reads(caplog)[1:] == [f"{failed_reads(caplog)[0]} (and 19 more in the last seconds)"]
+
+
+def fail_to_load(self: ColdStore, place: object) -> None:
+    raise DamagedColdRun("1.cold", 0, "the checksum of the run is wrong")
+
+
+def failed_reads(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if line.startswith("COLDERR")]
 
 
 def test_the_event_loop_does_not_wait_while_files_are_removed(start, connect, monkeypatch):

@@ -38,7 +38,8 @@ from headrace.server.disk.cold_object_store import ColdObjectStore
 from headrace.streams.cold_run import ColdRun
 
 READERS = 2
-LOG_EVERY_S = 10.0  # failed reads of an object store
+LOG_EVERY_S = 10.0  # the same failed read
+LOGGED_MAX = 100  # different failed reads in this time
 STORE_READERS = 8  # an object store answers later than a disk, and many requests at once
 
 
@@ -60,8 +61,9 @@ class ColdTasks:
         self.object_store = ColdObjectStore(config, self.files)
         self.store = ColdStore(self.files)
         self._threads: list[ThreadPoolExecutor] = []
-        self._logged_at = -LOG_EVERY_S
-        self._unlogged = 0  # failed reads since then
+        self._logged_at: dict[str, float] = {}  # by the error of a read; all of an object store are one
+        self._unlogged = 0  # failed reads since the last line
+        self._failures_lock = threading.Lock()  # for these two
         engine.rule_registry.on_hot = self.open_for_rules
         self._results: deque[Callable[[], None]] = deque()
 
@@ -173,14 +175,20 @@ class ColdTasks:
         self._report(lambda: self.engine.run_loaded(run, stored, self.clock.now_ms()))
 
     def _log_failure(self, error: Exception, is_remote: bool) -> None:
-        """Log that a run could not be read. During an outage of the store there may be thousands."""
+        """Log that a run could not be read. Clients can read a damaged run again at any rate.
+
+        During an outage of an object store thousands of reads fail: they share one line.
+        """
         now = time.monotonic()
-        if is_remote and now - self._logged_at < LOG_EVERY_S:
-            self._unlogged += 1
-            return
-        more = f" (and {self._unlogged} more in the last seconds)" if self._unlogged else ""
-        if is_remote:
-            self._logged_at, self._unlogged = now, 0
+        cause = "" if is_remote else str(error)
+        with self._failures_lock:
+            self._logged_at = {logged: at for logged, at in self._logged_at.items() if now - at < LOG_EVERY_S}
+            if cause in self._logged_at or len(self._logged_at) >= LOGGED_MAX:
+                self._unlogged += 1
+                return
+            self._logged_at[cause] = now
+            more = f" (and {self._unlogged} more in the last seconds)" if self._unlogged else ""
+            self._unlogged = 0
         logging.getLogger("headrace").error("%s%s", error, more)
 
     def _report(self, result: Callable[[], None]) -> None:
