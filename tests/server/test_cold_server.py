@@ -182,6 +182,7 @@ def test_clients_that_read_a_damaged_run_again_and_again_do_not_fill_the_log(
     client = connect(start(*OPTIONS))
     fill(client)
     wait_until(lambda: cold(client)["cold_runs"] > 0)
+    logging.getLogger("headrace").propagate = True
     monkeypatch.setattr(ColdStore, "load", fail_to_load)
     monkeypatch.setattr(cold_tasks, "LOG_EVERY_S", 3600.0)
     for _ in range(20):
