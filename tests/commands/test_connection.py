@@ -107,7 +107,8 @@ def test_kill_by_address_and_age(talk):
     assert talk("CLIENT KILL ADDR 10.0.0.1:5 LADDR here:6379") == 1
     assert talk("CLIENT KILL MAXAGE 2 ADDR 10.0.0.2:5") == 0
     assert talk("CLIENT KILL MAXAGE 1 ADDR 10.0.0.2:5") == 1
-    assert talk("CLIENT KILL MAXAGE x") == "-ERR value is not an integer or out of range"
+    assert talk("CLIENT KILL MAXAGE x") == "-ERR maxage is not an integer or out of range"
+    assert talk("CLIENT KILL MAXAGE 0") == "-ERR maxage should be greater than 0"
 
 
 def test_a_killed_waiter_waits_no_more(talk):

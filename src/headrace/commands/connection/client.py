@@ -40,6 +40,14 @@ class BadListedId(CommandError):
     text = "ERR Invalid client ID"
 
 
+class MaxAgeNotAnInteger(CommandError):
+    text = "ERR maxage is not an integer or out of range"
+
+
+class MaxAgeTooSmall(CommandError):
+    text = "ERR maxage should be greater than 0"
+
+
 class BadUnblockReason(CommandError):
     text = "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"
 
@@ -266,7 +274,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
                 raise CommandError(f"ERR No such user '{to_text(user)}'")
             keep.append(_is_equal(lambda s: s.user, user))
         elif arguments.take_option(b"MAXAGE"):
-            age = _positive(arguments.next_argument(), NotAnInteger)
+            age = _positive(arguments.next_argument(), MaxAgeTooSmall, MaxAgeNotAnInteger)
             keep.append(_created_by(call.now - age * 1000))
         elif arguments.take_option(b"SKIPME"):
             skip_me = arguments.take_flag(b"YES")
@@ -287,13 +295,15 @@ def _created_by(moment: int) -> Callable[[Session], bool]:
     return lambda session: session.created_ms <= moment
 
 
-def _positive(word: bytes, error: type[CommandError]) -> int:
+def _positive(
+    word: bytes, too_small: type[CommandError], not_an_integer: type[CommandError] | None = None
+) -> int:
     try:
         number = parse_i64(word)
     except NotAnInteger:
-        raise error() from None
+        raise (not_an_integer or too_small)() from None
     if number <= 0:
-        raise error()
+        raise too_small()
     return number
 
 
