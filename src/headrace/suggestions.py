@@ -17,7 +17,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     return by_folded[found[0]] if found else None
 
 
-def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+def suggestion_suffix(name: str, candidates: Iterable[str]) -> str:
     """Return the end of an error message such as "; did you mean 'orders'?", or an empty string."""
     found = nearest(name, candidates)
     return "" if found is None else f"; did you mean {found!r}?"

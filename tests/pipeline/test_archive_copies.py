@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.archive.location import same_store_url
-from headrace.archive.release import release_archive
+from headrace.archive.release import delete_watermarks
 from headrace.archive.watermark import published_watermarks
 from headrace.cli.main import main
 from headrace.errors import UsageError
@@ -84,7 +84,7 @@ def test_a_copy_becomes_the_archive_once_the_original_is_released(
     maker: ArchiveMaker, stream_server: StreamServer
 ) -> None:
     copy = copied(maker)
-    release_archive(stream_server.url, ["s"], str(maker.directory))
+    delete_watermarks(stream_server.url, ["s"], str(maker.directory))
     assert publish_if_current(stream_server.url, ["s"], copy)
     assert places(stream_server) == [str(copy)]
     with pytest.raises(UsageError, match=f"{maker.directory} is a copy of the archive {copy}"):

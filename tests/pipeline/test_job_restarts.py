@@ -14,7 +14,7 @@ import redis
 from headrace.archive import release as archive_release
 from headrace.archive.creation import create_or_open
 from headrace.archive.merging import merge_small_files
-from headrace.archive.release import release_archive
+from headrace.archive.release import delete_watermarks
 from headrace.archive.table import ArchiveTable
 from headrace.archive.watermark import published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
@@ -144,9 +144,9 @@ def test_a_release_that_is_killed_between_two_streams_is_continued(
     with monkeypatch.context() as patched:
         patched.setattr(archive_release, "change_watermarks", stop)
         with pytest.raises(Killed):
-            release_archive(stream_server.url, ["s", "t"], str(maker.directory))
+            delete_watermarks(stream_server.url, ["s", "t"], str(maker.directory))
     assert not published_watermarks(stream_server.client, "s")
-    assert release_archive(stream_server.url, ["s", "t"], str(maker.directory)) == ["t"]
+    assert delete_watermarks(stream_server.url, ["s", "t"], str(maker.directory)) == ["t"]
 
 
 def test_a_load_that_is_killed_before_it_records_its_end_is_resumed_without_rows(

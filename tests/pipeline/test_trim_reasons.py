@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from headrace.archive.release import iter_watermarks, release_archive
+from headrace.archive.release import delete_watermarks, iter_watermarks
 from headrace.archive.watermark import (
     Watermark,
     limit_watermark,
@@ -203,7 +203,7 @@ def test_what_an_earlier_version_published_stops_trimming_until_released(
         assert done.reasons[0].startswith(
             "an earlier version published that the stream is archived up to 800-0"
         )
-    assert release_archive(url, ["s"], "unknown") == ["s"]
+    assert delete_watermarks(url, ["s"], "unknown") == ["s"]
     assert trimmed(port, retention=anyway).removed == 899
 
 
@@ -218,11 +218,11 @@ def test_a_forgotten_archive_is_released_by_its_place_or_its_id(
         raise_watermark(server, stream, old)
     publish(server, "s", "900-0")
     with pytest.raises(UsageError, match=r"no archive '/lake/olden'.*did you mean '/lake/old one'"):
-        release_archive(url, ["s", "t"], "/lake/olden")
+        delete_watermarks(url, ["s", "t"], "/lake/olden")
     with servers_at(url) as servers:
         listed = [(stream, each.name) for stream, each in iter_watermarks(servers, ["s", "t"])]
         assert listed == [("s", "/lake/old one"), ("s", "/lake/main"), ("t", "/lake/old one")]
-    assert release_archive(url, ["s", "t"], name) == ["s", "t"]
+    assert delete_watermarks(url, ["s", "t"], name) == ["s", "t"]
     assert published_watermarks(server, "s") == [watermark("900-0")]
     assert server.exists("{t}:headrace:archived") == 0
 
@@ -231,7 +231,7 @@ def test_archives_at_the_same_place_are_released_by_their_ids(port: int, server:
     for table in ("one", "two"):
         raise_watermark(server, "s", Watermark(Position("700-0"), table, "/lake"))
     with pytest.raises(UsageError, match=r"several archives were at /lake; give the ID .*: one, two"):
-        release_archive(f"redis://127.0.0.1:{port}", ["s"], "/lake")
+        delete_watermarks(f"redis://127.0.0.1:{port}", ["s"], "/lake")
 
 
 def test_a_watermark_is_only_ever_raised(server: redis.Redis) -> None:

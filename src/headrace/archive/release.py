@@ -20,7 +20,7 @@ from headrace.archive.watermark import (
 )
 from headrace.client.servers import Servers, servers_at
 from headrace.errors import UsageError
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 STREAMS_PER_REQUEST = 100
 
@@ -42,7 +42,7 @@ def iter_watermarks(servers: Servers, streams: Iterable[str]) -> Iterator[tuple[
                 yield stream, watermark
 
 
-def release_archive(url: str, streams: Iterable[str], name: str) -> list[str]:
+def delete_watermarks(url: str, streams: Iterable[str], name: str) -> list[str]:
     """Delete the watermarks of an archive: it keeps no entries of these streams any more.
 
     Args:
@@ -91,5 +91,5 @@ def find_table(watermarks: Iterable[Watermark], name: str) -> str:
     if not found:
         names = sorted({each.name for each in known})
         listed = f"; there are {', '.join(names)}" if names else ""
-        raise UsageError(f"no archive {name!r} of these streams{did_you_mean(name, names) or listed}")
+        raise UsageError(f"no archive {name!r} of these streams{suggestion_suffix(name, names) or listed}")
     return found.pop()

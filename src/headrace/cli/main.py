@@ -22,7 +22,7 @@ from headrace import HeadraceError, __version__
 from headrace.cli.output_errors import OutputLostError
 from headrace.console.escaping import EscapingFormatter, one_line
 from headrace.errors import UsageError, os_error_text
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 # Each command is in the module of its name in commands, which is imported when it is used.
 COMMANDS = {
@@ -76,7 +76,7 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the first argument names. NoSuchCommand if there is none."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            text = f"unknown command {args[0]!r}{did_you_mean(args[0], COMMANDS)}"
+            text = f"unknown command {args[0]!r}{suggestion_suffix(args[0], COMMANDS)}"
             raise click.UsageError(text, context)
         return super().resolve_command(context, args)
 
@@ -114,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
         text = error.format_message()
         if isinstance(error, click.NoSuchOption):
             text = f"unknown option {error.option_name!r}"
-            text += did_you_mean(error.option_name, error.possibilities or ())
+            text += suggestion_suffix(error.option_name, error.possibilities or ())
         return print_error(f"{text} (see {name} --help)", 2)
     except click.ClickException as error:
         return print_error(error.format_message(), 2)

@@ -22,7 +22,7 @@ from redis.connection import Connection, ConnectionPool, SSLConnection, parse_ur
 from redis.sentinel import SentinelConnectionPool
 
 from headrace.errors import UsageError
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
 RESERVED_CHARACTERS = "/ ? # [ ] @ :"
@@ -153,7 +153,7 @@ def _check_names(settings: dict[str, Any], known: frozenset[str]) -> None:
         if name not in known:
             if name in _known_settings(SSLConnection):
                 raise _WrongSetting(f"{name} needs TLS: rediss://, sentinels:// or clusters://")
-            raise _WrongSetting(f"unknown setting {name!r}{did_you_mean(name, known)}")
+            raise _WrongSetting(f"unknown setting {name!r}{suggestion_suffix(name, known)}")
 
 
 def _check_database(text: str) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.columns.specs import column_comment
 from headrace.errors import UsageError
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 INFER = re.compile(r"\s*infer\s*(?:,|$)", re.IGNORECASE)
 EXAMPLE = "expected one such as 'carrier STRING, delay INT'"
@@ -184,7 +184,7 @@ class ColumnParser:
         if word not in NESTED_TYPES:
             known = [*SIMPLE_TYPES, *DECIMAL_NAMES, *NESTED_TYPES]
             raise UsageError(
-                f"{word.upper()} is not a type of a column{did_you_mean(word, known)}; {EXAMPLE}"
+                f"{word.upper()} is not a type of a column{suggestion_suffix(word, known)}; {EXAMPLE}"
             )
         self._expect("<")
         if word == "struct":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from headrace.suggestions import did_you_mean, nearest
+from headrace.suggestions import nearest, suggestion_suffix
 
 
 class HasColumns(Protocol):
@@ -20,7 +20,7 @@ class HasColumns(Protocol):
 
 def no_stream_message(name: str, known: Iterable[str]) -> str:
     """Return the error for a stream that does not exist, with a similar name if there is one."""
-    return f"there is no stream {name!r}{did_you_mean(name, known)}"
+    return f"there is no stream {name!r}{suggestion_suffix(name, known)}"
 
 
 def no_table_message(sql: str, otherwise: str) -> str:

@@ -36,7 +36,7 @@ from headrace.queries.sql_tokens import (
     unquoted,
     without_literals,
 )
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
 INFERRED = DeclaredColumns(pa.schema([]), infers_others=True)
@@ -173,7 +173,7 @@ def streams_in_query(
         table = TABLE.search(without_literals(sql, dialect))
         if table is not None:
             name = unquoted(table[1])
-            if hint := did_you_mean(name, [*archived, *(servers.scan(".*") if servers else ())]):
+            if hint := suggestion_suffix(name, [*archived, *(servers.scan(".*") if servers else ())]):
                 raise UsageError(f"there is no stream {name!r}{hint}")
         kind = "existing" if servers else "archived"
         message = (

@@ -1,4 +1,4 @@
-"""Tell what `headrace check` is given: an archive, a directory with archives, or files of a server."""
+"""Find out what the paths of `headrace check` are: archives, directories of archives, files of a server."""
 
 from __future__ import annotations
 

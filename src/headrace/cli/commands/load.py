@@ -228,7 +228,7 @@ class PrintingObserver(LoadObserver):
         self._bar.update(task, completed=done, total=size or None, rows=result.loaded)
 
     def on_rejects(self, rejects: RejectsFile) -> None:
-        """Keep the rejected rows, which are printed at the end."""
+        """Keep the file of rejected rows; its path, row count and some reasons are printed at the end."""
         self.rejects = rejects
 
 

@@ -17,7 +17,7 @@ from headrace.console.escaping import printable
 from headrace.console.server_stats import consumer_stats
 from headrace.errors import UsageError
 from headrace.pipeline.shared.durations import parse_duration_ms
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 COUNT = 100
 TITLES = ("id", "consumer", "idle", "deliveries")
@@ -90,4 +90,4 @@ def check_consumer(group: str, name: str, members: list[Any]) -> None:
     """Raise UsageError if the group has no consumer of that name."""
     known = [member.name.decode(errors="surrogateescape") for member in consumer_stats(members)]
     if name not in known:
-        raise UsageError(f"group {group!r} has no consumer {name!r}{did_you_mean(name, known)}")
+        raise UsageError(f"group {group!r} has no consumer {name!r}{suggestion_suffix(name, known)}")

@@ -19,7 +19,7 @@ from headrace.errors import UsageError
 from headrace.pipeline.shared.durations import format_duration, parse_duration_ms
 from headrace.pipeline.shared.stream_selection import no_stream
 from headrace.streams.rules import Declaration, GroupRules, Rules, StreamRules
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 TITLES = ("of", "rule", "value", "what the server does")
 MILLISECONDS = "milliseconds"
@@ -83,7 +83,7 @@ def declared(kind: type[Rules], name: str) -> Declaration:
     if kind is GroupRules and word in StreamRules.declarations():
         raise UsageError(f"{name.upper()} is a rule of streams: leave out --group")
     names = [known.decode() for known in kind.declarations()]
-    hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+    hint = suggestion_suffix(name, names) or f"; there are {', '.join(names)}"
     raise UsageError(f"no such rule: {name!r}{hint}")
 
 

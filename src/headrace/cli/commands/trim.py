@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from headrace.archive.location import ArchiveLocation
-from headrace.archive.release import release_archive
+from headrace.archive.release import delete_watermarks
 from headrace.cli.options.option_types import ArchivePath, quiet_option, storage_option, with_storage_options
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.progress import progress_bar
@@ -71,7 +71,7 @@ def command(
     if release is not None:
         if archive is not None or keep or keep_for or no_groups_ok or dry_run:
             raise UsageError("--release only takes --stream or --pattern: it trims nothing")
-        streams = release_archive(url, select_streams(url, names, pattern), release)
+        streams = delete_watermarks(url, select_streams(url, names, pattern), release)
         console.print(
             line(f"{plural(len(streams), 'stream')} released: ", ", ".join(streams)), soft_wrap=True
         )

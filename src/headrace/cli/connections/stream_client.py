@@ -29,7 +29,7 @@ from headrace.console.server_stats import named
 from headrace.errors import UsageError
 from headrace.pipeline.shared.stream_selection import no_stream
 from headrace.positions.entry_ids import EntryId, format_id, next_id, parse_id, previous_id
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 RawEntry = tuple[str, list[bytes] | None]  # ID; flat list of names and values, None if deleted
 
@@ -194,7 +194,9 @@ class StreamClient:
         groups = {group["name"]: group for group in self.groups()}
         if name_bytes(name) not in groups:
             known = [found.decode(errors="surrogateescape") for found in groups]
-            hint = did_you_mean(name, known) or (f"; it has {', '.join(map(repr, known))}" if known else "")
+            hint = suggestion_suffix(name, known) or (
+                f"; it has {', '.join(map(repr, known))}" if known else ""
+            )
             raise UsageError(f"stream {self.name!r} has no group {name!r}{hint}")
         return groups[name_bytes(name)]
 

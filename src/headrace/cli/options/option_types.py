@@ -1,4 +1,4 @@
-"""Checks of option values that click's own types do not make."""
+"""Check option values in ways that click's own types do not."""
 
 from __future__ import annotations
 

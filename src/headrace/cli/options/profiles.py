@@ -29,7 +29,7 @@ from headrace.client.url import has_password
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError, os_error_text
 from headrace.spark.options import DEFAULT_URL
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 URL_VARIABLE = "HEADRACE_URL"
 PROFILE_VARIABLE = "HEADRACE_PROFILE"
@@ -81,7 +81,7 @@ def profile_url(name: str) -> str:
         )
     profiles = read_profiles(path)
     if name not in profiles:
-        hint = did_you_mean(name, profiles) or f"; it has {', '.join(map(repr, profiles)) or 'none'}"
+        hint = suggestion_suffix(name, profiles) or f"; it has {', '.join(map(repr, profiles)) or 'none'}"
         raise UsageError(f"{path} has no profile {name!r}{hint}")
     return checked_url(path, name, profiles[name])
 
@@ -108,7 +108,7 @@ def checked_url(path: Path, name: str, profile: Any) -> str:
         raise UsageError(f'{path}: profile {name!r} has no url; expected url = "redis://host:port"')
     unknown = sorted(set(profile) - {"url"})
     if unknown:
-        hint = did_you_mean(unknown[0], ["url"])
+        hint = suggestion_suffix(unknown[0], ["url"])
         raise UsageError(f"{path}: profile {name!r} has an unknown key {unknown[0]!r}{hint}")
     url: str = profile["url"]
     if has_password(url) and path.stat().st_mode & OTHERS_READ:

@@ -1,4 +1,4 @@
-"""What a command prints about values that did not fit their columns."""
+"""Print how many values did not fit their columns."""
 
 from __future__ import annotations
 

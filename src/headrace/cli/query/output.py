@@ -1,4 +1,4 @@
-"""What `headrace query` prints: the rows of a result, and notes about its tables."""
+"""Print the rows of a query's result, and notes about its tables."""
 
 from __future__ import annotations
 

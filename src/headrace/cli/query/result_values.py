@@ -1,4 +1,4 @@
-"""The values of a query's rows, as text and as JSON: the same for both engines.
+"""Format the values of a query's rows as text and as JSON, the same for both engines.
 
 a time with a zone       2024-10-27 02:30:00+02:00, so that both instants of a doubled hour differ;
                          without an offset in UTC

@@ -357,7 +357,7 @@ def allow_loss_named() -> Iterator[None]:
 
 
 def first_day_kept(now: datetime.datetime, keep_ms: int, zone: str) -> datetime.date:
-    """Return the first day, in a time zone, that has entries which are not older than this."""
+    """Return the first day, in the time zone `zone`, that may have entries at most `keep_ms` old."""
     return (now - datetime.timedelta(milliseconds=keep_ms)).astimezone(zoneinfo.ZoneInfo(zone)).date()
 
 

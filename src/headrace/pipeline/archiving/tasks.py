@@ -1,4 +1,4 @@
-"""What the tasks of the archive job do: write a range of a stream to files, or merge small files."""
+"""Tasks of the archive job: write a range of a stream to files, or merge small files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to load, and how: the arguments of headrace.pipeline.load(), and the options of the command."""
+"""The arguments of headrace.pipeline.load(), and of the command: what to load, and how."""
 
 from __future__ import annotations
 

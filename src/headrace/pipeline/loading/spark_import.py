@@ -1,4 +1,4 @@
-"""Load any source that Spark reads into a stream, with the sink: tables, databases, files of a cluster.
+"""Load any source that Spark reads (tables, databases, files of a cluster) into a stream by the sink.
 
 Without a time column the server generates the IDs, and each partition of the source is written by its own
 task. With a time column the rows are sorted by it and written by one task, because the IDs of a stream only
@@ -177,7 +177,11 @@ def write_with_progress(
     written: WrittenRows,
     on_progress: Callable[[int], None],
 ) -> int:
-    """Write the rows; a thread reports progress meanwhile, and cancels the job after a signal."""
+    """Write the rows with Spark; a thread reports progress, and cancels the job after SIGINT or SIGTERM.
+
+    Returns:
+        The number of rows that this run has written, by the markers of its tasks.
+    """
     stream = settings["stream"]
     before = written.count()
     group = f"headrace-load-{uuid4().hex}"

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.columns.value_texts import plain_value
 from headrace.errors import UsageError
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 # A column of bare numbers is a time only if it has one of these names.
 TIME_COLUMN_NAMES = (
@@ -187,7 +187,7 @@ def choose_time_column(
         if wanted not in batch.schema.names:
             known = batch.schema.names
             raise UsageError(
-                f"no column {wanted!r}; the columns are {', '.join(known)}{did_you_mean(wanted, known)}"
+                f"no column {wanted!r}; the columns are {', '.join(known)}{suggestion_suffix(wanted, known)}"
             )
         found = time_column(batch, wanted, min_fraction=0.5)
         if found is None:

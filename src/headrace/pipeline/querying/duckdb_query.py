@@ -125,7 +125,10 @@ def run_sql(
 
 
 def visible_columns(view: StreamView) -> pa.Schema:
-    """Return the columns that DuckDB sees: all but those that it confuses and the query does not name."""
+    """Return the columns that DuckDB sees: all except ambiguous ones that the query does not name.
+
+    Ambiguous are names that differ in case only or have a NUL character: see queries/names.py.
+    """
     every = every_column(view.table.fields)
     ambiguous = ambiguous_columns(every.names)
     return pa.schema(

@@ -1,4 +1,4 @@
-"""Query streams in SQL with Spark: each stream that a query names is a view of its name (queries/views)."""
+"""Query streams in SQL with Spark: each stream that a query names becomes a view (queries/views)."""
 
 from __future__ import annotations
 

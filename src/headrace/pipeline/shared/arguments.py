@@ -1,4 +1,4 @@
-"""Checks of the arguments of jobs. Errors name them as the commands do: --keep-for is keep_for."""
+"""Check the arguments of jobs. Errors name the command's option: --keep-for, also for keep_for=."""
 
 from __future__ import annotations
 

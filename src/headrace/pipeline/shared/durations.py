@@ -1,4 +1,4 @@
-"""Durations as text: 45s, 30min, 2h, 7d."""
+"""Parse and format durations: 45s, 30min, 2h, 7d."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from itertools import islice
 from redis.exceptions import ResponseError
 
 from headrace.client.servers import Servers
-from headrace.suggestions import did_you_mean
+from headrace.suggestions import suggestion_suffix
 
 CANDIDATES_MAX = 10_000  # names that are compared
 
@@ -16,5 +16,5 @@ CANDIDATES_MAX = 10_000  # names that are compared
 def similar_stream(servers: Servers, name: str) -> str:
     """Return the end of an error message such as "; did you mean 'orders'?", or an empty string."""
     with suppress(ResponseError):  # the user may not SCAN
-        return did_you_mean(name, islice(servers.iter_streams(), CANDIDATES_MAX))
+        return suggestion_suffix(name, islice(servers.iter_streams(), CANDIDATES_MAX))
     return ""

@@ -1,4 +1,4 @@
-"""Standard input, if it can be read."""
+"""Return standard input as bytes; UsageError if it is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark session of a job: the caller's, that of this process, or a local one for the job alone."""
+"""Choose the Spark session of a job: the caller's, this process's, or a local one for the job alone."""
 
 from __future__ import annotations
 
