@@ -17,7 +17,6 @@ import redis
 import headrace
 from headrace.api import arrow_batches
 from headrace.api.backend import Stop
-from headrace.api.follower_hub import hub_of
 from headrace.api.remote_backend import RemoteBackend, key_of
 from headrace.client.retrying import is_repeatable
 from headrace.errors import (
@@ -365,12 +364,17 @@ def test_a_client_without_free_connections_is_named_at_once(server_url: str) -> 
     assert port is not None
     with redis.Redis(port=port, max_connections=1) as given, headrace.connect(given) as db:
         stream, stop = db.stream("s"), Stop()
-        follower = threading.Thread(target=lambda: list(stream.follow(after="$", stop=stop)))
+
+        def follow() -> None:
+            while not stop.is_set():
+                with suppress(UsageError):  # in the moment in which the other thread adds an entry
+                    list(stream.follow(after="$", stop=stop))
+
+        follower = threading.Thread(target=follow)
         follower.start()
         try:
-            wait_until(lambda: hub_of(db.backend, b"s")._covered)  # it is about to take the connection
             with pytest.raises(UsageError, match="all 1 connections of the client are in use"):
-                wait_until(lambda: db.stream("other").add({"n": 1}) is None)
+                wait_until(lambda: db.stream("other").add({"n": 1}) is None)  # until the follower has it
         finally:
             stop.set()
             follower.join()

@@ -80,7 +80,7 @@ class TalkativeHost(ServerInterface):
     def info(self, section):
         return [("tcp_port", 6379), ("redis_version", "1.2.3")] if section == "server" else []
 
-    def microseconds(self):
+    def sub_ms_microseconds(self):
         return 42
 
     def shutdown(self, save, now=False, force=False):
