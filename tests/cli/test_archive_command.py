@@ -54,7 +54,7 @@ def archive(
 
 def finished(process: subprocess.Popen[str]) -> str:
     """The output of a process that must succeed and announce nothing but Spark on stderr."""
-    output, error = process.communicate(timeout=240)
+    output, error = process.communicate(timeout=500)
     assert (process.returncode, error) == (0, STARTING)
     return output
 
@@ -92,7 +92,7 @@ def test_fields_are_maps_by_default_and_days_begin_in_the_given_time_zone(
         {"id": "1577880000000-7", "sequence": 7, "fields": [("a", "1"), ("b", "é")]}
     ]
     other = archive(server_url, tmp_path / "archive", "--fields", "a INT")
-    _, error = other.communicate(timeout=120)
+    _, error = other.communicate(timeout=400)
     assert other.returncode == 2
     error = error.removeprefix(STARTING)
     assert (
@@ -142,7 +142,7 @@ def test_bad_input_prints_one_line_and_exits_with_2(
 ) -> None:
     client.xgroup_create("s", "g", mkstream=True)
     process = archive(server_url, tmp_path / "archive", *words, streams=())
-    output, error = process.communicate(timeout=120)
+    output, error = process.communicate(timeout=400)
     assert (process.returncode, output, error.count("\n")) == (2, "", 1)
     assert error.startswith("headrace: ") and message in error
 

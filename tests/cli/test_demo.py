@@ -56,7 +56,7 @@ def processes_of_session(session: int) -> list[int]:
 
 def test_the_demo_makes_an_exact_archive_a_table_and_a_chart(tmp_path: Path) -> None:
     with demo(tmp_path, "--rows", str(ROWS)) as process:
-        output, error = process.communicate(timeout=240)
+        output, error = process.communicate(timeout=500)
         assert (process.returncode, error) == (0, STARTING)
         assert processes_of_session(process.pid) == []
     assert list((tmp_path / "scratch").iterdir()) == []
@@ -105,7 +105,7 @@ def test_a_demo_whose_server_is_killed_prints_one_line(tmp_path: Path) -> None:
         server = int(line_with(process, "process").rpartition("process")[2])
         line_with(process, "batch 0")
         os.kill(server, signal.SIGKILL)
-        _, error = process.communicate(timeout=120)
+        _, error = process.communicate(timeout=400)
         assert process.returncode == 1
         assert error.startswith(f"{STARTING}headrace: ") and error.count("\n") == 2
         assert processes_of_session(process.pid) == []

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.whole
 def headrace(*words: str) -> tuple[str, str]:
     """The output and the errors of a command that must succeed."""
     done = subprocess.run(
-        [sys.executable, "-m", "headrace", *words], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "headrace", *words], capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

@@ -26,7 +26,7 @@ with local_spark("test", pathlib.Path(sys.argv[1])) as spark:
 def test_a_session_after_a_stopped_one_has_the_current_environment(tmp_path: Path) -> None:
     """PySpark keeps the JVM of a stopped session, which has the environment and stderr of its start."""
     command = [sys.executable, "-c", AFTER_ANOTHER, str(tmp_path / "log")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert (done.returncode, done.stdout) == (0, "yes\n"), done.stderr
 
 

@@ -61,6 +61,6 @@ class Recipe:
         )
         environment = os.environ | {"PASSWORD": PASSWORD, "REDISCLI_AUTH": PASSWORD}
         done = subprocess.run(
-            ["sh", "-ec", script], env=environment, stdout=subprocess.PIPE, timeout=120, check=True
+            ["sh", "-ec", script], env=environment, stdout=subprocess.PIPE, timeout=400, check=True
         )
         return done.stdout.decode()

@@ -106,7 +106,7 @@ class Copy:
         due = list(faults)
         with self._log.open("ab") as log:
             child = subprocess.Popen(self._words, start_new_session=True, stdout=log, stderr=log)
-        deadline = time.monotonic() + 120 + ENTRIES / 2000
+        deadline = time.monotonic() + 400 + ENTRIES / 2000
         try:
             while child.poll() is None:
                 assert time.monotonic() < deadline, "the query does not end"

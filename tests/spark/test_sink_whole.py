@@ -52,7 +52,7 @@ class Runs:
         killed = 0
         with self._log.open("ab") as log:
             child = subprocess.Popen(self._words, start_new_session=True, stdout=log, stderr=log)
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 400
         try:
             while child.poll() is None:
                 assert time.monotonic() < deadline, "the query does not end"
