@@ -15,6 +15,7 @@ import redis
 
 from headrace.errors import DamagedColdRun
 from headrace.keyspace import cold_storage
+from headrace.persistence.cold import cold_file_monitor
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.disk import cold_tasks
@@ -270,6 +271,7 @@ def test_a_removed_file_that_is_still_open_is_written_again(
     start, connect, monkeypatch, caplog, tmp_path: Path
 ):
     monkeypatch.setattr(cold_storage, "UPKEEP_MS", 20)
+    monkeypatch.setattr(cold_file_monitor, "COPY_PAUSE_S", 0.1)
     server = start(*OPTIONS)
     client = connect(server)
     fill(client)

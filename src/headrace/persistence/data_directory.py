@@ -464,3 +464,14 @@ def write_file(files: DataDirectory, name: str, write: Callable[[File], None]) -
     with contextlib.closing(files.create(name)) as file:
         write(file)
         file.sync()
+
+
+def replace_file(files: DataDirectory, name: str, temporary: str, write: Callable[[File], None]) -> None:
+    """Have `write` fill a file, and give it this name when it is durable. Raises OSError.
+
+    Args:
+        temporary: its name until then, in the same directory. It may be left after an error.
+    """
+    write_file(files, temporary, write)
+    files.rename(temporary, name)
+    files.sync_directory(name.rpartition("/")[0])

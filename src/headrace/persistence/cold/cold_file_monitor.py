@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from headrace.errors import log_text, os_error_text
@@ -35,6 +36,7 @@ from headrace.structures.rax_walk import RaxCursor
 FILES_PER_ROUND = 500  # a check takes some microseconds
 SCAN_NODES = 2000  # looked at in each step of a search
 STREAMS_SHOWN = 10  # in a warning
+COPY_PAUSE_S = 60.0  # after a copy that failed: on a full disk each one takes the space that is left
 STEP_TIMEOUT_S = 1.0  # for the event loop to do a step; it may be ending
 
 Report = Callable[[Callable[[], None]], object]  # runs a function where the keyspace may be read
@@ -48,6 +50,7 @@ class _DamagedFile:
         self.runs: set[IndexEntry] | None = None
         self.tried: FileIdentity | None = None  # what had this name, but not these runs
         self.copy_error = ""  # why it could not be written again
+        self.next_copy_s = 0.0  # when to try that next, by time.monotonic()
         self.kept: KeptFile | None = None  # the file that had this name, if it is still open
 
     def release(self) -> None:
@@ -75,19 +78,19 @@ class ColdFileMonitor:
         for name in self._next_names(known):
             what, found = self._difference(known[name])
             damaged = self.damaged.get(name)
-            if damaged is None and what and name in self.files.identities():  # it is still needed
+            if damaged is None:
+                if not what or name not in self.files.identities():  # it is not needed any more
+                    continue
                 damaged = self.damaged[name] = _DamagedFile(what)
                 self.files.append_no_more(name)
                 if found is None or not found.is_same_file(known[name].identity):
                     damaged.kept = self.files.keep_open(known[name])
-                self._locate_and_warn(name, damaged)
-            elif damaged is not None and damaged.runs is None:
-                self._locate_and_warn(name, damaged)
-            elif damaged is not None and found is not None and self._has_runs(name, damaged, found):
+            if damaged.runs is None:
+                self._locate_and_warn(name, damaged, found is None)
+            elif found is not None and self._has_runs(name, damaged, found):
                 self._note_restored(name, damaged, found)
-                continue
-            if damaged is not None and damaged.runs and not self.files.files.exists(known[name].path):
-                self._write_again(name, damaged)
+            if found is None and damaged.runs and damaged.kept is not None:
+                self._write_again(name, damaged, damaged.kept)
 
     def _next_names(self, known: dict[str, KnownIdentity]) -> list[str]:
         """Return the names to check now: in turn, and those of damaged files."""
@@ -112,7 +115,7 @@ class ColdFileMonitor:
             return f"it has {found.size} bytes instead of {known.size}", found
         return "", found
 
-    def _locate_and_warn(self, name: str, damaged: _DamagedFile) -> None:
+    def _locate_and_warn(self, name: str, damaged: _DamagedFile, is_missing: bool) -> None:
         """Find the runs that need a file, and log a warning; the next check tries again if that fails."""
         runs: set[IndexEntry] = set()
         ranges: dict[bytes, list[ColdRun]] = {}
@@ -133,7 +136,7 @@ class ColdFileMonitor:
             if not self._do(step):
                 return
         damaged.runs = runs
-        logging.getLogger("headrace").warning("%s", self._text(name, damaged, ranges))
+        logging.getLogger("headrace").warning("%s", self._text(name, damaged, ranges, is_missing))
 
     def _do(self, step: Callable[[], None]) -> bool:
         """Run a step where the keyspace may be read; return False if that takes too long."""
@@ -148,7 +151,9 @@ class ColdFileMonitor:
         self._report(run)
         return done.wait(STEP_TIMEOUT_S)
 
-    def _text(self, name: str, damaged: _DamagedFile, ranges: dict[bytes, list[ColdRun]]) -> str:
+    def _text(
+        self, name: str, damaged: _DamagedFile, ranges: dict[bytes, list[ColdRun]], is_missing: bool
+    ) -> str:
         """Return the warning."""
         whole = self._whole_path(name)
         shown = [
@@ -161,9 +166,9 @@ class ColdFileMonitor:
         advice = "put the file back from a backup; nothing else is affected"
         if damaged.kept is not None:
             needed = needed.replace("cannot be read", "will be lost when this process ends")
-            advice = "it is still open here, and is written again"
-            if self.files.files.exists(self.files.path(name)):
-                advice = f"it is still open here, so copy it back: {_copy_command(damaged.kept, whole)}"
+            advice = f"it is still open here, so copy it back: {_copy_command(damaged.kept, whole)}"
+            if is_missing:
+                advice = "it is still open here, and is written again"
         count = plural(len(damaged.runs or ()), "run")
         return f"cold file {whole}: {damaged.what}; {needed} ({count}); {advice}"
 
@@ -171,17 +176,18 @@ class ColdFileMonitor:
         files, path = self.files.files, self.files.path(name)
         return os.path.abspath(files.path(path)) if isinstance(files, DiskDirectory) else path
 
-    def _write_again(self, name: str, damaged: _DamagedFile) -> None:
-        """Write a file that was removed again, if it is still open. The next check compares its runs."""
-        if damaged.kept is None:
+    def _write_again(self, name: str, damaged: _DamagedFile, kept: KeptFile) -> None:
+        """Write a file that was removed again. A later check compares its runs."""
+        if time.monotonic() < damaged.next_copy_s:
             return
         try:
-            damaged.kept.write_again(self.files.files, self.files.path(name))
+            kept.write_again(self.files.files, self.files.path(name))
         except OSError as error:
+            damaged.next_copy_s = time.monotonic() + COPY_PAUSE_S
             what, whole = os_error_text(error), self._whole_path(name)
             if what != damaged.copy_error:
                 text = "cold file %s cannot be written again, which is tried until it works: %s; or: %s"
-                command = _copy_command(damaged.kept, whole)
+                command = _copy_command(kept, whole)
                 logging.getLogger("headrace").warning(text, whole, what, command)
             damaged.copy_error = what
 

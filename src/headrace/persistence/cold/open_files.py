@@ -16,7 +16,7 @@ from headrace.persistence.data_directory import (
     RandomAccessFile,
     identity_of,
     make_directories,
-    write_file,
+    replace_file,
 )
 
 COPY_SUFFIX = ".copy"  # of a file that is being written again
@@ -45,13 +45,10 @@ class KeptFile:
 
     def write_again(self, files: DataDirectory, path: str) -> None:
         """Write the file again, under the path that it had. Raises OSError."""
-        directory = path.rpartition("/")[0]
         temporary = path + COPY_SUFFIX
-        make_directories(files, directory)
+        make_directories(files, path.rpartition("/")[0])
         try:
-            write_file(files, temporary, self._copy)
-            files.rename(temporary, path)
-            files.sync_directory(directory)
+            replace_file(files, path, temporary, self._copy)
         except OSError:
             with contextlib.suppress(OSError):
                 files.remove(temporary)

@@ -22,7 +22,7 @@ from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file import DamagedBytes
 from headrace.persistence.cold.object_store import ObjectStore, StoreError
-from headrace.persistence.data_directory import DataDirectory, File, write_file
+from headrace.persistence.data_directory import DataDirectory, File, replace_file
 
 RECORD_SUFFIX = ".stored"
 TEMPORARY_SUFFIX = ".new"
@@ -147,15 +147,12 @@ class StoredFiles:
     def add(self, name: str, stored: StoredFile) -> None:
         """Record durably that the store has a file. Raises OSError."""
         line = f"{stored.object} {stored.size}\n".encode()
-        temporary = self._path(name) + TEMPORARY_SUFFIX
 
         def write(file: File) -> None:
             write_all(file, line)
 
         if not self.is_read_only:
-            write_file(self.files, temporary, write)
-            self.files.rename(temporary, self._path(name))
-            self.files.sync_directory(self.directory)
+            replace_file(self.files, self._path(name), self._path(name) + TEMPORARY_SUFFIX, write)
         with self._lock:
             self._stored[name] = stored
 

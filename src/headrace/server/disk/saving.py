@@ -22,7 +22,7 @@ from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.rewrite import command_steps, write_commands
 from headrace.persistence.cold.cold_references import ColdReferences
-from headrace.persistence.data_directory import DataDirectory, File, write_file
+from headrace.persistence.data_directory import DataDirectory, File, replace_file
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.persistence.rdb.output import RdbOutput
@@ -399,9 +399,8 @@ class SaveManager:
 
     def _replace_snapshot(self, name: str, now: int) -> None:
         """Write a snapshot under that name and rename it over the last one. Raises OSError."""
-        write_file(self.files, name, lambda file: self._write_rdb(file, now, aof_base=False))
-        self.files.rename(name, self.config.text("dbfilename"))
-        self.files.sync_directory("")
+        target = self.config.text("dbfilename")
+        replace_file(self.files, target, name, lambda file: self._write_rdb(file, now, aof_base=False))
 
     def _write_base(self, file: File, now: int, rewrite: PendingRewrite) -> None:
         """Write the base of the log, as a snapshot or as commands."""
