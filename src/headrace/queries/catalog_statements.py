@@ -15,7 +15,7 @@ from headrace.columns.declarations import DeclaredColumns, type_name
 from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import UsageError
 from headrace.plurals import plural
-from headrace.queries.hints import no_stream_message, write_message
+from headrace.queries.hints import WRITING_STATEMENTS, no_stream_message, write_message
 from headrace.queries.views import optional_servers, table_columns
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
@@ -23,7 +23,7 @@ SHOW = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.I
 DESCRIBE = re.compile(
     rf"\s*DESC(?:RIBE)?\s+(?:TABLE\s+)?(?:EXTENDED\s+|FORMATTED\s+)?{NAME}\s*;?\s*", re.IGNORECASE
 )
-WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|TRUNCATE|DROP|ALTER|CREATE)\b", re.IGNORECASE)
+WRITES = re.compile(rf"\s*({'|'.join(WRITING_STATEMENTS)})\b", re.IGNORECASE)
 Rows = list[tuple[object, ...]]
 
 

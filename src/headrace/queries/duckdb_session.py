@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.queries.hints import HasColumns, column_hint, no_stream_message, write_message
+from headrace.queries.hints import (
+    WRITING_STATEMENTS,
+    HasColumns,
+    column_hint,
+    no_stream_message,
+    write_message,
+)
 from headrace.queries.interruptible import InterruptibleConnection, QueryRows, do_nothing
 from headrace.queries.names import equal_except_case
 from headrace.queries.sql_tokens import quoted_for_duckdb
@@ -27,8 +33,6 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 UNKNOWN_TABLE = re.compile(r"Table with name (.+?) does not exist")
 UNKNOWN_COLUMN = re.compile(r'Referenced column "(.+?)" (?:not found|was not found)')
-# DuckDB would apply them to its own tables, which are dropped after the query.
-WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "DROP", "ALTER", "CREATE"}
 
 
 @contextmanager
@@ -106,7 +110,7 @@ def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
     if len(statements) != 1:
         raise UsageError(f"one statement is expected, not {len(statements)}")
     kind = statements[0].type.name.partition("_")[0]  # MERGE_INTO
-    if kind in WRITES:
+    if kind in WRITING_STATEMENTS:  # DuckDB would apply it to tables of its own, which end with the query
         raise UsageError(write_message(kind))
     relation = connection.sql(statements[0])
     if relation is None:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from headrace.suggestions import nearest, suggestion_suffix
 
+WRITING_STATEMENTS = ("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "DROP", "ALTER", "CREATE")
+
 
 class HasColumns(Protocol):
     """A table of a query: its stream, and the names of all its columns."""
@@ -25,7 +27,7 @@ def no_stream_message(name: str, known: Iterable[str]) -> str:
 
 def no_table_message(sql: str, otherwise: str) -> str:
     """Return the error for a query that names no stream; otherwise: the error if it is not SHOW TABLES."""
-    if sql.split()[:1] and sql.split()[0].upper() == "SHOW":
+    if sql.lstrip()[:4].upper() == "SHOW":
         return "SHOW TABLES: use headrace query, or in Python Database.streams()"
     return otherwise
 
