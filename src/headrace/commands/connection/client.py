@@ -261,7 +261,8 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
     skip_me = True
     while arguments.has_more():
         if arguments.take_option(b"ID"):
-            keep.append(_is_equal(lambda s: s.id, _positive(arguments.next_argument(), BadClientId)))
+            number = _positive(arguments.next_argument(), BadClientId, BadClientId)
+            keep.append(_is_equal(lambda s: s.id, number))
         elif arguments.take_option(b"TYPE"):
             keep.append(_is_equal(kind_of, check_type(arguments.next_argument())))
         elif arguments.take_option(b"ADDR"):
@@ -274,7 +275,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
                 raise CommandError(f"ERR No such user '{to_text(user)}'")
             keep.append(_is_equal(lambda s: s.user, user))
         elif arguments.take_option(b"MAXAGE"):
-            age = _positive(arguments.next_argument(), MaxAgeTooSmall, MaxAgeNotAnInteger)
+            age = _positive(arguments.next_argument(), MaxAgeNotAnInteger, MaxAgeTooSmall)
             keep.append(_created_by(call.now - age * 1000))
         elif arguments.take_option(b"SKIPME"):
             skip_me = arguments.take_flag(b"YES")
@@ -295,13 +296,11 @@ def _created_by(moment: int) -> Callable[[Session], bool]:
     return lambda session: session.created_ms <= moment
 
 
-def _positive(
-    word: bytes, too_small: type[CommandError], not_an_integer: type[CommandError] | None = None
-) -> int:
+def _positive(word: bytes, not_an_integer: type[CommandError], too_small: type[CommandError]) -> int:
     try:
         number = parse_i64(word)
     except NotAnInteger:
-        raise (not_an_integer or too_small)() from None
+        raise not_an_integer() from None
     if number <= 0:
         raise too_small()
     return number
