@@ -60,6 +60,7 @@ def test_without_a_command_the_help_is_printed_and_the_code_is_2(capsys: pytest.
         (["load", "x.csv"], "Missing option '--stream'"),
         (["load", "x.csv", "--stream", "s", "--batch", "0"], "0 is not in the range"),
         (["load", "x.csv", "--stream", "s", "--nonsense"], "unknown option '--nonsense'"),
+        (["trim", "s"], "unexpected extra argument (s); the option for a stream is --stream NAME"),
         (["load", "missing.csv", "--stream", "s"], "missing.csv: no such file"),
         (["load", "x.csv", "--stream", "s", "--new-ids", "--sort"], "exclude each other"),
         (["load", "x.csv", "--stream", "s", "--rejects", "r.csv"], "add --skip-bad"),

@@ -115,6 +115,9 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(error, click.NoSuchOption):
             text = f"unknown option {error.option_name!r}"
             text += suggestion_suffix(error.option_name, error.possibilities or ())
+        options = error.ctx.command.params if error.ctx else []
+        if "unexpected extra argument" in text and any("--stream" in option.opts for option in options):
+            text += "; the option for a stream is --stream NAME"
         return print_error(f"{text} (see {name} --help)", 2)
     except click.ClickException as error:
         return print_error(error.format_message(), 2)
