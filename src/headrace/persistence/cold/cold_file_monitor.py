@@ -211,12 +211,12 @@ class ColdFileMonitor:
         return True
 
     def _note_restored(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> None:
-        """Use a file that was put back."""
-        del self.damaged[name]
+        """Use a file that was put back. The count of damaged files is less when all of it is done."""
         self.files.accept(name, found)
         damaged.release()
         text = "cold file %s is back, with all runs that are needed"
         logging.getLogger("headrace").warning(text, self.files.path(name))
+        del self.damaged[name]
 
 
 def _copy_command(kept: KeptFile, whole: str) -> str:
