@@ -1,1 +1,1 @@
-"""The single entry point: a session and a request in, a reply and its effects out."""
+"""Execution of requests: a session and a request in, a reply and its effects out."""

@@ -58,7 +58,7 @@ ACL_CHANGED_REASONS = {
 
 
 def build_catalogue(commands: list[Command]) -> CommandCatalogue:
-    """Return the commands and their categories, in the form that ACL rules use."""
+    """Return the commands and categories for ACL rules, with Redis's commands that are absent here."""
     catalogue = CommandCatalogue()
     for command in commands:
         subcommands = {sub.name: sub.categories for sub in command.unique_subcommands()}
@@ -110,7 +110,7 @@ class Authorization:
         self._set_user(session, user)
 
     def refresh_session(self, session: Session) -> None:
-        """Set the session's fields that follow from its user."""
+        """Set `unauthenticated` and `restricted_user` of the session from its user."""
         user: User | None = session.identity
         if user is None:
             return
@@ -224,7 +224,10 @@ class Authorization:
         )
 
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
-        """Raise an error if the user may not run one of these commands on the key: a script runs them."""
+        """Raise CommandError if the user may not run one of these commands on the key.
+
+        For a script of which the server knows the commands: they are checked before it runs.
+        """
         for name in names:
             request = request_of_key(name, key, row_of(name).key_uses[0])
             permission_error = self._check_all(session, request, log.TOP_LEVEL, now_ms)
@@ -232,7 +235,7 @@ class Authorization:
                 raise permission_error
 
     def check_key(self, session: Session, command: bytes, key: bytes, now_ms: int) -> None:
-        """Raise an error if the user may not run the command, which writes, on the key."""
+        """Raise CommandError if the user may not run the command, which writes, on the key."""
         if session.restricted_user is None:
             return
         request = request_of_key(command, key, WRITE)
@@ -248,7 +251,10 @@ class Authorization:
 
 
 def request_of_key(command: bytes, key: bytes, use: int) -> AccessRequest:
-    """Return a request with one key, of which the command makes that use."""
+    """Return the access request of a command with one key.
+
+    use: how the command uses the key, as in access/selector.py.
+    """
     request = AccessRequest(command, [command, key])
     request.keys, request.uses = [1], [use]
     return request

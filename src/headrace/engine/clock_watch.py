@@ -19,7 +19,7 @@ WARN_MS = 500
 
 
 class ClockWatch:
-    """Compares the two clocks with their state at the previous check.
+    """Detects that the system clock was set since the previous check.
 
     Args:
         clock: read for both times.
@@ -44,7 +44,7 @@ class ClockWatch:
         return min(readings)[1]
 
     def jump(self) -> int:
-        """Return by how many milliseconds the clock was set since the last call."""
+        """Return by how many milliseconds the clock was set since the last call; 0 if it was not."""
         ahead = self._look()
         jump = ahead - self.ahead_ms
         if abs(jump) < JUMP_MS:

@@ -149,7 +149,7 @@ class Engine(RowRunner):
     def open_cold_storage(self, store: RunStore, limit: int) -> ColdStorage:
         """Let the oldest nodes of streams become cold while the data take more than `limit` bytes.
 
-        0: none do, but a snapshot or log that refers to cold runs can be loaded.
+        limit 0: no node becomes cold, but a snapshot or log that refers to cold runs can be loaded.
         """
         self.cold = self.keyspace.cold = ColdStorage(self.keyspace, store, limit)
         return self.cold
@@ -164,7 +164,7 @@ class Engine(RowRunner):
         self.cold.store.load_ahead = self.parking.load_ahead
 
     def run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
-        """Execute the requests that have waited for a run; sessions with a reply are in `woken` then.
+        """Execute the requests that have waited for a run; then `woken` has the sessions with a reply.
 
         stored: what RunSource.load returned; None if it failed.
         """
@@ -191,7 +191,7 @@ class Engine(RowRunner):
         return made
 
     def close(self, session: Session) -> None:
-        """End a client: remove its waits, watches, subscriptions and queue. May be called twice."""
+        """End a session: remove its waits, watches, subscriptions and queue. May be called twice."""
         self.clients.pop(session.id, None)
         self.unwatch(session)
         self.pubsub.unsubscribe_all(session)
@@ -217,7 +217,7 @@ class Engine(RowRunner):
             session.watch = None
 
     def record_effects(self, on: bool) -> None:
-        """Turn the recording of effects on or off. While it is on, a caller must take() them."""
+        """Turn the recording of effects on or off. While it is on, the caller must call effects.take()."""
         self.effects.recording = on
         self.keyspace.on_expired = self.effects.record_expired if on else None
 
@@ -544,7 +544,7 @@ class Engine(RowRunner):
     # Time.
 
     def set_active_expiry(self, on: bool) -> None:
-        """Let tick() delete expired keys, or only accesses to them (DEBUG SET-ACTIVE-EXPIRE)."""
+        """Set whether tick() deletes expired keys (DEBUG SET-ACTIVE-EXPIRE); an access always does."""
         self.last_sweep_ms = 0 if on else NEVER_MS
 
     def adjust_clock(self, by_ms: int) -> None:
@@ -560,7 +560,11 @@ class Engine(RowRunner):
 
     @cython.ccall
     def tick(self, now_ms: cython.longlong) -> cython.void:
-        """End due waits and pauses, delete expired keys, compact streams. Raises nothing."""
+        """Do what is due at this time. Raises nothing.
+
+        Ends waits and pauses, deletes expired keys, applies rules, moves nodes to files, compacts nodes, and
+        frees removed values, each a bounded step.
+        """
         waiter: Waiter
         self.keyspace.now = now_ms
         if self.write_gate.loading:

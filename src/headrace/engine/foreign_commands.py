@@ -106,17 +106,17 @@ def overwritten_key(name: bytes, argv: list[bytes]) -> bytes | None:
 
 
 def copy_database(argv: list[bytes]) -> bytes | None:
-    """Return the database that COPY copies to, if it names one."""
+    """Return the database that COPY copies to; None if it names none."""
     words = [word.upper() for word in argv]
     return argv[words.index(b"DB", 3) + 1] if b"DB" in words[3:-1] else None
 
 
 def shown(name: bytes) -> str:
-    """Return a name for counters and messages."""
+    """Return a command's name as text, cut to NAME_MAX bytes, for counters and messages."""
     return to_text(name[:NAME_MAX])
 
 
 def count_name(counters: dict[str, int], name: str) -> None:
-    """Count a name, of which there may be many."""
+    """Count a name; after NAMES_MAX different names, new ones are ignored."""
     if name in counters or len(counters) < NAMES_MAX:
         counters[name] = counters.get(name, 0) + 1

@@ -61,7 +61,7 @@ class Parking:
 
     @cython.ccall
     def run(self, call: Call, row: CommandRow) -> cython.void:
-        """Run the command of a client, or park it."""
+        """Run the command of a client, or park the request until the runs that it needs are read."""
         session: Session = call.session
         mark: cython.Py_ssize_t = call.reply.mark()
         if not row.of_streams or (self.times and self.times.get(session, 0) >= PARKED_MAX):
@@ -97,12 +97,12 @@ class Parking:
         self.waiting[runs[-1]].append(waiter)
 
     def load_ahead(self, run: ColdRun) -> None:
-        """Have a run read that no request waits for yet."""
+        """Start to read a run that no request waits for yet, unless reading it has failed before."""
         if run not in self.unreadable:
             self.start_to_load(run)
 
     def start_to_load(self, run: ColdRun) -> None:
-        """Have a run read by another thread, unless it is being read."""
+        """Start to read a run in another thread, unless it is being read."""
         if run not in self.waiting:
             self.waiting[run] = []
             self.load(run)

@@ -31,7 +31,7 @@ class RuleMarks:
 
     @cython.ccall
     def after_command(self, database: Database, command: Command, argv: list[bytes]) -> cython.void:
-        """Have the rules of the streams applied that a command may have changed.
+        """Mark the streams that a command may have changed, so that their rules are applied.
 
         Args:
             argv: the command as it ran: its keys may be others than those of the request.

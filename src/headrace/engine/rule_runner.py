@@ -117,7 +117,10 @@ class RuleRunner:
         )
 
     def suspend(self) -> None:
-        """Note that the rules were not applied until now: the data was loaded, or came from a primary."""
+        """Record that the rules were not applied until now: all of them are applied again next time.
+
+        For example, the data was loaded or came from a primary, clients were paused, or the clock was set.
+        """
         self._suspended = True
 
     def run_ready(self, now: int) -> None:
@@ -161,7 +164,7 @@ class RuleRunner:
             self.registry.mark_all()
 
     def next_due(self, now: int) -> int:
-        """Return when tick() next has work; -1 for never."""
+        """Return when tick() next has work, in Unix milliseconds; -1 for never."""
         if not self.registry.streams:
             return NEVER
         if self.is_suspended():

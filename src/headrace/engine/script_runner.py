@@ -60,7 +60,7 @@ class RefusedLibrary(NamedTuple):
 
 
 class Deadline:
-    """A limit of the time that one command spends with loading libraries."""
+    """A limit of the time that one command spends loading libraries."""
 
     def __init__(self, ms: int) -> None:
         self.end_ns = system.monotonic_ns() + ms * MS
@@ -71,7 +71,7 @@ class Deadline:
 
 
 class LoadedLibraries:
-    """The libraries that the interpreter has, and their functions."""
+    """The libraries that are loaded into the interpreter, and their functions."""
 
     def __init__(self) -> None:
         self.texts: dict[bytes, bytes] = {}  # by name
@@ -80,13 +80,13 @@ class LoadedLibraries:
         self._bytes = 0  # of the texts
 
     def bytes_without(self, name: bytes) -> int:
-        """Return the size of the texts of all libraries but that one."""
+        """Return the size in bytes of the texts of all libraries but that one."""
         return self._bytes - len(self.texts.get(name, b""))
 
     def add(
         self, name: bytes, text: bytes, registered: list[tuple[bytes, int, bytes | None]]
     ) -> bytes | None:
-        """Add a library, instead of one of that name; return the error's text, or None."""
+        """Add a library, in place of one with the same name; return the text of an error, or None."""
         if not registered:
             return b"ERR No functions registered"
         found: dict[bytes, Function] = {}
@@ -125,7 +125,7 @@ class ScriptWritesTooMuch(CommandError):
 
 @cython.cclass
 class RowRunner:
-    """The engine, as the runner of scripts sees it. A class in C: each command of a script calls it."""
+    """The part of the engine that ScriptRunner calls. A C class: each command of a script calls it."""
 
     @cython.ccall
     def run_script_call(self, call: Call, row: CommandRow) -> cython.void:
@@ -218,7 +218,7 @@ class ScriptRunner(ScriptsInterface):
 
     @cython.ccall
     def make_room(self) -> cython.void:
-        """Let the next script have at least half of Lua's memory, whatever others have left there."""
+        """Discard the interpreter if other scripts have left too little of Lua's memory for the next one."""
         if self._interpreter is not None and not self._interpreter.broken and self._interpreter.is_crowded():
             self._discard_interpreter()
 
@@ -230,9 +230,9 @@ class ScriptRunner(ScriptsInterface):
     # Loaded scripts.
 
     def add(self, script: Script) -> None:
-        """Keep a script; drop the oldest of those that EVAL has brought if there are too many.
+        """Add a script; if there are too many, drop the oldest of those that EVAL has added.
 
-        Raises CommandError: if the scripts that SCRIPT LOAD has brought leave no space for it.
+        Raises CommandError: if the scripts of SCRIPT LOAD leave no space for it.
         """
         size = len(script.text)
         if self.kept_bytes + size > limits.SCRIPT_TEXT_BYTES_MAX:
@@ -291,7 +291,10 @@ class ScriptRunner(ScriptsInterface):
     # Functions.
 
     def load_libraries(self, texts: dict[bytes, bytes]) -> None:
-        """Load libraries, instead of those of these names. Raises CommandError; then those of before stay."""
+        """Load libraries by name, in place of those with the same names.
+
+        Raises CommandError if one cannot be loaded; the libraries of the keyspace stay as they are.
+        """
         self.make_room()
         self._sync_libraries()
         deadline = Deadline(LOAD_ALL_MS_MAX)
@@ -448,7 +451,7 @@ class ScriptRunner(ScriptsInterface):
         return BUSY % ("FUNCTION" if self.running.is_function else "SCRIPT")
 
     def elapsed_ms(self) -> int:
-        """Return how long the script has been running."""
+        """Return for how many milliseconds the script has been running; 0 if none runs."""
         return (system.monotonic_ns() - self.running.started_ns) // MS if self.running is not None else 0
 
     # Running.
@@ -654,7 +657,11 @@ class ScriptRunner(ScriptsInterface):
         return 0
 
     def check(self) -> tuple[bytes | None, float]:
-        """Serve other clients if the script is slow; return the error that ends it, if any."""
+        """Serve other clients if the script is slow.
+
+        Returns:
+            The error that ends the script now, or None; and the seconds of CPU time until the next check.
+        """
         try:
             time.sleep(0)  # lets other threads of Python run, and receive signals: Lua does not
             system.run_signal_handlers()

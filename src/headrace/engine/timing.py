@@ -41,7 +41,7 @@ def _count(row: CommandRow, taken: cython.longlong) -> cython.int:
 @cython.final
 @cython.cclass
 class Timing:
-    """The stop-watch of one engine, its slow log and its latency events."""
+    """Measures the durations of the requests of one engine; has its slow log and its latency events."""
 
     enabled: cython.bint  # record_run() must be called
     timed: cython.bint  # durations are measured

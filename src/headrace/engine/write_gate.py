@@ -98,7 +98,10 @@ CLIENT, FAILOVER, SHUTDOWN = "client", "failover", "shutdown"
 @cython.final
 @cython.cclass
 class WriteGate:
-    """Open if `shut` is False and memory is not full. `paused_until` is 0 without a pause."""
+    """Decides whether a request may run now.
+
+    It is open if `shut` is False and memory is not full. `paused_until` is 0 without a pause.
+    """
 
     shut: cython.bint
     loading: cython.bint
@@ -212,7 +215,10 @@ class WriteGate:
         self._apply_pauses()
 
     def take_paused(self, now: int) -> dict[Session, None]:
-        """Forget the pauses that have ended, and return all sessions held: those of others wait again."""
+        """Remove the pauses that have ended; return all sessions that were held.
+
+        The engine executes their requests; those that another pause holds are paused again.
+        """
         found = self.paused_requests
         self.paused_requests = {}
         self.pauses = {owner: pause for owner, pause in self.pauses.items() if pause[0] > now}
@@ -247,8 +253,8 @@ class WriteGate:
     def holds(self, session: Session, row: CommandRow) -> cython.bint:
         """Return whether a pause holds the request now. Call it only in a pause.
 
-        The requests of replicas go on: without their acknowledgements they would be dropped. So do WAIT and
-        WAITAOF once they have begun to wait: they touch no data.
+        Requests of replicas are not held: without their acknowledgements they would be disconnected. Neither
+        are WAIT and WAITAOF that have begun to wait: they touch no data.
         """
         if session.is_replica:
             return False

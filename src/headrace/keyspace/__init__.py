@@ -1,1 +1,1 @@
-"""Databases of keys: expiry, blocking, WATCH, eviction, SCAN and events."""
+"""Databases of keys: expiry, blocking, WATCH, eviction, events, rules, snapshots, cold storage."""

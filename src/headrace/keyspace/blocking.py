@@ -88,7 +88,7 @@ class Waiter:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return about the bytes that the client waits with, as if no other one waited for the same keys."""
+        """Return about how many bytes the wait takes, as if no other client waited for the same keys."""
         total: cython.Py_ssize_t = WAITER_BYTES
         for key in self.keys:
             total += KEY_BYTES + CLASS_BYTES + QUEUE_BYTES + len(key)
@@ -116,7 +116,10 @@ def number_of(waiter: Waiter) -> int:
 @cython.final
 @cython.cclass
 class WakeOrder:
-    """The order in which a key's waiters are tried: by arrival; a class ends at the first unserved one."""
+    """The order in which the waiters of a key are tried: by arrival.
+
+    A class is given up at its first waiter that is not served.
+    """
 
     wait_classes: dict[Hashable, OrderedDict[Waiter, None]]
     heads: list[tuple[int, Waiter]]  # the first of each class
@@ -257,7 +260,10 @@ class Blocking:
 
     @cython.ccall
     def separate_waiters(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
-        """Let each client that waits for the key be tried by itself: consumers may find different entries."""
+        """Take the waiters of the key out of their classes, so that each is tried by itself.
+
+        The rule ORDERED-BY needs this: consumers may find different entries.
+        """
         waiter: Waiter
         for waiter in self.waiters(database, key):
             if waiter.wait_class is None:
@@ -326,7 +332,7 @@ class Blocking:
         return due
 
     def shift(self, by_ms: int) -> None:
-        """Shift all deadlines by the milliseconds by which the clock was set. Timers are points in time."""
+        """Shift all deadlines, but not timers, by the milliseconds by which the clock was set."""
         waiter: Waiter
         for waiter in self.deadlines.all():
             waiter.deadline = max(waiter.deadline + by_ms, 1)

@@ -4,7 +4,7 @@
                                  copies          files          if they did not change meanwhile
 
 With a writer, another thread calls store_in_thread(), and step() returns while it does. The nodes stay in
-memory until they are stored. If storing fails they stay for good: the next attempt follows after RETRY_MS.
+memory until they are stored. If storing fails, they stay there; the next attempt follows after RETRY_MS.
 
 In the same way the oldest nodes of streams with HOT-BYTES and HOT-AGE are stored (hot_rules.py), and runs of
 which most entries are deleted are written again (run_rewriting.py).
@@ -59,11 +59,11 @@ class RunStore(RunSource):
         raise NotImplementedError
 
     def is_stale(self, place: Any) -> bool:
-        """Return whether most of the file with this place is dead, and nothing is appended to it."""
+        """Return whether most bytes of the file of this place are dead, and nothing is appended to it."""
         raise NotImplementedError
 
     def has_stale_files(self) -> bool:
-        """Return whether a run is in such a file."""
+        """Return whether there is a stale file with a run; see is_stale()."""
         raise NotImplementedError
 
     def file_count(self) -> int:
@@ -76,7 +76,7 @@ class RunStore(RunSource):
 
 
 class StoredNodes:
-    """Nodes that are being stored as one run, and what they were when they were copied."""
+    """Nodes that are being stored as one run, with their state when they were copied."""
 
     def __init__(self, stream: Stream, nodes: list[Node]) -> None:
         self.stream = stream
@@ -89,7 +89,10 @@ class StoredNodes:
         return self.copies
 
     def put(self, place: Any, cache: RunCache) -> bool:
-        """Let the nodes leave memory, for the run that is stored; return False if they changed meanwhile."""
+        """Replace the nodes by the stored run; return False if they changed meanwhile.
+
+        place: where the run is stored.
+        """
         dropped = cooling.dropped_count(self.stream, self.nodes)
         nodes = self.nodes[dropped:]
         if not cooling.have_live_entries(nodes) or not cooling.are_unchanged(
@@ -150,7 +153,7 @@ class ColdStorage:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def data_bytes(self) -> cython.longlong:
-        """Return the bytes of memory of all keys and values."""
+        """Return the bytes of memory that all keys and values take."""
         total: cython.longlong = 0
         database: Database
         for database in self.keyspace.databases:
@@ -193,7 +196,7 @@ class ColdStorage:
 
     @cython.ccall
     def step(self, now_ms: cython.longlong) -> cython.void:
-        """Store some nodes if there are too many in memory, and remove files that are not needed."""
+        """Store some nodes if there are too many in memory; from time to time remove unneeded files."""
         batch: Batch
         size: cython.longlong = BATCH_BYTES if self.writer is not None else self.run_bytes
         upkeep_ms: cython.longlong = self._next_upkeep_ms(now_ms)
@@ -232,7 +235,7 @@ class ColdStorage:
             self.store_now([StoredNodes(stream, nodes)])
 
     def cool_all(self) -> None:
-        """Store the oldest nodes until the data fit, or nothing is left; some that rules do not keep, too."""
+        """Store the oldest nodes until the data fit; then those that HOT-BYTES and HOT-AGE do not keep."""
         while self.has_work() and not self.failed_ms:
             batch = self.take_batch(self.run_bytes)
             if batch:
@@ -250,7 +253,10 @@ class ColdStorage:
         return other
 
     def take_sparse(self, size: int) -> Batch:
-        """Return the next runs to be written again, of about `size` bytes or less; some keys are searched."""
+        """Return the next runs to be written again, of about `size` bytes or less.
+
+        Searches a limited number of keys, so the batch may be empty although a later call finds some.
+        """
         batch: list[RewrittenRuns] = []
         while self._sparse is not None and len(batch) * self.run_bytes < size:
             try:
@@ -274,7 +280,7 @@ class ColdStorage:
         return batch
 
     def take_by_rules(self, size: int, now_ms: int) -> Batch:
-        """Return nodes to be stored, of about `size` bytes, that the rules of their stream do not keep."""
+        """Return nodes to be stored, of about `size` bytes: HOT-BYTES or HOT-AGE do not keep them."""
         if not 0 <= self._hot_rules.next_check_ms(now_ms) <= now_ms:
             return []
         found = self._hot_rules.take(size, self.run_bytes, now_ms)
@@ -298,9 +304,9 @@ class ColdStorage:
         return [next(places) if nodes else None for nodes in contents]
 
     def store_in_thread(self, batch: Batch) -> Callable[[], None]:
-        """Store a batch, in any thread; return what places it, or notes why it could not be stored.
+        """Store a batch, in any thread; return the function that the engine's thread must call then.
 
-        Whatever goes wrong is noted: otherwise no batch would follow.
+        It calls place_batch(), or fail() after any exception: otherwise no other batch would follow.
         """
         try:
             places = self.write(batch)
@@ -309,7 +315,7 @@ class ColdStorage:
         return partial(self.place_batch, batch, places)
 
     def store_now(self, batch: Batch) -> None:
-        """Store a batch and place it."""
+        """Store a batch and call place_batch(), or fail()."""
         try:
             places = self.write(batch)
         except (OSError, HeadraceError) as error:
@@ -318,7 +324,7 @@ class ColdStorage:
             self.place_batch(batch, places)
 
     def place_batch(self, batch: Batch, places: Sequence[Any]) -> None:
-        """Let the stored runs take the place of what they contain, unless that changed meanwhile."""
+        """Replace the nodes or runs of a batch by the stored runs, unless they changed meanwhile."""
         self.is_writing = False
         self.failed_ms, self.last_error = 0, ""
         for stored, place in zip(batch, places, strict=True):
@@ -330,7 +336,7 @@ class ColdStorage:
                 self.runs_stored += 1
 
     def fail(self, error: Exception) -> None:
-        """Note that a batch could not be stored."""
+        """Record that a batch could not be stored; log a new error."""
         self.is_writing = False
         self.failed_ms = self.keyspace.now
         self.failures += 1

@@ -53,11 +53,11 @@ class Effects:
             self._forms[id(request)] = Form(request, commands, exact)
 
     def form_of(self, request: list[bytes]) -> Form | None:
-        """Return the form that was noted for this very request."""
+        """Return the form that was noted for this very request; None if there is none."""
         return self._forms.get(id(request))
 
     def forget_forms(self) -> None:
-        """Forget all forms: the replicas have got the effects."""
+        """Forget all forms. Call it when the replicas have received the effects."""
         self._forms.clear()
 
     def record_expired(self, database: int, key: bytes) -> None:
@@ -101,7 +101,7 @@ class Effects:
             self.items.append((self.items[-1][0], [b"EXEC"]))
 
     def take(self) -> list[tuple[int, list[bytes]]]:
-        """Return all effects so far, oldest first, and forget them."""
+        """Return all effects so far, as (database, request), oldest first, and forget them."""
         items = self.items[:]
         self.items.clear()
         return items

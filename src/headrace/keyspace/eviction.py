@@ -59,9 +59,13 @@ class Eviction:
         self._kept_lines = LogBudget(1, KEPT_LINE_MS)
 
     def make_room(self, wanted: int) -> bool:
-        """Evict until `wanted` more bytes fit below the limit; return False if nothing more can be evicted.
+        """Evict until memory is not above the limit; return False if it is, and nothing more can be evicted.
 
-        The work is bounded: it ends after NODES_MAX nodes and twice the wanted bytes.
+        The work is bounded: it ends after NODES_MAX nodes, or later when twice the wanted bytes are freed. So
+        True may be returned although memory is still above the limit.
+
+        Args:
+            wanted: the size of the request that needs memory, in bytes.
         """
         memory = self.keyspace.memory
         most = memory.limit
@@ -81,7 +85,7 @@ class Eviction:
         return memory.total <= most or stream is not None
 
     def reset_counters(self) -> None:
-        """Reset the counters."""
+        """Reset the number of evicted entries to 0, and the peak to the present memory use."""
         self.evicted_entries = 0
         self.peak, self.peak_ms = self.keyspace.memory.total, self.keyspace.now
 

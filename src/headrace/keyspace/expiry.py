@@ -1,4 +1,4 @@
-"""Expiry times of one database's keys, with their memory, their sum, and the snapshot that is being written.
+"""Expiry times of one database's keys. Accounts for their memory, and preserves old times for a snapshot.
 
 For readers a key expires exactly at its time (Database.find looks it up). Its memory is freed then, or by the
 sweep, which removes the earliest keys.

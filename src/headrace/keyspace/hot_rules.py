@@ -28,7 +28,7 @@ AGE_SLACK_PART = 10  # of HOT-AGE
 @cython.final
 @cython.cclass
 class HotRules:
-    """The search for such streams in one keyspace."""
+    """Searches one keyspace for streams with more nodes in memory than HOT-BYTES and HOT-AGE allow."""
 
     keyspace: Keyspace
     _checked_ms: cython.longlong  # when streams were looked at last

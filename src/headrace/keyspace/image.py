@@ -114,7 +114,7 @@ class DatabaseImage:
 
     @cython.ccall
     def take(self, key: bytes) -> object:
-        """Return the value of a key of next_key(): a string or a StreamImage; only once for each key.
+        """Return the value of a key of next_key(): a string or a StreamImage. Call it once for each key.
 
         The nodes of a StreamImage are valid until close(), all else of it until the next call. If it is a
         view, it is valid only until the next change, and so is a bytearray.

@@ -51,7 +51,7 @@ class KeyWalk:
     def before_change(self, part: cython.Py_ssize_t) -> cython.void:
         """Copy the keys of a part of the table: it is about to get a key or to lose one.
 
-        If the table was split meanwhile, the walk goes on over what it was before, which does not change.
+        If the table was split meanwhile, the walk continues over the old dictionary, which does not change.
         """
         if self._next_part <= part < len(self._parts) and part not in self._copies:
             self._copies[part] = list(self._parts[part])

@@ -223,7 +223,7 @@ class Keyspace:
 
     @cython.ccall
     def forget_evictable(self, memory: MemoryAccount) -> cython.void:
-        """Forget the streams of the database that has this account."""
+        """Remove the streams of the database that has this account from `evictable`."""
         stream: Stream
         if not self.evictable:
             return
@@ -264,7 +264,7 @@ class Keyspace:
         return self.image
 
     def before_first_expiry(self, now_ms: cython.longlong) -> int:
-        """Return a time, at most now_ms, at which no key had expired: a snapshot of that time has all keys.
+        """Return a time, at most now_ms, at which no key had expired: an image of that time has all of them.
 
         Keys that have expired and are not deleted yet belong to the data at a position of replication: their
         DEL follows later. A server without them would not send it, and replicas that have them would differ.
@@ -383,7 +383,10 @@ class Database:
 
     @cython.ccall
     def find(self, key: bytes) -> object:
-        """Return the key's value, or None if it does not exist or has expired."""
+        """Return the key's value; None if it does not exist or has expired.
+
+        Counts a hit or a miss if `counts_lookups` is set. Otherwise the caller may change the value in place.
+        """
         value = self.values.find(key)
         if value is not None and self.expiry_times.times.count and self._is_expired(key):
             value = None
@@ -432,7 +435,7 @@ class Database:
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
-        """Return the number of keys that have not expired; of hidden keys, too."""
+        """Return the number of keys without those that have expired; hidden keys are counted."""
         return self.values.count - self.count_due()
 
     @cython.ccall
@@ -505,7 +508,10 @@ class Database:
 
     @cython.ccall
     def replace(self, key: bytes, value: object) -> cython.void:
-        """Replace an existing key's value; its expiry stays. If changed in place: account_growth() first."""
+        """Set the value of an existing key; its expiry stays.
+
+        If `value` is the present object, changed in place, call account_growth() before.
+        """
         if self.values.find(key) is not value:
             self._set(key, value)
 
@@ -581,7 +587,7 @@ class Database:
 
     @cython.ccall
     def before_change(self, key: bytes) -> cython.void:
-        """Prepare a change of the key's value that is not preceded by a lookup."""
+        """Let a snapshot keep the key's value. Call it before a change that follows no find()."""
         if self.image is not None:
             self.image.before_change(key, self.values.find(key))
 
@@ -720,7 +726,7 @@ class Database:
 
     @cython.ccall
     def signal_ready(self, key: bytes) -> cython.void:
-        """Have blocked clients of the key retried after the command."""
+        """Retry the clients that are blocked on the key, after the command."""
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal(self.index, key)
 

@@ -36,7 +36,7 @@ KEYS_MIN = 1000  # so are dictionaries of fewer keys
 @cython.final
 @cython.cclass
 class LazyFree:
-    """What waits to be freed. Nothing else refers to it."""
+    """Removed values that wait to be freed. Nothing else refers to them."""
 
     memory: MemoryAccount  # of the keyspace
     waiting: list[Any]  # containers, the last one is emptied first
@@ -64,12 +64,12 @@ class LazyFree:
 
     @cython.ccall
     def add_stream(self, stream: Stream) -> cython.void:
-        """Free a stream that was removed from its key, if it is large and is not stored again (RENAME)."""
+        """Free a large stream that was removed from its key, unless it is stored again by then (RENAME)."""
         if stream.memory.total >= STREAM_BYTES_MIN:
             self.waiting.append(stream)
 
     def pending(self) -> int:
-        """Return about how many values wait."""
+        """Return about how many values wait to be freed."""
         count = 0
         for container in self.waiting:
             count += len(container) if isinstance(container, dict) else 1

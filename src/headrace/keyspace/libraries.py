@@ -24,7 +24,10 @@ class InvalidLibraryName(CommandError):
 
 
 def parse_library(text: bytes) -> tuple[bytes, bytes]:
-    """Return the name of a library, and its body; lines keep their numbers. Raises CommandError."""
+    """Return the name and the body of a library; lines of the body keep their numbers.
+
+    Raises CommandError if the first line is invalid.
+    """
     if not text.startswith(b"#!"):
         raise CommandError("ERR Missing library metadata")
     end = text.find(b"\n", 0, limits.SCRIPT_FIRST_LINE_BYTES_MAX)

@@ -34,7 +34,7 @@ NONE = cython.declare(cython.Py_ssize_t, -1)
 
 
 def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
-    """Return the stream for dead letters of a group with these rules.
+    """Return the key of the stream for dead letters of a group with these rules.
 
     It is never the group's own: a stream that was renamed to its dead-letter stream has the default one.
     """
@@ -43,7 +43,7 @@ def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
 
 
 def dead_letter_streams(key: bytes, stream: Stream) -> dict[bytes, None]:
-    """Return the streams for dead letters of all groups of a stream at the key."""
+    """Return the keys of the streams for dead letters of all groups of a stream, as keys of a dict."""
     rules = [group.rules for group in stream.unsorted_groups()]
     return dict.fromkeys(
         dead_letter_stream(key, one) for one in rules if one is not None and one.max_deliveries
@@ -53,7 +53,10 @@ def dead_letter_streams(key: bytes, stream: Stream) -> dict[bytes, None]:
 @cython.final
 @cython.cclass
 class Home:
-    """What the registry knows of the keys of one database. It is not bound to the number of the database."""
+    """The streams with rules of one database, and the keys of their dead letters.
+
+    SWAPDB exchanges it together with the keys, so the number of its database can change.
+    """
 
     database: Public[cython.Py_ssize_t]
     streams: dict[Stream, None]
@@ -247,7 +250,7 @@ class RuleRegistry:
     ) -> cython.bint:
         """Record an entry that is moved to the dead letters after the command.
 
-        Returns False if it must stay pending for now, because the last attempt has failed.
+        Returns False if it must stay pending for now: the last attempt failed, or the stream has no rules.
         """
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is None or now < ruled.retry_ms:
@@ -264,16 +267,16 @@ class RuleRegistry:
             self.backlog[ruled] = None
 
     def dispose(self, order: KeyOrder) -> None:
-        """Free the memory of an order that is not used any more, in steps."""
+        """Queue an order that is not used any more; dispose_step() frees its memory."""
         self.unused.append(order)
 
     def dispose_step(self) -> None:
-        """Free a part of this memory."""
+        """Free a part of the memory of the queued orders, of which there must be one."""
         if not self.unused[-1].dispose(DISPOSED_PER_STEP):
             self.unused.pop()
 
     def mark_all(self) -> None:
-        """Apply all rules: they were suspended."""
+        """Have all rules applied from the next tick on: they were suspended."""
         ruled: RuledStream
         for ruled in self.streams.values():
             ruled.ttls_from_ms = NEVER
@@ -315,7 +318,10 @@ class RuleRegistry:
         self.homes[first], self.homes[second] = other, one
 
     def is_for_dead_letters(self, database: int, key: bytes, without: Stream | None = None) -> bool:
-        """Return whether the rules of a group move entries to the key; without: not those of this stream."""
+        """Return whether the rules of a group move entries to the key.
+
+        without: a stream whose groups do not count.
+        """
         home: Home | None = self.homes.get(database)
         if home is None:
             return False

@@ -44,7 +44,10 @@ class RewrittenRuns:
         return cooling.contents(self.nodes)
 
     def put(self, place: Any, cache: RunCache) -> bool:
-        """Let the stored run replace the others; return False if they changed meanwhile."""
+        """Replace the runs by the stored one; return False if they changed meanwhile.
+
+        place: where the run is stored.
+        """
         if not cooling.are_in_stream(self.stream, self.cold_nodes):
             return False
         if any(map(_has_lost_entries, self.runs, self.copies)):
@@ -70,7 +73,7 @@ def sparse_runs(
     Args:
         keyspace: See streams_in_steps().
         size: The bytes of the runs to be written.
-        is_stale: Whether the file of a place is mostly dead.
+        is_stale: Returns whether most bytes of the file of a place are dead.
     """
     for found in streams_in_steps(keyspace):
         if found is None:

@@ -31,7 +31,10 @@ class BufferPool:
 
     @cython.cfunc
     def borrow(self, own: bytearray, used: cython.Py_ssize_t, cap: cython.Py_ssize_t) -> bytearray | None:
-        """Swap own for a block of at least cap bytes, and copy `used` bytes; None if there is none."""
+        """Swap `own` for the pooled block, and copy `used` bytes to it.
+
+        Returns None if there is no block, or it has less than cap bytes.
+        """
         lent: bytearray | None = self.block
         if lent is None or len(lent) < cap:
             return None
@@ -55,7 +58,10 @@ class BufferPool:
 def resized(
     buf: bytearray, used: cython.Py_ssize_t, cap: cython.Py_ssize_t, pool: BufferPool | None
 ) -> bytearray:
-    """Return cap bytes or more that begin with the first `used` bytes of buf: buf or a lent block."""
+    """Resize buf to cap bytes or more, keeping its first `used` bytes.
+
+    Returns buf, or a block of the pool. cap 0 gives buf back to the pool and returns a small block.
+    """
     block: bytearray | None = None
     if pool is not None:
         if cap == 0:

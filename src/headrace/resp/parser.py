@@ -59,7 +59,7 @@ class RequestParser(ReadBuffer):
 
     @cython.ccall
     def pending(self) -> cython.Py_ssize_t:
-        """Return the bytes held for requests that next() has not returned yet."""
+        """Return how many bytes are held for requests that next() has not returned yet."""
         return self.filled - self.at + self.held
 
     @cython.ccall

@@ -1,4 +1,4 @@
-"""The buffer of bytes that are parsed: the base of the readers of requests, replies, logs and RDB files.
+"""The input buffer of a parser: the base class of the parsers of requests, replies, logs and RDB files.
 
     0        at                        filled      cap
     +--------+-------------------------+-----------+
@@ -99,7 +99,7 @@ class ReadBuffer:
 
     @cython.cfunc
     def make_room(self, n: cython.Py_ssize_t) -> cython.void:
-        """Make sure that n bytes are free after `filled`; drop the parsed bytes if it must be."""
+        """Make sure that n bytes are free after `filled`; drop the parsed bytes if that is needed."""
         if self.filled + n <= self.cap:
             return
         if self.at > 0:
@@ -115,7 +115,7 @@ class ReadBuffer:
 
     @cython.cfunc
     def reset(self) -> cython.void:
-        """Empty the buffer and return a large block. Call only if everything is parsed."""
+        """Empty the buffer; give a large block back to the pool. Call only if everything is parsed."""
         self.at = 0
         self.filled = 0
         if self.cap > buffer_pool.KEPT_MAX:

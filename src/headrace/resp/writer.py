@@ -154,7 +154,7 @@ class ReplyWriter:
 
     @cython.ccall
     def raw(self, encoded: bytes) -> cython.void:
-        """Write an encoded reply."""
+        """Write bytes that are encoded already."""
         n: cython.Py_ssize_t = len(encoded)
         if self.used + n > self.cap:
             self._grow(n)
@@ -419,7 +419,7 @@ class ReplyWriter:
 
     @cython.ccall
     def overflow(self) -> cython.void:
-        """Drop all unsent bytes and what follows; the connection must be closed."""
+        """Drop all unsent bytes and all that is written later; the connection must be closed."""
         if not self.overflowed:
             self._drop(0)
 

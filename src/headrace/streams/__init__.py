@@ -1,1 +1,1 @@
-"""The stream itself: nodes of packed entries, ranges, trims; no notion of a client."""
+"""The stream data type: nodes of packed entries, ranges, trims, groups. It knows nothing of clients."""

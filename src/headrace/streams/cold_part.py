@@ -1,7 +1,7 @@
-"""The part of a stream that is in files (its cold runs): lookups and totals. cold_run.py draws the files.
+"""The part of a stream that is in files (its cold runs): lookups and totals. cold_run.py explains runs.
 
-A stream has a ColdPart if one of its nodes is cold. It works on the tree and the counts of the stream, which
-stay the owner of both.
+A stream has a ColdPart if one of its nodes is cold. The ColdPart changes the node tree and the live counts of
+the stream, which still owns them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
 @cython.no_gc
 @cython.cclass
 class ColdPart:
-    """Totals over all runs, and what leads from an inner node to its run and back."""
+    """The cold runs of one stream: totals, and lookups from an inner node to its run and back."""
 
     tree: Rax  # of the stream
     memory: MemoryAccount  # of the stream
@@ -46,7 +46,7 @@ class ColdPart:
 
     @cython.ccall
     def add(self, node: Node) -> cython.void:
-        """Count a cold node, which was added to the tree."""
+        """Add a cold node to the totals. It does not change the tree."""
         run: ColdRun = node.run
         self.last = max(self.last, node.key())
         self.totals.parent = run.cache.totals
@@ -59,7 +59,7 @@ class ColdPart:
 
     @cython.ccall
     def remove(self, node: Node) -> cython.void:
-        """Cease to count a cold node, which was removed from the tree."""
+        """Subtract a cold node from the totals. It does not change the tree."""
         run: ColdRun = node.run
         live: cython.longlong = node.live
         self.totals.add(-1, -run.inner_count(), -live, -run.weight)
@@ -72,21 +72,22 @@ class ColdPart:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def file_count(self) -> cython.Py_ssize_t:
-        """Return the number of files that have runs of the stream."""
+        """Return the number of files that contain runs of the stream."""
         return len(self.runs_of_files)
 
     @cython.ccall
     def outer_of(self, inner: Node) -> Node:
-        """Return the node in the tree that has this inner node."""
+        """Return the cold node in the tree whose run contains this inner node."""
         cursor: RaxCursor = RaxCursor(self.tree)
         cursor.seek("<=", inner.key())
         return node_module.node_of_cursor(cursor)
 
     @cython.ccall
     def inner_for(self, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
-        """Return the last node that is not after ms-seq, where outer is the last one in the tree.
+        """Return the last inner node that is not after ms-seq; None if there is none.
 
-        It is an inner node of outer; if the first ones of outer were removed, it may be the node before.
+        outer: the last node in the tree that is not after ms-seq. If the first inner nodes of outer were
+        dropped, the result may be in the node before it.
         """
         nodes: list[Node] = cold_run.run_of(outer).inner_nodes()
         at: cython.Py_ssize_t = cold_run.inner_index(nodes, ms, seq)
@@ -118,7 +119,7 @@ class ColdPart:
 
     @cython.ccall
     def record_deletions(self, inner: Node, n: cython.longlong, counts: LiveCounts) -> cython.void:
-        """Update all counts except the stream's after n live entries of inner were marked as deleted."""
+        """After n live entries of inner were marked as deleted, update all counts but the stream's length."""
         outer: Node = self.outer_of(inner)
         inner.set_counts(inner.live - n, inner.deleted + n)
         outer.live -= n
@@ -130,7 +131,7 @@ class ColdPart:
 
     @cython.ccall
     def drop(self, outer: Node, inner: Node, counts: LiveCounts) -> cython.void:
-        """Drop an inner node, whose live entries still count; it has none, or is the first one of outer."""
+        """Drop an inner node, and subtract its live entries. It has none, or is the first one of outer."""
         run: ColdRun = outer.run
         live: cython.longlong = inner.live
         self.remove(outer)
@@ -142,7 +143,7 @@ class ColdPart:
 
     @cython.ccall
     def replace(self, nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint) -> Node:
-        """Replace adjacent nodes of the tree by one for the run that has their contents; return it.
+        """Replace adjacent nodes of the tree by one cold node for the run that stores them; return it.
 
         image: the number of the image that has preserved the nodes; 0: there is none.
         """
@@ -156,7 +157,10 @@ class ColdPart:
     def rewrite(
         self, cold_nodes: list[Node], nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint
     ) -> cython.void:
-        """Replace adjacent cold nodes by one for the run of these nodes, which have their live entries."""
+        """Replace adjacent cold nodes by one for a new run.
+
+        nodes: the nodes that the new run stores; they have the live entries of the cold ones.
+        """
         node: Node
         outer: Node = _outer_for(nodes, run)
         outer.image = image
@@ -182,7 +186,10 @@ class ColdPart:
 
     @cython.ccall
     def restore(self, outer: Node, counts: LiveCounts, image: cython.uint) -> cython.void:
-        """Replace the last closed node, which is cold, by its inner nodes."""
+        """Replace the last closed node, which is cold, by its inner nodes, read from the file.
+
+        Raises DamagedColdRun before any change.
+        """
         run: ColdRun = outer.run
         nodes: list[Node] = run.read_nodes()
         node: Node

@@ -1,9 +1,10 @@
 """Load the cold runs (nodes stored in files) that a request needs, before it changes anything.
 
-A command that changes something must not meet a run that cannot be read when a part is changed already. So it
-requires its runs first: they are loaded, or the request waits for them (RunCache.deferring). Of a range these
-are as many as are certain to be needed, or as the cache can hold. Commands that read a range require them,
-too: several runs are loaded at once, and the one that a sequential reader needs next, ahead of it.
+A command must not find a run unreadable after it has changed a part of the data. So it requires its runs
+first: they are loaded, or the request waits for them (RunCache.deferring). Of a range, only runs that are
+certainly needed are required, and about as many as half of the cache can hold. Commands that only read a
+range require its runs, too: several are then loaded at once, and the next one before a sequential reader
+needs it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PENDING_MAX = cython.declare(cython.longlong, 1000)
 def require_after(
     stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, count: cython.longlong
 ) -> cython.void:
-    """Require `count` entries after ms-seq; 0: all. Raises DamagedColdRun and RunNeeded."""
+    """Require the runs of `count` entries after ms-seq; 0: of all. Raises DamagedColdRun and RunNeeded."""
     if stream.run_count() > 0:
         _require(_missing_after(stream, ms, seq, count, U64_MAX))
 
@@ -41,14 +42,20 @@ def wait_for_range(
     last_ms: cython.ulonglong,
     count: cython.longlong,
 ) -> cython.void:
-    """Let a request that can wait do so for `count` entries after ms-seq up to last_ms. Raises RunNeeded."""
+    """Raise RunNeeded if the request can wait and a part of a range of entries is not loaded.
+
+    The range: `count` entries after ms-seq, up to last_ms; count 0: all of them.
+    """
     if stream.run_count() > 0:
         _wait_for(_missing_after(stream, ms, seq, count, last_ms))
 
 
 @cython.ccall
 def require_entries(stream: Stream, ids: list[StreamId]) -> cython.void:
-    """Require the entries with these IDs, as far as they exist. Raises DamagedColdRun and RunNeeded."""
+    """Require the runs of the entries with these IDs, as far as they exist.
+
+    Raises DamagedColdRun and RunNeeded.
+    """
     entry: StreamId
     run: ColdRun | None
     found: dict[ColdRun, None] = {}
@@ -64,9 +71,9 @@ def require_entries(stream: Stream, ids: list[StreamId]) -> cython.void:
 def require_pending(
     stream: Stream, index: PendingIndex, ms: cython.ulonglong, seq: cython.ulonglong, count: cython.longlong
 ) -> cython.void:
-    """Require the first `count` pending entries of an index from ms-seq on, but no more than PENDING_MAX.
+    """Require the runs of the first `count` pending entries of an index from ms-seq on.
 
-    0: so many. Raises DamagedColdRun and RunNeeded.
+    0, and a larger count, mean PENDING_MAX. Raises DamagedColdRun and RunNeeded.
     """
     ids: list[StreamId] = []
     slot: cython.Py_ssize_t

@@ -8,15 +8,15 @@
                              skipped            dropped
 
 The node of a run has the key of its first inner node and an empty listpack; its counts are those of all
-inner nodes. So whatever needs only counts, or drops whole nodes, does not read the file.
+inner nodes. So an operation that needs only counts, or drops whole nodes, does not read the file.
 
-What is stored never changes. A run notes beside it what was removed since, so that a later load
-gives its nodes as they are now:
+What is stored never changes. A run records what was removed since, so that a later load gives its nodes as
+they are now:
 
     skipped    how many inner nodes were dropped from the front
     dropped    the indexes of others that were dropped, u32 le each
     deleted    the IDs of deleted entries of the nodes that are not skipped, 16 bytes each as in a key, in
-               the order of their deletion; the last ones wait in `_last_deleted`
+               the order of their deletion; the latest are still in `_last_deleted`
 
 When more than half of its entries are deleted, the run is written again: keyspace/run_rewriting.py.
 
@@ -68,7 +68,7 @@ ALWAYS = cython.declare(cython.int, 2)
 class RunNeeded(BaseException):
     """Runs are not in the cache, and the request must wait for them: see RunCache.deferring.
 
-    It is no Exception, so that nothing on the way makes an error of it.
+    Not an Exception, so that no handler on the way turns it into an error.
     """
 
     def __init__(self, runs: list[ColdRun]) -> None:
@@ -79,14 +79,14 @@ class RunSource:
     """Interface to read stored runs; persistence/cold implements it, because this package does no I/O."""
 
     def load(self, place: Any) -> Sequence[tuple[bytes, bytearray]]:
-        """Return keys and listpacks of the nodes at this place. Raises DamagedColdRun."""
+        """Return (key, listpack) of each node stored at this place, in order. Raises DamagedColdRun."""
         raise NotImplementedError
 
     def read_ahead(self, run: ColdRun) -> None:
         """Start to load a run into the cache, if that is possible: a sequential reader will need it next."""
 
     def file_of(self, place: Any) -> Any:
-        """Return the file of this place, as a key of a dictionary."""
+        """Return the file that contains this place, as a hashable object."""
         raise NotImplementedError
 
 
@@ -94,7 +94,7 @@ class RunSource:
 @cython.no_gc
 @cython.cclass
 class ColdTotals:
-    """What is cold in a stream; or, as its parent, in all streams."""
+    """Totals of the cold runs of a stream; its parent has those of all streams."""
 
     runs: Public[cython.Py_ssize_t]
     nodes: Public[cython.Py_ssize_t]  # inner nodes that are left
@@ -136,7 +136,7 @@ if not cython.compiled:
 @cython.final
 @cython.cclass
 class ColdRun:
-    """Where the nodes are stored, and what was removed from them since. Created by Stream.make_cold."""
+    """A cold run: where its nodes are stored, and what was removed from them since."""
 
     place: Public[Any]  # for RunSource.load
     cache: RunCache
@@ -181,7 +181,7 @@ class ColdRun:
 
     @cython.ccall
     def deleted(self) -> bytes:
-        """Return the IDs of deleted entries."""
+        """Return the IDs of deleted entries, 16 bytes each, in order of deletion."""
         if self._last_deleted is not None:
             self._deleted += b"".join(self._last_deleted)
             self._last_deleted = None
@@ -189,13 +189,13 @@ class ColdRun:
 
     @cython.ccall
     def set_deleted(self, ids: bytes) -> cython.void:
-        """Set the IDs of deleted entries, of a run that was loaded from a snapshot."""
+        """Set the IDs of deleted entries, for a run that is loaded from a snapshot."""
         self._deleted = ids
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def deleted_count(self) -> cython.Py_ssize_t:
-        """Return the number of entries that were deleted since the run was stored."""
+        """Return how many entries of nodes that are not skipped were deleted since the run was stored."""
         last: list[bytes] | None = self._last_deleted
         return len(self._deleted) // ID_BYTES + (0 if last is None else len(last))
 
@@ -208,7 +208,7 @@ class ColdRun:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def note_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of what was removed."""
+        """Return the bytes of memory that the records of removed nodes and entries take."""
         return ID_BYTES * self.deleted_count() + len(self.dropped)
 
     @cython.ccall
@@ -219,7 +219,10 @@ class ColdRun:
 
     @cython.ccall
     def inner_nodes(self) -> list[Node]:
-        """Return the inner nodes that are left, from the cache. Raises DamagedColdRun, and RunNeeded."""
+        """Return the inner nodes that are left; load them into the cache if needed.
+
+        Raises DamagedColdRun, and RunNeeded.
+        """
         nodes: list[Node] | None = self.nodes
         if nodes is None:
             if self.cache.deferring == ALWAYS:
@@ -233,7 +236,10 @@ class ColdRun:
 
     @cython.ccall
     def read_nodes(self) -> list[Node]:
-        """Return what inner_nodes() does, without the cache: the caller may keep them."""
+        """Read and return the inner nodes that are left, without the cache: the caller may keep them.
+
+        Raises DamagedColdRun.
+        """
         try:
             stored = self.cache.source.load(self.place)
         except DamagedColdRun as error:
@@ -248,7 +254,7 @@ class ColdRun:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def may_contain(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Return whether ms-seq is between the first and the last ID."""
+        """Return whether ms-seq is between the first and the last ID of the run, both included."""
         return not (
             stream_id.before(ms, seq, self.first_ms, self.first_seq)
             or stream_id.before(self.last_ms, self.last_seq, ms, seq)
@@ -325,8 +331,8 @@ class ColdRun:
 class RunCache:
     """The inner nodes of the runs that were used last, of all streams of a keyspace.
 
-    A run that is dropped leaves the cache by itself. The run that was put in last is never removed for
-    another one, so its nodes are the run's own at least until the next run is loaded.
+    A run that is freed leaves the cache by itself. The run that was added last is not evicted, so its nodes
+    stay in the cache at least until another run is added.
     """
 
     source: Public[Any]  # a RunSource
@@ -352,7 +358,7 @@ class RunCache:
 
     @cython.ccall
     def put(self, run: ColdRun, nodes: list[Node]) -> cython.void:
-        """Keep the nodes of a run that is not in the cache; remove others if they are too much."""
+        """Add the nodes of a run that is not in the cache; evict the oldest runs above the limit."""
         size: cython.longlong = 0
         node: Node
         for node in nodes:
@@ -365,7 +371,7 @@ class RunCache:
 
     @cython.ccall
     def touch(self, run: ColdRun) -> cython.void:
-        """Note that a run in the cache was used."""
+        """Mark a run in the cache as the most recently used, and count a hit."""
         self.hits += 1
         self.order.move_to_end(weakref.ref(run))
 
@@ -382,13 +388,13 @@ class RunCache:
 
 
 def indexes_in(dropped: bytes) -> list[int]:
-    """Return the indexes in ColdRun.dropped, of u32 le."""
+    """Decode ColdRun.dropped: indexes of inner nodes, u32 little-endian each."""
     return [int.from_bytes(dropped[at : at + 4], "little") for at in range(0, len(dropped), 4)]
 
 
 @cython.ccall
 def cold_node(first: Node, run: ColdRun, live: cython.longlong, deleted: cython.longlong) -> Node:
-    """Return the node of a run whose first inner node is `first`, with these counts."""
+    """Create the tree node of a run whose first inner node is `first`, with these counts."""
     node: Node = Node(first.ms, first.seq, EMPTY)
     node.run = run
     node.live = live
@@ -398,7 +404,7 @@ def cold_node(first: Node, run: ColdRun, live: cython.longlong, deleted: cython.
 
 @cython.ccall
 def copy_of(node: Node) -> Node:
-    """Return a copy of the node of a run."""
+    """Return a copy of a cold node, with a copy of its run."""
     run: ColdRun = node.run
     return cold_node(node, run.copy(), node.live, node.deleted)
 
@@ -413,7 +419,10 @@ def run_of(node: Node) -> ColdRun:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def is_sparse(node: Node) -> cython.bint:
-    """Return whether more entries of a cold node were deleted since it was stored than are left."""
+    """Return whether more entries of a cold node were deleted since it was stored than are left.
+
+    False for a node in memory.
+    """
     return node.run is not None and run_of(node).deleted_count() > node.live
 
 
@@ -437,7 +446,7 @@ def inner_index(nodes: list[Node], ms: cython.ulonglong, seq: cython.ulonglong) 
 
 @cython.ccall
 def first_inner(node: Node) -> Node:
-    """Return the first inner node of a cold node; another node itself."""
+    """Return the first inner node of a cold node; a node in memory itself."""
     if node.run is None:
         return node
     return run_of(node).inner_nodes()[0]
@@ -445,7 +454,7 @@ def first_inner(node: Node) -> Node:
 
 @cython.ccall
 def last_inner(node: Node) -> Node:
-    """Return the last inner node of a cold node; another node itself."""
+    """Return the last inner node of a cold node; a node in memory itself."""
     if node.run is None:
         return node
     return run_of(node).inner_nodes()[-1]
@@ -453,7 +462,7 @@ def last_inner(node: Node) -> Node:
 
 @cython.ccall
 def unfolded(node: Node) -> list[Node]:
-    """Return the inner nodes of a cold node, in a list of their own; of another node, itself."""
+    """Return a new list: the inner nodes of a cold node, or only the node itself if it is in memory."""
     return [node] if node.run is None else list(run_of(node).inner_nodes())
 
 

@@ -40,13 +40,19 @@ COUNT_UNKNOWN = cython.declare(cython.longlong, 65535)
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def needs_rewrite(node: Node) -> cython.bint:
-    """Return whether more than half of the node is deleted, and a rewrite would free some of it."""
+    """Return whether more than half of the node is deleted, and a rewrite would free some of it.
+
+    False for a cold node: run_rewriting.py writes its run again.
+    """
     return node.deleted > node.live and node.deleted > EDGES and node.run is None
 
 
 @cython.ccall
 def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
-    """Remove tombstones from node; return how many, and update memory. Invalidates walks over the node."""
+    """Remove tombstones from node, and update the account `memory`; return how many were removed.
+
+    Invalidates walks over the node.
+    """
     took: cython.Py_ssize_t = node.pack.cap
     walk: EntryWalk = EntryWalk(node)
     p: cython.p_uchar = node.pack.p
@@ -138,7 +144,7 @@ class SparseNodes:
 
     @cython.ccall
     def rewrite_oldest(self) -> cython.longlong:
-        """Rewrite the node that has waited longest, which must exist; return the cost in bytes."""
+        """Rewrite the node that has waited longest, of which there must be one; return the cost in bytes."""
         node: Node
         node, _ = self.nodes.popitem(last=False)
         node.awaits_rewrite = False
@@ -183,9 +189,9 @@ class Compaction:
 
     @cython.ccall
     def step(self, now_ms: cython.longlong) -> cython.void:
-        """Rewrite some nodes of the stream that has waited longest, at most once per interval.
+        """Rewrite some nodes of the streams that have waited longest, at most once per interval.
 
-        One large node can exceed the bound; but a deletion from it takes as long as its rewrite.
+        One large node can exceed STEP_BYTES; but a deletion from it takes as long as its rewrite.
         """
         left: cython.longlong = STEP_BYTES
         sparse_nodes: SparseNodes | None

@@ -36,12 +36,12 @@ class Consumer:
 
     @cython.cfunc
     def copy(self, arena: PendingArena) -> Consumer:
-        """Return a copy for a copy of the arena."""
+        """Return a copy whose entries are in the given copy of the arena."""
         return self._twin(self.owned.copy(arena))
 
     @cython.cfunc
     def freeze(self, arena: PendingArena) -> Consumer:
-        """Return a copy for a frozen copy of the arena. It shares memory with this consumer."""
+        """Return a copy whose entries are in the given frozen copy of the arena. It shares memory."""
         return self._twin(self.owned.freeze(arena))
 
     @cython.cfunc

@@ -1,7 +1,7 @@
-"""Choose the nodes that move from memory to a file next: the oldest ones. cold_run.py draws the result.
+"""Choose the nodes that move from memory to a file next (the oldest), and the runs that are written again.
 
-Also which runs are written again: those of which most entries are deleted, and those in files of which most
-bytes are dead.
+A run is written again if most of its entries are deleted, or if its file is stale: most bytes of it are dead,
+which means that no run refers to them. cold_run.py shows nodes and runs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def hot_bytes(stream: Stream) -> cython.longlong:
 @cython.ccall
 @cython.exceptval(check=False)
 def packed_bytes(nodes: list[Node]) -> cython.longlong:
-    """Return the bytes of the listpacks of nodes."""
+    """Return the size of the nodes' listpacks together, in bytes."""
     total: cython.longlong = 0
     node: Node
     for node in nodes:
@@ -108,9 +108,9 @@ def has_closed_nodes(stream: Stream) -> cython.bint:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def count_of(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_t:
-    """Return how many of the first nodes have `size` bytes and a live entry together.
+    """Return how many nodes, from the first one on, make a run: `size` bytes or more, and a live entry.
 
-    All of them if they have fewer bytes; 0 if no entry is live: a run must have one.
+    All of them if they have fewer bytes; 0 if none has a live entry.
     """
     count: cython.Py_ssize_t = 0
     live: cython.longlong = 0
@@ -133,7 +133,7 @@ def have_live_entries(nodes: list[Node]) -> cython.bint:
 
 @cython.ccall
 def states(nodes: list[Node]) -> list[Any]:
-    """Return numbers that differ if a node changes."""
+    """Return the counts of each node. If a node changes, they differ: see are_unchanged()."""
     found: list[Any] = []
     node: Node
     for node in nodes:
@@ -170,7 +170,7 @@ def sparse_after(
 ) -> list[Node]:
     """Return the next cold nodes after a key that should be written again as one run of about `size` bytes.
 
-    They are adjacent. is_stale: whether the file of a place is mostly dead.
+    They are adjacent. is_stale: returns whether most bytes of the file of a place are dead.
     """
     found: list[Node] = []
     live: cython.longlong = 0
@@ -196,9 +196,9 @@ def sparse_after(
 
 @cython.ccall
 def compacted(runs: list[ColdRun]) -> list[Node]:
-    """Return the nodes of runs that still have entries, without the tombstones that need not stay.
+    """Read runs; return their nodes that have live entries, without the tombstones that need not stay.
 
-    The runs are read. Raises DamagedColdRun.
+    Raises DamagedColdRun.
     """
     nodes: list[Node] = []
     node: Node

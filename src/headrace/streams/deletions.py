@@ -24,19 +24,19 @@ class Deletions:
         self.references: dict[bytes, list[bytes]] = {}  # the IDs that a group had pending, by its name
 
     def add_entry(self, ms: int, seq: int) -> None:
-        """Note that the entry was deleted."""
+        """Record a deleted entry."""
         self.entries.append(stream_id.text_of(ms, seq))
 
     def add_references(self, stream: Stream, ms: int, seq: int) -> None:
-        """Note which groups have the entry pending; called before they are removed."""
+        """Record which groups have the entry pending. Call it before they lose it."""
         for group in references.holders(stream, ms, seq):
             self.references.setdefault(group.name, []).append(stream_id.text_of(ms, seq))
 
     def acknowledgements(self, key: bytes) -> list[list[bytes]]:
-        """Return the commands that remove the references."""
+        """Return the XACK commands that remove the recorded references, one for each group."""
         return [[b"XACK", key, name, *ids] for name, ids in sorted(self.references.items())]
 
 
 def begin(stream: Stream) -> Deletions:
-    """Return a new record of what is removed from the stream."""
+    """Return an empty record for the deletions of one command from the stream."""
     return Deletions(stream.max_deleted_id().text())

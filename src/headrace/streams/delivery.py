@@ -96,7 +96,7 @@ def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulon
 
 @cython.ccall
 def move(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-    """Set the position of the group, other than by advance(); the caller sets entries_read.
+    """Set the position of the group to any ID, unlike advance(); the caller sets entries_read.
 
     The number of lost entries stays the same: entries between the positions were delivered, or are skipped or
     read again on purpose.
@@ -122,7 +122,7 @@ def move(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglo
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def may_have_lost(stream: Stream, group: Group) -> cython.bint:
-    """Return whether an entry after the group's position may have been removed. It takes no search."""
+    """Return whether an entry after the group's position may have been removed, in constant time."""
     return (
         stream.length == 0
         or stream_id.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
@@ -162,7 +162,7 @@ def deliver(
     now_ms: cython.longlong,
     pending: cython.bint,
 ) -> cython.Py_ssize_t:
-    """Deliver the new entry ms-seq to the consumer; return its pending slot, or -1 unless `pending`.
+    """Deliver the new entry ms-seq to the consumer; return its pending slot, or -1 if not `pending` (NOACK).
 
     An entry that is pending already, for any consumer, is assigned to this one, as if delivered once.
     """

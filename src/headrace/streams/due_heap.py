@@ -55,7 +55,7 @@ class DueHeap:
 
     @cython.ccall
     def due_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """Return when an owned entry is due: at once if its delivery time is 0."""
+        """Return when an owned entry is due, in Unix milliseconds; 0, at once, if its delivery time is 0."""
         delivered: cython.longlong = self.arena.delivery_time_of(slot)
         return 0 if delivered == 0 else self.lease.end(delivered, self.arena.delivery_count_of(slot))
 

@@ -1,4 +1,4 @@
-"""Exact numbers of entries in ranges of IDs, in time that grows with the logarithm of the stream.
+"""Exact numbers of entries in ranges of IDs, in time that grows with the logarithm of the stream's length.
 
 live_counts.py sums the nodes before an ID; only the node that contains the ID is walked.
 """

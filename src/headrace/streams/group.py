@@ -3,7 +3,7 @@
 last          the last delivered ID, or the one that XGROUP SETID has set
 entries_read  how many entries were ever added up to it; -1: unknown
 pending       the entries that are delivered and not acknowledged
-passed        how many of the entries ever added were delivered, or were not the group's when it was created
+passed        how many of the entries ever added were delivered, or were before its first position
 
 Unlike entries_read, `passed` does not count an entry that was removed before the group read it. So the lost
 entries are counted without any work when entries are added or removed:
@@ -105,7 +105,10 @@ class Group:
 
     @cython.ccall
     def key_order(self) -> KeyOrder:
-        """Return the order of the pending entries. The rule ORDERED-BY must be set."""
+        """Return the order of the pending entries; create it at first use.
+
+        The rules ORDERED-BY and LEASE must be set.
+        """
         pending: PendingEntries = self.pending
         assert self.lease is not None and self.rules is not None
         if pending.order is None:
@@ -114,7 +117,7 @@ class Group:
 
     @cython.ccall
     def due_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """Return when a pending entry is due; -1 for never."""
+        """Return when a pending entry is due, in Unix milliseconds; 0: at once; -1: never, without LEASE."""
         if self.lease is None:
             return -1
         if self.waits(slot):
@@ -124,7 +127,7 @@ class Group:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def waits(self, slot: cython.Py_ssize_t) -> cython.bint:
-        """Return whether no consumer works on a pending entry."""
+        """Return whether a pending entry waits for delivery, so that no consumer works on it."""
         pending: PendingEntries = self.pending
         if pending.owner_of(slot) is None or pending.delivery_time_of(slot) == 0:
             return True
@@ -144,7 +147,7 @@ class Group:
 
     @cython.ccall
     def touch(self, consumer: Consumer, now_ms: cython.longlong) -> cython.void:
-        """Set when a command last named the consumer; called before it changes anything else of it."""
+        """Set when a command last named the consumer. Call it before changing anything else of it."""
         if self.pending.frozen is not None:
             self.pending.preserve(consumer)
         consumer.seen_ms = now_ms
@@ -172,7 +175,7 @@ class Group:
         return [by_name[name] for name in sorted(by_name)]
 
     def kept_consumers(self) -> Iterator[Consumer]:
-        """Yield all consumers, in byte order of their names. Those of a frozen group stay as they are."""
+        """Yield all consumers, in byte order of their names. Those of a frozen group do not change later."""
         consumer: Consumer
         kept: Consumer | None
         for consumer in self.consumers():
@@ -216,7 +219,7 @@ class Group:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of memory."""
+        """Return the bytes that the group takes."""
         own: cython.Py_ssize_t = footprint.instance_bytes(Group) + footprint.object_bytes(
             self.consumers_by_name
         )

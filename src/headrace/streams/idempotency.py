@@ -70,7 +70,7 @@ class IdempotencyStore:
     def record(
         self, pid: bytes, iid: bytes, ms: cython.ulonglong, seq: cython.ulonglong, maxsize: cython.longlong
     ) -> cython.void:
-        """Remember the request as the newest of its producer; remove the oldest one beyond maxsize."""
+        """Remember the request as the newest of its producer; forget the oldest one beyond maxsize."""
         iids: OrderedDict[bytes, StreamId] | None = self._iids_to_change(pid)
         if iids is None:
             iids = OrderedDict()
@@ -111,7 +111,8 @@ class IdempotencyStore:
     def expire(self, now_ms: cython.longlong, steps: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Remove expired iids, in at most about `steps` steps; return the number of steps.
 
-        Of each producer the oldest iids are removed, up to the first one that has not expired.
+        A step is a visited producer or a removed iid. Of each producer the oldest iids are removed, up to the
+        first one that has not expired.
         """
         limit: cython.longlong = now_ms - 1000 * self.duration_s
         taken: cython.Py_ssize_t = 0
@@ -205,7 +206,7 @@ class IdempotencySweeper:
 
     @cython.ccall
     def enqueue(self, store: IdempotencyStore) -> cython.void:
-        """Queue a store that is not empty; a sweep removes it when it is."""
+        """Queue a store that is not empty; a sweep removes it once it is empty."""
         _: cython.int
         for _ in range(2):  # stores of streams deleted between two sweeps must not pile up
             if self.queue:
@@ -225,7 +226,10 @@ class IdempotencySweeper:
 
     @cython.ccall
     def sweep(self, now_ms: cython.longlong) -> cython.void:
-        """Expire iids of all stores, or as many as fit into one sweep; at most once a second."""
+        """Expire iids of all stores, or as many as fit into one sweep.
+
+        Does nothing within a second of the last sweep, or a tenth of that if the last one did not finish.
+        """
         if (
             self.paused or 0 < self.due_ms - now_ms <= SWEEP_INTERVAL_MS
         ):  # farther in the future: the clock was set back
@@ -250,7 +254,7 @@ class IdempotencySweeper:
 
 @cython.ccall
 def iid_of(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
-    """Return the iid of the pairs words[start:] = field, value, ...: 16 bytes, independent of their order.
+    """Compute the iid (16 bytes) of the pairs words[start:] = field, value, ...; their order does not matter.
 
     XXH3 (128 bits) hashes each pair alone: field, its length in eight bytes, value. Sums and exclusive
     ors over the pairs do not depend on their order, but on how often a pair occurs.

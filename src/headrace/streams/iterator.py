@@ -18,10 +18,11 @@ from headrace.structures.rax_walk import RaxCursor
 @cython.final
 @cython.cclass
 class StreamIterator:
-    """next() steps from entry to entry, next_piece() through field, value, field, value ... of one.
+    """Iterates over the live entries between two IDs, both included, forwards or backwards.
 
-    The first entry is found through the rax, in time independent of the length of the stream. A change of
-    the stream invalidates the iterator and what it has read.
+    next() moves to the next entry, next_piece() to its next piece: field, value, field, value ... The first
+    entry is found through the rax, in time independent of the length of the stream. A change of the stream
+    invalidates the iterator and what it has read.
     """
 
     stream: Stream
@@ -131,7 +132,7 @@ class StreamIterator:
 
     @cython.ccall
     def entry(self) -> list[bytes]:
-        """Return the remaining pieces of the entry."""
+        """Return the pieces of the entry that were not read yet: fields and values in turn."""
         pieces: list[bytes] = []
         while self.next_piece():
             pieces.append(mem.to_bytes(self.p, self.at, self.size))

@@ -101,13 +101,13 @@ class KeyOrder:
 
     @cython.ccall
     def announce(self, value: bytes | None) -> cython.void:
-        """State the value of the entry that is added next; None: it does not have the field."""
+        """Set the value of the entry that is added next; None: it does not have the field."""
         self.next_value = value
         self.next_is_known = True
 
     @cython.cfunc
     def on_added(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Note a new pending entry."""
+        """Put a new pending entry into its queue, or mark it as one whose value is still to be read."""
         ms: cython.ulonglong = self.arena.ms_of(slot)
         seq: cython.ulonglong = self.arena.seq_of(slot)
         if self.next_is_known:
@@ -135,14 +135,17 @@ class KeyOrder:
 
     @cython.ccall
     def set_lease(self, lease: Lease) -> cython.void:
-        """Apply another LEASE or BACKOFF. check_again() must follow for each entry, which is not read now."""
+        """Replace the lease: another LEASE or BACKOFF was set.
+
+        All entries count as not read now. The caller must call check_again() for each.
+        """
         self.lease = lease
         self.is_read = self.by_id.count == 0
         self.unread_ms = self.unread_seq = 0
 
     @cython.ccall
     def check_again(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Plan the check of an entry's queue by the present lease."""
+        """Schedule the check of an entry's queue by the present lease."""
         queue: KeyQueue | None = self.queue_at(slot)
         if queue is not None and not self._waits(slot):
             queue.expires_ms = min(queue.expires_ms, self._end_of(slot))
@@ -151,7 +154,7 @@ class KeyOrder:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def dispose(self, steps: cython.Py_ssize_t) -> cython.bint:
-        """Free a part of the memory of an order that is not used any more; return False at the end."""
+        """Free a part of the memory of an order that is out of use; return whether to call this again."""
         shard: dict[bytes, KeyQueue]
         while steps > 0 and self.by_slot:
             self.by_slot.pop()
@@ -170,14 +173,14 @@ class KeyOrder:
 
     @cython.cfunc
     def before_change(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Note that owner, time or count of the entry will change."""
+        """Take an entry out of its queue: its owner, time or count is about to change."""
         queue: KeyQueue | None = self.queue_at(slot)
         if queue is not None:
             self._leave(queue, slot)
 
     @cython.cfunc
     def after_change(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Note that owner, time or count of the entry have changed."""
+        """Put an entry back into its queue: its owner, time or count has changed."""
         queue: KeyQueue | None = self.queue_at(slot)
         if queue is not None:
             self._enter(queue, slot)
@@ -185,7 +188,7 @@ class KeyOrder:
 
     @cython.cfunc
     def before_removal(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Note that the entry will be removed."""
+        """Take an entry out of its queue for good: it is about to be removed."""
         queue: KeyQueue | None = self.queue_at(slot)
         if queue is None:
             return
@@ -283,7 +286,7 @@ class KeyOrder:
 
     @cython.ccall
     def leave_account(self) -> cython.void:
-        """Subtract all bytes from the account: the group has no use for the order any more."""
+        """Subtract all bytes of the order from the account: the group does not use it any more."""
         self._account(-self.accounted_bytes)
 
     # Times.
@@ -388,7 +391,10 @@ class KeyOrder:
 
     @cython.ccall
     def next_queue(self, now: cython.longlong) -> KeyQueue | None:
-        """Remove and return a queue that any consumer may take now; None for none, or after many steps."""
+        """Remove and return a queue that any consumer may take now.
+
+        Returns None if there is none, or if the search was ended after VISITS_MAX queues.
+        """
         if (
             not self._find_free(now)
             or not self.free_queues
@@ -415,7 +421,7 @@ class KeyOrder:
 
     @cython.ccall
     def give_back(self, queue: KeyQueue, slots: list[Any], retry_ms: cython.longlong) -> cython.void:
-        """Put back slots of take() that the caller has left as they were. They are due at that time."""
+        """Put back slots of take() that the caller did not assign; the queue is not due before retry_ms."""
         slot: cython.Py_ssize_t
         for slot in slots:
             self.delivered_counts[self.arena.owner_of(slot)] -= 1
@@ -427,7 +433,7 @@ class KeyOrder:
 
     @cython.ccall
     def next_held_queue(self, consumer: cython.Py_ssize_t, now: cython.longlong) -> KeyQueue | None:
-        """Return a queue of which the consumer is the holder, and may receive waiting entries now."""
+        """Return a queue of this holder, with waiting entries that it may receive now; None for none."""
         queues: dict[KeyQueue, bool] | None = self.queues_by_holder.get(consumer)
         queue: KeyQueue
         while queues:
@@ -446,7 +452,7 @@ class KeyOrder:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def is_expired(self, queue: KeyQueue, now: cython.longlong) -> cython.bint:
-        """Return whether the lease of a delivered entry has ended."""
+        """Return whether the lease of any delivered entry of the queue has ended."""
         slot: cython.Py_ssize_t
         earliest: cython.longlong = NEVER
         end: cython.longlong
@@ -461,7 +467,7 @@ class KeyOrder:
 
     @cython.ccall
     def first_waiting(self, queue: KeyQueue) -> cython.Py_ssize_t:
-        """Return the slot of the first waiting entry; -1 for none."""
+        """Return the slot of the queue's first waiting entry; -1 if there is none."""
         slot: cython.Py_ssize_t
         words = queue.waiting
         if words is None:
@@ -481,7 +487,7 @@ class KeyOrder:
 
     @cython.ccall
     def skip_first_waiting(self, queue: KeyQueue, until: cython.longlong) -> cython.void:
-        """Skip the first waiting entry until this time; by then it is usually removed."""
+        """Skip the queue's first waiting entry until this time; by then it is usually removed."""
         words = queue.waiting
         if words is not None:
             self.skipped_ids.append((words[queue.at], words[queue.at + 1]))
@@ -513,7 +519,7 @@ class KeyOrder:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def may_follow(self, queue: KeyQueue, consumer: cython.Py_ssize_t, now: cython.longlong) -> cython.bint:
-        """Return whether the consumer may receive an entry after all that are pending in the queue."""
+        """Return whether the consumer may receive a new entry of this value, after all that are pending."""
         if queue.holder != consumer or self.first_waiting(queue) >= 0:
             return False
         return not self.is_expired(queue, now)

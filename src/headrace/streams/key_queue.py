@@ -113,7 +113,7 @@ class KeyQueue:
 
     @cython.cfunc
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return about the bytes of memory, with those of its items in the containers of the order."""
+        """Return about how many bytes the queue takes, with its items in the containers of the KeyOrder."""
         total: cython.Py_ssize_t = memory_account.KEY_QUEUE_BYTES
         if self.value is not None:
             total += memory_account.KEY_VALUE_BYTES + len(self.value)

@@ -23,7 +23,12 @@ class Lease:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def end(self, delivered: cython.longlong, deliveries: cython.longlong) -> cython.longlong:
-        """Return when an entry is due. delivered: its delivery time; deliveries: its delivery count."""
+        """Return when the lease of an entry ends: from then on it is due.
+
+        Args:
+            delivered: when it was delivered last.
+            deliveries: how often it was delivered.
+        """
         if not self.backoff_ms:
             return delivered + self.lease_ms
         last: cython.longlong = len(self.backoff_ms) - 1

@@ -88,7 +88,7 @@ class LiveCounts:
 
     @cython.ccall
     def replace(self, node: Node, by: Node) -> cython.void:
-        """Let another node, which may have more live entries, take the place of node."""
+        """Put the node `by`, which may have more live entries, in the place of node."""
         if node.awaits_rewrite and self.sparse_nodes is not None:
             self.sparse_nodes.discard(node)
         by.serial = node.serial
@@ -122,7 +122,7 @@ class LiveCounts:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of memory."""
+        """Return the bytes that the counts take."""
         return footprint.instance_bytes(LiveCounts) + footprint.object_bytes(self.buf)
 
     @cython.ccall

@@ -69,7 +69,7 @@ class MemoryAccount:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def is_part_of(self, other: MemoryAccount) -> cython.bint:
-        """Return whether its bytes are included in the other account."""
+        """Return whether the other account is this one or one of its parents: it includes these bytes."""
         memory: MemoryAccount | None = self
         while memory is not None:
             if memory is other:
@@ -86,7 +86,7 @@ class MemoryAccount:
 
     @cython.ccall
     def mark_evictable(self, stream: object) -> cython.void:
-        """Record that the stream of this account has more than one node."""
+        """Add the stream of this account, which has more than one node, to Keyspace.evictable."""
         parent: MemoryAccount | None = self.parent
         streams: Any = parent.evictable() if parent is not None and parent.evictable is not None else None
         if streams is not None:

@@ -108,7 +108,10 @@ class Node:
         bytes_max: cython.longlong,
         entries_max: cython.longlong,
     ) -> cython.bint:
-        """Return whether an entry of raw bytes fits. Reclaimed tombstones count as if still stored."""
+        """Return whether an entry, whose fields and values have `raw` bytes, may be added to this node.
+
+        Reclaimed tombstones count as if they were still stored.
+        """
         if bytes_max <= 0 or bytes_max > BYTES_MAX:
             bytes_max = BYTES_MAX
         used: cython.Py_ssize_t = self.pack.used if self.reclaimed == 0 else self.uncompacted_size()
@@ -176,7 +179,7 @@ class Node:
 
     @cython.ccall
     def replace_pack(self, pack: Listpack, reclaimed: cython.longlong) -> cython.void:
-        """Replace the listpack by one with so many tombstones fewer, whose counts are not updated yet."""
+        """Replace the listpack by one without so many of its tombstones, and update the counts in it."""
         self.reclaimed += reclaimed
         self.reclaimed_bytes += self.pack.used - pack.used
         self.pack = pack

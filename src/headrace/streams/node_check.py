@@ -60,7 +60,7 @@ class NodeCheck:
 
     @cython.ccall
     def run(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-        """Validate it as the node of the master ID ms-seq.
+        """Validate the bytes as the node with the master ID ms-seq.
 
         Raises:
             EntryBeforeNode: if live entries before the master ID are the only error. Some servers write such

@@ -156,7 +156,7 @@ class EntryWalk:
 
     @cython.ccall
     def piece(self) -> bytes:
-        """Return the text of the piece."""
+        """Return the current piece: a field or a value."""
         return mem.to_bytes(self.text, self.text_at, self.size)
 
     @cython.cfunc

@@ -144,7 +144,10 @@ class PendingEntries:
         time_ms: cython.longlong,
         deliveries: cython.longlong,
     ) -> cython.Py_ssize_t:
-        """Add an entry, owned as assign() does; return its slot. Raises ValueError if ms-seq is pending."""
+        """Add an entry; return its slot. Raises ValueError if ms-seq is pending already.
+
+        owner None: the entry is unowned, and its time is 0.
+        """
         number: cython.Py_ssize_t = UNOWNED if owner is None else owner.number
         if owner is None:
             time_ms = 0
@@ -178,7 +181,7 @@ class PendingEntries:
 
     @cython.ccall
     def remove_unindexed(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Remove an entry that has no key in `references` any more."""
+        """Remove an entry whose key in `references` was removed before."""
         owner: Consumer | None = self.owner_of(slot)
         if self.order is not None:
             self.order.before_removal(slot)
@@ -279,49 +282,52 @@ class PendingEntries:
 
     @cython.ccall
     def from_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """Return the first entry that is not before ms-seq."""
+        """Return the slot of the first entry that is not before ms-seq; -1 if there is none."""
         return self.by_id.seek(ms, seq)
 
     @cython.ccall
     def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Return the next entry by ID."""
+        """Return the slot of the next entry by ID; -1 if there is none."""
         return self.by_id.after(slot)
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
-        """Return the entry with the highest ID."""
+        """Return the slot of the entry with the highest ID; -1 if there is none."""
         return self.by_id.last()
 
     @cython.ccall
     def of_consumer_from(
         self, consumer: Consumer, ms: cython.ulonglong, seq: cython.ulonglong
     ) -> cython.Py_ssize_t:
-        """Return the first entry of consumer that is not before ms-seq."""
+        """Return the slot of the consumer's first entry that is not before ms-seq; -1 if there is none."""
         return consumer.owned.seek(ms, seq)
 
     @cython.ccall
     def next_of_consumer(self, consumer: Consumer, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Return the next entry of consumer by ID. Raises KeyError if slot is not one of its entries."""
+        """Return the slot of the consumer's next entry by ID; -1 if there is none.
+
+        Raises KeyError if the given slot is not one of its entries.
+        """
         return consumer.owned.after(slot)
 
     # ---- in delivery order
 
     @cython.ccall
     def oldest(self) -> cython.Py_ssize_t:
-        """Return the first entry in delivery order, an unowned one if there is any."""
+        """Return the first slot in delivery order, of an unowned entry if there is any; -1 for none."""
         return self.head
 
     @cython.ccall
     def oldest_existing(self) -> cython.Py_ssize_t:
-        """Return the first entry in delivery order after those noted as deleted from the stream.
+        """Return the first slot in delivery order after the entries recorded as deleted; -1 for none.
 
-        Others that follow may be deleted, too: a search notes them.
+        Later entries may be deleted, too: a search that finds some records them by note_deleted_through().
         """
         return self.head if self.deleted_through < 0 else self.arena.next_of(self.deleted_through)
 
     @cython.ccall
     def note_deleted_through(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Note that this entry, and all before it in delivery order, are deleted from the stream; -1: none.
+        """Record that this entry, and all before it in delivery order, are deleted from the stream; -1: none.
 
         Entries that are linked before it later are not among them.
         """
@@ -329,12 +335,12 @@ class PendingEntries:
 
     @cython.ccall
     def newest(self) -> cython.Py_ssize_t:
-        """Return the last entry in delivery order."""
+        """Return the slot of the last entry in delivery order; -1 if there is none."""
         return self.tail
 
     @cython.ccall
     def newer(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Return the next entry in delivery order."""
+        """Return the slot of the next entry in delivery order; -1 if there is none."""
         return self.arena.next_of(slot)
 
     # ---- snapshots
@@ -354,7 +360,7 @@ class PendingEntries:
 
     @cython.ccall
     def preserve(self, consumer: Consumer) -> cython.void:
-        """Let the frozen copy keep a consumer as it is; called before it changes. There must be such a copy.
+        """Give the frozen copy a copy of a consumer. If `frozen` is set, call it before the consumer changes.
 
         A command that names a consumer calls Group.touch() before it changes anything else of it.
         """
@@ -366,7 +372,10 @@ class PendingEntries:
 
     @cython.ccall
     def kept_consumer(self, number: cython.Py_ssize_t) -> Consumer | None:
-        """Return the consumer of this number; that of a frozen copy stays as it is."""
+        """Return the consumer of this number; None if there is none.
+
+        In a frozen copy, the consumer is copied first, so that it does not change any more.
+        """
         consumer: Consumer | None = self.owners[number]
         if consumer is not None and consumer.owned.arena is not self.arena:
             consumer = self.owners[number] = consumer.freeze(self.arena)
@@ -414,7 +423,7 @@ class PendingEntries:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of memory of entries and consumers; visits blocks, not entries."""
+        """Return the bytes that entries and consumers take; visits blocks, not entries."""
         total: cython.Py_ssize_t = footprint.instance_bytes(PendingEntries) + footprint.object_bytes(
             self.owners
         )

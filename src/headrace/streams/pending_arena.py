@@ -341,7 +341,7 @@ class PendingArena:
 
     @cython.ccall
     def delivery_time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """Return when it was delivered, in Unix milliseconds."""
+        """Return when the entry was delivered last, in Unix milliseconds."""
         chunk: ArenaChunk = self._chunk(slot)
         at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         narrow: cython.bint = chunk.width == NARROW
@@ -349,7 +349,7 @@ class PendingArena:
 
     @cython.ccall
     def delivery_count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """Return how often it was delivered."""
+        """Return how often the entry was delivered."""
         chunk: ArenaChunk = self._chunk(slot)
         at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         narrow: cython.bint = chunk.width == NARROW
@@ -357,7 +357,7 @@ class PendingArena:
 
     @cython.ccall
     def owner_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Return the number of the owner; 0: none."""
+        """Return the number of the owner; 0: the entry is unowned."""
         chunk: ArenaChunk = self._chunk(slot)
         at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         return mem.u16le(chunk.p, at + 26) if chunk.width == NARROW else mem.u32le(chunk.p, at + 8)
@@ -431,7 +431,7 @@ class PendingArena:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of memory."""
+        """Return the bytes that the arena takes."""
         total: cython.Py_ssize_t = footprint.instance_bytes(PendingArena)
         each: cython.Py_ssize_t = footprint.instance_bytes(ArenaChunk)
         chunk: ArenaChunk

@@ -157,7 +157,7 @@ class PendingIndex:
 
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """Return the slot of ms-seq."""
+        """Return the slot of ms-seq; -1 if it is not in the index."""
         last: cython.Py_ssize_t = self.last()
         if last < 0 or self.arena.precedes(last, ms, seq):
             return NONE
@@ -176,7 +176,7 @@ class PendingIndex:
 
     @cython.ccall
     def seek(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """Return the first slot whose ID is not before ms-seq."""
+        """Return the first slot whose ID is not before ms-seq; -1 if there is none."""
         last: cython.Py_ssize_t = self.last()
         if last < 0 or self.arena.precedes(last, ms, seq):
             return NONE
@@ -185,14 +185,14 @@ class PendingIndex:
 
     @cython.ccall
     def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Return the slot after this one, which must be in the index."""
+        """Return the slot after this one; -1 after the last. Raises KeyError if it is not in the index."""
         self._locate(slot)
         self.position += 1
         return self._normalized_slot()
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
-        """Return the last slot."""
+        """Return the last slot; -1 if there is none."""
         if self.count == 0:
             return NONE
         block: IndexBlock = self._block(self._block_count() - 1)
@@ -276,7 +276,7 @@ class PendingIndex:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of memory, without the arena."""
+        """Return the bytes that the index takes, without the arena."""
         total: cython.Py_ssize_t = footprint.instance_bytes(PendingIndex)
         each: cython.Py_ssize_t = footprint.instance_bytes(IndexBlock)
         block: IndexBlock

@@ -3,9 +3,9 @@
     delivery order    [ unowned ] <-> [ owned, 1000 ms ] <-> [ owned, 1742 ms ] <- end
                       due at once     due at 1000 + lease
 
-An entry that XNACK has released, or whose delivery time is 0, is due at once. Another one is due when its
-lease has ended, with BACKOFF so much later. Without BACKOFF the delivery order is the order of due times.
-With it, PendingEntries.due has the due times of owned entries, from when they are first needed.
+An entry that XNACK has released, or whose delivery time is 0, is due at once. Any other entry is due when its
+lease has ended, or later by the delay of BACKOFF. Without BACKOFF the delivery order is the order of due
+times. With it, PendingEntries.due has the due times of owned entries, from when they are first needed.
 
 All of it follows from the pending entries and the rules. So nothing of it is stored.
 """
@@ -41,7 +41,7 @@ class DueEntries:
 
     @cython.ccall
     def due_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """Return when the entry is due."""
+        """Return when the entry is due; 0: at once."""
         delivered: cython.longlong = self.pending.delivery_time_of(slot)
         if delivered == 0 or self.pending.owner_of(slot) is None:
             return 0
@@ -59,7 +59,7 @@ class DueEntries:
 
     @cython.ccall
     def heap(self) -> DueHeap:
-        """Return the due times of all owned entries; the first call of a group with BACKOFF visits them."""
+        """Return the due times of all owned entries; the first call visits all pending entries."""
         pending: PendingEntries = self.pending
         heap: DueHeap | None = pending.due
         slot: cython.Py_ssize_t
@@ -116,7 +116,7 @@ class DueWalk:
 
     @cython.ccall
     def put_back(self, slots: list[Any]) -> cython.void:
-        """Show entries of next() again in later walks: they were not delivered."""
+        """Let later walks return these slots of next() again: they were not delivered."""
         slot: cython.Py_ssize_t
         if self.due.has_backoff:
             for slot in slots:

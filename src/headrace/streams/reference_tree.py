@@ -39,7 +39,7 @@ REMOVED_AT_CHANGE = cython.declare(cython.Py_ssize_t, 4)
 @cython.no_gc
 @cython.cclass
 class DroppedGroup:
-    """What finds the keys of a dropped group."""
+    """A dropped group that still has keys in the tree, and the index to find them."""
 
     by_id: PendingIndex  # of the entries that still have a key
     number: cython.Py_ssize_t
@@ -96,7 +96,7 @@ class ReferenceTree:
 
     @cython.ccall
     def drop(self, by_id: PendingIndex, number: cython.Py_ssize_t, kept: cython.Py_ssize_t) -> cython.void:
-        """Forget a group.
+        """Forget a group. Some of its keys are removed now, the others by later changes.
 
         Args:
             by_id: its pending entries; the caller must not use it any more.
@@ -129,7 +129,7 @@ class ReferenceTree:
 
     @cython.ccall
     def numbers(self, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t) -> list[Any]:
-        """Return the lowest numbers of groups that have ms-seq pending, in ascending order."""
+        """Return the numbers of groups that have ms-seq pending: the lowest at_most of them, ascending."""
         found: list[Any] = []
         cursor: RaxCursor = RaxCursor(self.tree)
         more: cython.bint = cursor.seek(">=", stream_id.key_of(ms, seq))
@@ -142,7 +142,7 @@ class ReferenceTree:
     def first_from(self, first: StreamId) -> StreamId | None:
         """Return the first entry that is not before `first` and has a key; None if there is none.
 
-        It may be that of a dropped group with more than a thousand entries; the next calls go on after these.
+        It may be the entry of a dropped group, if that has more than a thousand keys: each call removes some.
         """
         if self.dropped:
             self._remove_dropped(REMOVED_AT_ONCE)

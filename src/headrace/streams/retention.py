@@ -91,7 +91,7 @@ def _first_indexed(stream: Stream, tree: ReferenceTree) -> StreamId | None:
 
 @cython.ccall
 def first_kept(stream: Stream, rules: StreamRules, archived: StreamId | None) -> StreamId:
-    """Return the lowest ID that must stay; the highest one if none must.
+    """Return the lowest ID that the rules KEEP-UNACKED and KEEP-UNARCHIVED keep; the highest ID if none.
 
     archived: the last archived ID; None if nothing is.
     """
@@ -109,14 +109,14 @@ def first_kept(stream: Stream, rules: StreamRules, archived: StreamId | None) ->
 
 @cython.ccall
 def first_unarchived(archived: StreamId | None) -> StreamId:
-    """Return the lowest ID after the last archived one; None: nothing is archived."""
+    """Return the lowest ID after the last archived one; 0-0 if that is None: nothing is archived."""
     return StreamId(0, 0) if archived is None else _id_after(archived.ms, archived.seq)
 
 
 @cython.ccall
 @cython.exceptval(-1, check=True)
 def count_before(stream: Stream, entry: StreamId) -> cython.longlong:
-    """Return the number of entries before an existing one."""
+    """Return the number of live entries before an existing one."""
     return mem.as_signed(entry_counts.count_up_to(stream, entry.ms, entry.seq)) - 1
 
 

@@ -31,14 +31,14 @@ class InvalidRule(CommandError):
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a rule is called and accepts.
+    """The declaration of a rule: its name, the values it accepts, how they are parsed and formatted.
 
     Attributes:
         name: upper case, as in requests.
         accepts: the accepted values, for error texts and documentation.
         summary: what the rule does.
-        parse: returns the value of a word; raises ValueError if it is not accepted.
-        word: returns the word of a value.
+        parse: returns the value of an argument; raises ValueError if it is not accepted.
+        word: returns the argument of a value.
         requires: the names of rules of which one must be set, too; empty for none.
     """
 
@@ -125,10 +125,13 @@ class Rules:
         return word.upper() in cls.declarations()
 
     def changed(self, words: list[bytes]) -> Self:
-        """Return these rules with changes; words are names and values in turns, each name of a rule.
+        """Return a copy of these rules with changes.
+
+        Args:
+            words: names and values in turns; each name must be that of a rule.
 
         Raises:
-            InvalidRule: if a value or the combination is not accepted.
+            InvalidRule: if a rule occurs twice, or a value or the combination is not accepted.
         """
         changes: dict[str, Any] = {}
         for name, word in zip(words[::2], words[1::2], strict=True):
@@ -159,7 +162,7 @@ class Rules:
         return found
 
     def words(self) -> list[bytes]:
-        """Return the words that set these rules on a stream or group without rules."""
+        """Return the arguments of XCFGSET that set these rules on a stream or group without rules."""
         return [word for name, value in self.given().items() for word in (name.encode(), value)]
 
 
@@ -179,7 +182,7 @@ LIMITS = ("MAX-LEN", "MAX-BYTES", "MAX-AGE")
 
 @dataclass(frozen=True, slots=True)
 class StreamRules(Rules):
-    """What a stream keeps."""
+    """The rules of a stream: what it keeps, and what of it stays in memory."""
 
     max_len: int = _count("MAX-LEN", "Keep at most so many entries.")
     max_bytes: int = _count("MAX-BYTES", "Keep at most so many bytes of nodes, as MEMORY USAGE counts them.")
@@ -225,7 +228,7 @@ class StreamRules(Rules):
 
 @dataclass(frozen=True, slots=True)
 class GroupRules(Rules):
-    """How a group delivers."""
+    """The rules of a consumer group: how it delivers entries, and when it removes consumers."""
 
     lease_ms: int = _milliseconds(
         "LEASE", "An entry that is neither acknowledged nor claimed for so long is delivered again."

@@ -33,7 +33,10 @@ DISTRIBUTED_MAX = cython.declare(cython.Py_ssize_t, 1000)  # entries of a bucket
 
 @cython.ccall
 def due_of(words: list[bytes]) -> cython.longlong:
-    """Return when the entry with these fields and values is due; -1 if it is no scheduled entry."""
+    """Return when the entry with these fields and values is due, in Unix milliseconds.
+
+    Returns -1 if it is not a scheduled entry.
+    """
     if len(words) < 2 or words[len(words) - 2] != DUE_FIELD:
         return -1
     text: bytes = words[len(words) - 1]
@@ -98,7 +101,7 @@ class Schedule:
 
     @cython.ccall
     def read_new(self, limit: cython.Py_ssize_t) -> cython.void:
-        """Read at most `limit` entries that were added to the stream."""
+        """Read at most `limit` of the entries that were added to the stream since the last call."""
         if self.is_read():
             return
         ms: cython.ulonglong = self.ms
@@ -162,7 +165,7 @@ class Schedule:
         return queue.due, queue.ids[queue.at - 2], queue.ids[queue.at - 1]
 
     def put_back(self, retry_ms: int) -> None:
-        """Put the entry of the last pop_due() back; it and the others are tried again at that time."""
+        """Put back the entry of the last pop_due(). Nothing is due before retry_ms then."""
         assert self.last is not None
         self.last.at -= 2
         self.last = None

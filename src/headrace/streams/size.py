@@ -17,7 +17,7 @@ from headrace.structures.rax_walk import RaxCursor
 
 @cython.ccall
 def memory_bytes(stream: Stream) -> cython.Py_ssize_t:
-    """Return the bytes of memory of the stream. Visits the nodes, not the entries."""
+    """Return the bytes that the stream takes. Visits the nodes, not the entries."""
     total: cython.Py_ssize_t = footprint.instance_bytes(Stream) + footprint.instance_bytes(MemoryAccount)
     each: cython.Py_ssize_t = footprint.instance_bytes(Node) + footprint.instance_bytes(Listpack)
     cursor: RaxCursor = RaxCursor(stream.nodes)

@@ -434,7 +434,7 @@ class Stream:
 
     @cython.ccall
     def make_cold(self, nodes: list[Node], run: ColdRun) -> cython.void:
-        """Replace adjacent closed nodes, which have live entries, by the run that has their contents."""
+        """Replace adjacent closed nodes, which have live entries, by the run that stores them."""
         node: Node
         assert self.live_counts is not None and nodes[-1] is not self.tail
         if self.image is not None:
@@ -445,7 +445,7 @@ class Stream:
 
     @cython.ccall
     def rewrite_runs(self, cold_nodes: list[Node], nodes: list[Node], run: ColdRun) -> cython.void:
-        """Replace adjacent closed cold nodes by one for the run of these nodes: their live entries."""
+        """Replace adjacent closed cold nodes by one for `run`, which stores `nodes`: their live entries."""
         node: Node
         assert self.live_counts is not None and cold_nodes[-1] is not self.tail
         if self.image is not None:
@@ -567,7 +567,7 @@ class Stream:
 
     @cython.ccall
     def unsorted_groups(self) -> list[Group]:
-        """Return all groups: sorting thousands takes a millisecond."""
+        """Return all groups in any order, because sorting thousands takes a millisecond."""
         return [] if self.groups_by_name is None else list(self.groups_by_name.values())
 
     @cython.ccall
@@ -579,7 +579,7 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-1, check=True)
     def lost_unread(self, group: Group) -> cython.longlong:
-        """Return how many entries were removed before the group has read them; see group.py."""
+        """Return how many entries were removed before the group read them; see group.py."""
         if group.passed < 0:
             return group.lost_unread
         accounted: cython.ulonglong = mem.as_unsigned(group.passed) + self.undelivered(group)
@@ -587,7 +587,7 @@ class Stream:
 
     @cython.ccall
     def start_counting(self, group: Group) -> cython.void:
-        """Count lost entries from now on, in addition to those that `lost_unread` of the group says."""
+        """Count lost entries from now on; `lost_unread` of the group has those before."""
         group.passed = -1
         if not stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
             group.passed = mem.as_signed(mem.sub_u64(self.entries_added, self.undelivered(group)))
@@ -595,7 +595,10 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-1, check=True)
     def derived_passed(self, group: Group) -> cython.longlong:
-        """Return what can be told about `passed` from the numbers that Redis stores of a group."""
+        """Return `passed` of a group as a reader of a snapshot derives it from what Redis stores of a group.
+
+        -1 if it cannot be derived: the last ID is higher than that of the stream.
+        """
         if stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
             return -1
         accounted: cython.ulonglong = self.undelivered(group)

@@ -13,11 +13,11 @@ has changed. Before a node changes or is dropped, the stream calls preserve(). A
 has the number of the image from the beginning. So an image costs memory only for nodes that change before
 the walk has reached them.
 
-What the walk has passed on may still be read by another thread (shared_string of persistence/rdb/output.py).
-So preserve() leaves the block of every node to the image, and a node that changes goes on with a copy.
+Another thread may still read nodes that the walk has returned (shared_string of persistence/rdb/output.py).
+So preserve() leaves the block of every node to the image, and a node that changes uses a copy from then on.
 
-A cold node is passed on as its inner nodes, which are read for this walk alone; or, if by_reference is set,
-as its run.
+For a cold node the walk returns its inner nodes, which are read for this walk alone; or its run, if
+by_reference is set.
 
 Groups and idempotency records are copies that share memory with those of the stream (PendingEntries.freeze).
 A view (Stream.view) shares everything: it is valid only until the next change of the stream.
@@ -183,7 +183,7 @@ class StreamImage:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def contains(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Return whether the live entry ms-seq exists; only of a view."""
+        """Return whether the live entry ms-seq exists. The image must be a view."""
         cursor: RaxCursor = RaxCursor(self._cursor.tree)
         if not cursor.seek("<=", stream_id.key_of(ms, seq)):
             return False
@@ -203,7 +203,7 @@ class StreamImage:
     def preserve(self, node: Node, dropped: cython.bint = False) -> cython.void:
         """Keep the bytes of a node that is about to change, or to be dropped.
 
-        The block is left to the walk and its reader. A node that is not dropped goes on with a copy.
+        The walk and its reader keep the block. A node that is not dropped uses a copy from then on.
         """
         key: bytes
         if self.closed or node.image == self.number:
@@ -233,7 +233,7 @@ class StreamImage:
 
     @cython.ccall
     def end_walk(self) -> cython.void:
-        """Free what only the walk needs; the nodes that it passed on stay as they are until close()."""
+        """Free what only the walk needs; the nodes that it returned stay valid until close()."""
         group: Group
         if self.is_frozen():
             for group in self.groups:

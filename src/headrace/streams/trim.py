@@ -111,7 +111,7 @@ def count_reached(
     limit: cython.longlong,
     added: cython.ulonglong,
 ) -> cython.longlong:
-    """Return how many of the oldest entries a trim reaches, and would remove unless a policy keeps some.
+    """Return how many of the oldest entries a trim reaches: without a policy, how many it would remove.
 
     added: entries that are added before. They are not counted, so an approximate trim may remove fewer.
     """
@@ -159,8 +159,8 @@ def require_end(
 ) -> cython.void:
     """Require the run in which a trim of a stream with cold runs ends, before anything is changed.
 
-    A trim that removes whole runs before ends with them if this one cannot be read. added: as in
-    count_reached(). Raises DamagedColdRun, RunNeeded.
+    If this run cannot be read, the trim removes only whole runs before it; without such runs it fails.
+    added: as in count_reached(). Raises DamagedColdRun, RunNeeded.
     """
     found: cython.longlong = 0
     whole: cython.bint

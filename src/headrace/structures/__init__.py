@@ -1,1 +1,1 @@
-"""IDs, listpacks and radix trees: bytes and order, no notion of a command."""
+"""Data structures that know nothing of commands: IDs, listpacks, radix trees, timer heaps, histograms."""

@@ -32,14 +32,14 @@ def allocated_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def instance_bytes(cls: Any) -> cython.Py_ssize_t:
-    """Return the size of an instance of this type, without the objects that it refers to."""
+    """Return the bytes that an instance of this type takes, without the objects that it refers to."""
     return allocated_bytes(cls.__basicsize__ + (GRAIN if cls.__flags__ & COLLECTED else 0))
 
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def object_bytes(value: Any) -> cython.Py_ssize_t:
-    """Return the size of a bytes object, bytearray, list or dict, without the items of the latter two."""
+    """Return the bytes that a bytes object, bytearray, list or dict takes; of the last two without items."""
     size: cython.Py_ssize_t = sys.getsizeof(value)
     own: cython.Py_ssize_t
     if type(value) is bytes:

@@ -3,8 +3,9 @@
     nanoseconds   0 1 2 ... 255   256 258 ... 510   512 516 ... 1020   1024 1032 ...
     one counter for each    1                  2                   4              8 ...
 
-The rounding error is less than a 128th of the duration. The counters are u64 in one block that grows by
-octaves of 1 KiB: a command that never took a millisecond needs 14 KiB at most.
+The rounding error is less than a 128th of the duration. The counters are u64 in one block. It grows by
+octaves: the 128 counters, 1 KiB, of one doubling of the duration. A command that never took a millisecond
+needs 14 KiB at most.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _counter_of(ns: cython.longlong) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(check=False)
 def longest_of(counter: cython.Py_ssize_t) -> cython.longlong:
-    """Return the longest duration that the counter covers."""
+    """Return the longest duration, in nanoseconds, that the counter with this index covers."""
     if counter < STEPS:
         return counter
     shift: cython.longlong = counter // STEPS - 1
@@ -60,7 +61,7 @@ class Histogram:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def add(self, ns: cython.longlong) -> cython.int:
-        """Count one non-negative duration."""
+        """Count a duration in nanoseconds, not negative; one above LONGEST counts as LONGEST."""
         counter: cython.Py_ssize_t = _counter_of(ns)
         if counter >= self.counters:
             counter = min(counter, _counter_of(LONGEST))
@@ -81,11 +82,11 @@ class Histogram:
         return 0
 
     def total(self) -> int:
-        """Return the number of durations."""
+        """Return how many durations were counted."""
         return sum(count for _, count in self._counted())
 
     def percentile(self, percent: float) -> int:
-        """Return the duration in nanoseconds that `percent` of all do not exceed; 0 if there are none."""
+        """Return the duration in nanoseconds that `percent` % of all do not exceed; 0 if there are none."""
         wanted = max(1, int(percent / 100 * self.total() + 0.5))
         found = 0
         for counter, count in self._counted():
@@ -95,7 +96,10 @@ class Histogram:
         return 0
 
     def octaves(self) -> list[tuple[int, int]]:
-        """Return (microseconds, cumulative count) for doubling durations, where the count grows."""
+        """Return (upper bound in microseconds, cumulative count) of buckets whose bounds double.
+
+        A bucket into which no duration falls is left out.
+        """
         shown: list[tuple[int, int]] = []
         end = SHORTEST_SHOWN_NS
         found = 0

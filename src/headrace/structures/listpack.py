@@ -38,10 +38,10 @@ MINUS = cython.declare(cython.uchar, 45)
 @cython.no_gc
 @cython.cclass
 class Listpack:
-    """Owns its bytes in `buf`; `p` is borrowed from it and set again whenever buf is replaced.
+    """A listpack that can be changed. It owns its bytes in `buf`; `p` points to them.
 
     `at` must be the offset of an element; compiled, it is not checked. Appending keeps offsets valid; any
-    other change moves the elements after it.
+    other change moves the elements after it. What grows the listpack raises ElementsTooLarge above 4 GiB.
     """
 
     buf: Any  # from mem.alloc, or the bytearray given to from_trusted
@@ -93,7 +93,10 @@ class Listpack:
     def append_piece(
         self, source: cython.p_const_uchar, source_at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Append n bytes of source, which must not be this listpack, and return their offset."""
+        """Append the n bytes of source at source_at as one element; return its offset.
+
+        source must not be the buffer of this listpack.
+        """
         at: cython.Py_ssize_t = self.used
         first: cython.uchar
         if 0 < n <= DECIMAL_BYTES_MAX:
@@ -109,7 +112,10 @@ class Listpack:
 
     @cython.ccall
     def reserve(self, n: cython.Py_ssize_t) -> cython.void:
-        """Reserve n more bytes, so that appending them cannot fail. Grows the block by half at least."""
+        """Reserve n more bytes, so that appending them cannot fail. Grows the block by half at least.
+
+        Raises ElementsTooLarge if the listpack would exceed 4 GiB.
+        """
         if self.used + n + 1 > self.cap:
             self._resize(max(self.used + n + 1, min(self.cap + self.cap // 2, TOTAL_BYTES_MAX)))
 
@@ -153,8 +159,9 @@ class Listpack:
 
     @cython.ccall
     def transfer_buffer(self) -> Listpack:
-        """Move the block to a new, empty listpack and keep an exact copy; free a large block instead.
+        """Return a new, empty listpack that takes over the block; keep a copy of exactly the needed size.
 
+        A block above TRANSFER_BYTES_MAX is not passed on: it is shrunk, and the new listpack has a new block.
         Filling listpacks one after the other this way allocates the full ones at their final size, next to
         each other, without the holes that growing blocks leave.
         """
@@ -174,7 +181,7 @@ class Listpack:
 
     @cython.ccall
     def renew_block(self) -> cython.void:
-        """Go on with a copy of the block: a snapshot keeps and reads the old one."""
+        """Replace the block by a copy: a snapshot still reads the old one, which must not change."""
         buf: Any = mem.alloc(self.cap)
         p: cython.p_uchar = buf
         mem.copy(p, 0, self.p, 0, self.used + 1)

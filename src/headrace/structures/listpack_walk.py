@@ -15,8 +15,8 @@ byte but the first has its top bit set, so that it can be read from right to lef
 
     L <= 127  [L]      L <= 16382  [L >> 7] [0x80 | L & 127]      L <= 2097150  three bytes ...
 
-Redis uses one more byte from L = 16383, 2097151 and 268435455 on, Valkey from the next number on: 00 FF FF
-against 7F FF. The first of these bytes shows which. Both forms are read here, Redis's is written.
+At L = 16383, 2097151 and 268435455 the servers differ: Redis already uses one more byte (00 FF FF), Valkey
+does not (7F FF). The first byte shows which. Both forms are read here, Redis's is written.
 
 Only check() and checked_next() accept untrusted bytes. All other functions need bytes that were checked
 or written by this program.
@@ -114,7 +114,7 @@ def encoded_size(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ss
 @cython.cfunc
 @cython.exceptval(check=False)
 def trail_size(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return how many bytes the trailing length `size` at `at` has, in Redis's or Valkey's form."""
+    """Return how many bytes at `at` encode the trailing length `size`, in Redis's or Valkey's form."""
     if size < 0x7F + 1:
         return 1
     n: cython.Py_ssize_t = 2
@@ -168,7 +168,7 @@ def put_integer_text(p: cython.p_uchar, v: cython.longlong) -> cython.Py_ssize_t
 
 @cython.ccall
 def check(data: bytes | bytearray) -> cython.Py_ssize_t:
-    """Check untrusted bytes and count their elements.
+    """Check that untrusted bytes are a listpack; return the number of its elements.
 
     Reads nothing outside data and allocates nothing, whatever lengths it contains. Raises ValueError if data
     is not a valid listpack.

@@ -180,7 +180,7 @@ class Rax:
 
     @cython.ccall
     def take_root(self) -> RaxNode:
-        """Empty the map; return what was its root, for freeing its nodes step by step."""
+        """Empty the map; return its former root, so that the caller can free the nodes step by step."""
         root: RaxNode = self.root
         self.root = _new_run(b"", NO_VALUE, NO_VALUE)
         self.keys = 0
@@ -272,9 +272,10 @@ class Rax:
 
     @cython.ccall
     def take_prefix(self, prefix: bytes) -> list[bytes]:
-        """Remove all keys that begin with `prefix`, which is not empty; return their rests, unordered.
+        """Remove all keys that begin with `prefix`, which is not empty.
 
-        It costs a fraction of removing each key.
+        Returns what follows the prefix in each of them, unordered; an empty list if there are none. It costs
+        a fraction of removing each key.
         """
         n: cython.Py_ssize_t = len(prefix)
         at: cython.Py_ssize_t = 0
@@ -445,7 +446,7 @@ class Rax:
             self.nodes -= 1
 
     def memory_bytes(self) -> int:
-        """Return the bytes of memory of the tree without the values. Visits all nodes except leaves."""
+        """Return the bytes that the tree takes, without the values. Visits all nodes except leaves."""
         node: RaxNode
         total = footprint.instance_bytes(Rax)
         each = footprint.instance_bytes(RaxNode)

@@ -25,9 +25,10 @@ OWN_KEY = cython.declare(cython.Py_ssize_t, -1)  # stands for the node's own key
 @cython.freelist(8)
 @cython.cclass
 class RaxCursor:
-    """After seek(), next() or previous() returned True, `key` and `value` are the current item.
+    """A position in a radix tree.
 
-    After one of them returned False there is no current item, and only seek() continues.
+    After seek(), next() or previous() returned True, `key` and `value` are the current item. After one of
+    them returned False there is no current item, and only seek() continues.
     """
 
     key: bytes

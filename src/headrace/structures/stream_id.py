@@ -151,13 +151,13 @@ def from_key(key: bytes) -> StreamId:
 
 @cython.ccall
 def parse(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
-    """Parse `ms-seq`, or `ms` alone with missing_seq. Raises InvalidStreamId for anything else."""
+    """Parse `ms-seq`, or `ms` alone, for `ms-missing_seq`. Raises InvalidStreamId for anything else."""
     return _parse(text, 0, missing_seq)
 
 
 @cython.ccall
 def parse_bound(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
-    """Parse as parse() does; `-` is the smallest ID, `+` the largest."""
+    """Parse as parse() does; also `-`, the smallest ID, and `+`, the largest."""
     if text == b"-":
         return StreamId(0, 0)
     if text == b"+":
@@ -167,7 +167,10 @@ def parse_bound(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
 
 @cython.ccall
 def parse_start(text: bytes) -> StreamId:
-    """Parse the first ID of a range. A leading `(` excludes the ID itself."""
+    """Parse the first ID of a range; a missing sequence is 0. A leading `(` excludes the ID.
+
+    Raises CommandError if it is invalid, or if no ID follows the excluded one.
+    """
     p: cython.p_const_uchar = text
     if len(text) == 0 or p[0] != OPEN:
         return parse_bound(text, 0)
@@ -179,7 +182,10 @@ def parse_start(text: bytes) -> StreamId:
 
 @cython.ccall
 def parse_end(text: bytes) -> StreamId:
-    """Parse the last ID of a range; a missing sequence is the largest. A leading `(` excludes the ID."""
+    """Parse the last ID of a range; a missing sequence is the largest. A leading `(` excludes the ID.
+
+    Raises CommandError if it is invalid, or if no ID precedes the excluded one.
+    """
     p: cython.p_const_uchar = text
     if len(text) == 0 or p[0] != OPEN:
         return parse_bound(text, U64_MAX)

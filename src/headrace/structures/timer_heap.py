@@ -1,4 +1,4 @@
-"""TimerHeap: numbers by deadline, each of which can be moved and removed. TimerQueue: the same for objects.
+"""Priority queues by deadline: TimerHeap for numbers, TimerQueue for objects. Any deadline can be changed.
 
     cells, a binary heap: the children of cell i are the cells 2i + 1 and 2i + 2, neither is before it
 
@@ -74,7 +74,10 @@ class TimerHeap:
         high: cython.ulonglong = 0,
         low: cython.ulonglong = 0,
     ) -> cython.void:
-        """Set or replace the deadline of a number, and its order among equal deadlines."""
+        """Set or replace the deadline of a number, and its order (high, low) among equal deadlines.
+
+        Raises ValueError if the number is negative or too large.
+        """
         at: cython.Py_ssize_t = self._index(number)
         if at < 0:
             self._reserve(number)
@@ -84,7 +87,7 @@ class TimerHeap:
 
     @cython.ccall
     def move(self, number: cython.Py_ssize_t, deadline: cython.longlong) -> cython.void:
-        """Replace the deadline, not the order among equal ones. Raises KeyError if there is no deadline."""
+        """Replace a number's deadline, but not its order among equal ones. Raises KeyError if it has none."""
         at: cython.Py_ssize_t = self._existing_index(number)
         p: cython.p_uchar = self.p
         self._put(at, deadline, mem.u64le(p, at * CELL + HIGH), mem.u64le(p, at * CELL + LOW), number)
@@ -138,7 +141,7 @@ class TimerHeap:
     @cython.ccall
     @cython.exceptval(check=False)
     def count_due(self, now: cython.longlong) -> cython.Py_ssize_t:
-        """Return how many deadlines are not after now, in a nanosecond for each deadline."""
+        """Return how many deadlines are not after now. It takes about a nanosecond for each deadline."""
         at: cython.Py_ssize_t
         found: cython.Py_ssize_t = 0
         if self.first_deadline() > now:
@@ -151,12 +154,12 @@ class TimerHeap:
     @cython.ccall
     @cython.exceptval(check=False)
     def block_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of the two blocks."""
+        """Return the size of the two blocks, in bytes."""
         return self.cap * CELL + self.known * PLACE
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of memory."""
+        """Return the bytes that the heap takes."""
         total: cython.Py_ssize_t = footprint.instance_bytes(TimerHeap)
         return total + footprint.object_bytes(self.buf) + footprint.object_bytes(self.places)
 
@@ -300,7 +303,7 @@ class TimerHeap:
 @cython.final
 @cython.cclass
 class TimerQueue:
-    """Objects by deadline, in Unix milliseconds. Each is named by the number that add() has returned."""
+    """Objects by deadline, in Unix milliseconds. Each is identified by the number that add() returned."""
 
     heap: TimerHeap
     items: list[Any]  # by number; None: the number is free
@@ -332,7 +335,7 @@ class TimerQueue:
 
     @cython.ccall
     def remove(self, number: cython.Py_ssize_t) -> cython.void:
-        """Remove an object."""
+        """Remove the object with this number."""
         self.heap.remove(number)
         if self.heap.count == 0:
             self.items = []
@@ -343,12 +346,12 @@ class TimerQueue:
 
     @cython.ccall
     def move(self, number: cython.Py_ssize_t, deadline: cython.longlong) -> cython.void:
-        """Change the deadline of an object."""
+        """Change the deadline of the object with this number. Raises KeyError if there is none."""
         self.heap.move(number, deadline)
 
     @cython.ccall
     def deadline_of(self, number: cython.Py_ssize_t) -> cython.longlong:
-        """Return the deadline of an object."""
+        """Return the deadline of the object with this number. Raises KeyError if there is none."""
         return self.heap.deadline_of(number)
 
     @cython.ccall
@@ -371,7 +374,7 @@ class TimerQueue:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """Return the bytes of memory, without the objects."""
+        """Return the bytes that the queue takes, without the objects."""
         total: cython.Py_ssize_t = footprint.instance_bytes(TimerQueue) + self.heap.memory_bytes()
         return total + footprint.object_bytes(self.items) + footprint.object_bytes(self.free)
 
