@@ -59,7 +59,7 @@ class AccessLog:
         self.set_max_entries(self.max_entries)
 
     def set_max_entries(self, max_entries: int) -> None:
-        """Keep at most so many entries from now on."""
+        """Limit the number of entries from now on; drop the oldest ones beyond it."""
         self.max_entries = max_entries
         del self.entries[max_entries:]
 

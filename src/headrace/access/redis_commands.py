@@ -93,7 +93,7 @@ def _subcommands() -> dict[str, list[str]]:
 
 
 def redis_commands() -> dict[bytes, list[bytes]]:
-    """Return the full names of the subcommands of each command of Redis, by the command's name."""
+    """Return the full names of the subcommands by command: {b"get": [], b"config": [b"config|get", ...]}."""
     subcommands = _subcommands()
     return {
         name.encode(): [f"{name}|{word}".encode() for word in subcommands.get(name, ())]

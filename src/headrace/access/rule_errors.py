@@ -39,7 +39,7 @@ class RejectedRule(HeadraceError):
 
 
 class OpenParenthesis(HeadraceError):
-    """A selector's parenthesis is not closed."""
+    """A selector's parenthesis is not closed; `at` is the word with which it begins."""
 
     def __init__(self, at: bytes) -> None:
         super().__init__(f"Unmatched parenthesis in acl selector starting at '{to_text(at)}'.")
@@ -47,7 +47,7 @@ class OpenParenthesis(HeadraceError):
 
 
 class InvalidUserFile(HeadraceError):
-    """A file of users was rejected: all problems, each with its line."""
+    """A file of users was rejected; the text has all problems, each with its line."""
 
 
 def has_blanks(word: bytes) -> bool:

@@ -229,17 +229,17 @@ class Selector:
     # Text.
 
     def keys_text(self) -> bytes:
-        """Return the rules for keys."""
+        """Return the rules for keys as text; empty if no key is allowed."""
         if self.all_keys:
             return b"~*"
         return b" ".join(USES[use] + glob for use, glob in zip(self.uses, self.places, strict=True))
 
     def channels_text(self) -> bytes:
-        """Return the rules for channels."""
+        """Return the rules for channels as text; empty if no channel is allowed."""
         return b"&*" if self.all_channels else b" ".join(b"&" + glob for glob in self.channels)
 
     def commands_text(self) -> bytes:
-        """Return the rules for commands."""
+        """Return the rules for commands as text, beginning with +@all or -@all."""
         rules = [sign + name for name, sign in self.rules.items()]
         return b" ".join([b"+@all" if self.from_all else b"-@all", *rules])
 
@@ -253,7 +253,7 @@ class Selector:
 
     @cython.ccall
     def verdict(self, request: AccessRequest) -> cython.longlong:
-        """Return 0 if the request is allowed, else the reason and position."""
+        """Return 0 if the request is allowed, else reason and position: see the top of this file."""
         if not self.all_commands and not request.always_allowed and not self._allows(request):
             return COMMAND
         i: cython.Py_ssize_t
@@ -280,7 +280,7 @@ class Selector:
 
     @cython.ccall
     def allows_key(self, key: bytes, use: cython.int) -> cython.bint:
-        """Return whether the key may be used so; for 0, whether it may be used at all."""
+        """Return whether the use (READ, WRITE or BOTH) of the key is allowed; 0: whether any use is."""
         if self.all_keys:
             return True
         i: cython.Py_ssize_t

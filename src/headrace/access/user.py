@@ -133,7 +133,7 @@ class User:
 
     @cython.ccall
     def verdict(self, request: AccessRequest) -> cython.longlong:
-        """Return 0 if one selector allows the whole request, else the greatest verdict."""
+        """Return 0 if one selector allows the whole request, else the greatest verdict: see selector.py."""
         selector: Selector
         found: cython.longlong
         worst: cython.longlong = 0

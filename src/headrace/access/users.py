@@ -78,7 +78,7 @@ class Users:
         return user
 
     def set_default_password(self, password: bytes) -> None:
-        """Set the default user's only password, as `requirepass` does; empty removes it."""
+        """Set the default user's only password, as `requirepass` does; if empty, it needs no password."""
         self.change(DEFAULT, [b"resetpass", b">" + password] if password else [b"nopass"])
 
     def remove(self, name: bytes) -> User | None:
@@ -123,7 +123,7 @@ class Users:
 
 
 def read_file(path: str, text: bytes) -> list[tuple[str, list[bytes]]]:
-    """Parse a user file for load(). Raises InvalidUserFile if a line is not a user."""
+    """Parse the text of a user file, for load(). Raises InvalidUserFile, with the path, for a wrong line."""
     lines: list[tuple[str, list[bytes]]] = []
     for number, line in enumerate(text.split(b"\n"), 1):
         words = line.split()

@@ -92,7 +92,11 @@ def parse_i64(text: bytes) -> cython.longlong:
 
 @cython.ccall
 def parse_timeout(text: bytes, now: cython.longlong) -> cython.longlong:
-    """Parse a timeout in milliseconds; the deadline must fit 64 bits, too."""
+    """Parse a timeout in milliseconds.
+
+    Raises:
+        CommandError: if it is no integer or negative, or if `now` plus the timeout exceeds 64 bits.
+    """
     latest: cython.longlong = I64_MAX
     try:
         timeout: cython.longlong = parse_i64(text)
@@ -112,7 +116,7 @@ def parse_id_count(
     bad: Callable[[], CommandError],
     mismatch: Callable[[], CommandError],
 ) -> cython.Py_ssize_t:
-    """Parse the number of IDs at `at`. Raises bad() if it is not valid, mismatch() if fewer follow."""
+    """Parse argv[at], the number of IDs that follow. Raises bad() if invalid, mismatch() if fewer follow."""
     count: cython.longlong
     try:
         count = parse_i64(argv[at])
@@ -127,7 +131,7 @@ def parse_id_count(
 
 @cython.ccall
 def parse_double(text: bytes) -> cython.double:
-    """Parse a number as C's strtod does. Raises NotAFloat for NaN, spaces and underscores."""
+    """Parse a number as C's strtod does. Raises NotAFloat, also for NaN, spaces and underscores."""
     if not text or text.isspace() or text[0] in b" \t\n\v\f\r" or text[-1] in b" \t\n\v\f\r" or b"_" in text:
         raise NotAFloat()
     try:

@@ -51,7 +51,7 @@ ON_TIMEOUT: dict[str, Callable[[Call], None]] = {
 @cython.final
 @cython.cclass
 class Policy:
-    """How a command runs for those who ask for it; engine/dispatch.py lists them."""
+    """How commands run for a kind of caller (client, script, rule, log); engine/dispatch.py lists them."""
 
     may_block: cython.bint
     replies: cython.bint  # an error becomes the reply; otherwise it is raised
@@ -119,7 +119,7 @@ class Call:
 
     @cython.ccall
     def record(self, words: list[bytes]) -> cython.void:
-        """Record an effect: a request that a log or replica must repeat. No-op while recording is off."""
+        """Record an effect: a request that a log or replica must execute. No-op while recording is off."""
         if self.effects.recording:
             self.records.append((self.database.index, words))
 
@@ -151,7 +151,7 @@ class Call:
 
     @cython.ccall
     def count_changes(self, count: cython.longlong) -> cython.void:
-        """Count changes that neither invalidate watchers nor publish an event; record the request."""
+        """Count changes and record the request. Watchers are not invalidated and no event is published."""
         self.keyspace.changes += count
         if self.effects.recording:
             self.records.append((self.database.index, self.argv))
@@ -186,7 +186,7 @@ class Call:
         wait_class: Hashable = None,
         may_be_served: Callable[[Database, bytes], bool] | None = None,
     ) -> cython.void:
-        """Block the session until `serve` replies or the deadline passes. Only if the policy allows it.
+        """Block the session until `serve` replies or the deadline passes. Policy.may_block must be set.
 
         Args:
             keys: the command is retried when one of them has new data.
@@ -194,8 +194,9 @@ class Call:
             serve: retries the command with a call of the session; returns whether it replied. It may raise
                 a CommandError, which is a reply, too.
             on_timeout: a name in ON_TIMEOUT.
-            wait_class: hashable; if one waiter of a class finds nothing, nor do those after it.
-            may_be_served: called with (database, key); returns False if a retry would be in vain.
+            wait_class: hashable; if one waiter of a class finds nothing, the later ones are not tried. None:
+                no class, the waiter is always tried.
+            may_be_served: called with (database, key) before a retry; returns False if it would find nothing.
         """
         assert self.policy.may_block, "a command may not block here"
         timeout = ON_TIMEOUT[on_timeout]

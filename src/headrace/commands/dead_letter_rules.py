@@ -1,4 +1,4 @@
-"""Check rules for dead letters: the group's stream for them must be allowed, and the user may add to it.
+"""Check the rules for dead letters: the stream that gets them must be valid, and the user may add to it.
 
 A dead-letter stream has no dead letters of its own. A user that sets one, or that stores a stream with one at
 a key (RESTORE, RENAME, COPY, MOVE), must be allowed to add entries to it.
@@ -28,7 +28,12 @@ class DeadLettersOfDeadLetters(InvalidRule):
 
 
 def check(call: Call, key: bytes, rules: GroupRules) -> None:
-    """Raise an error if dead letters cannot go where the rules say, or the user may not add them there."""
+    """Check the stream that gets the dead letters of a group with these rules.
+
+    Raises:
+        InvalidRule: if that stream must not get dead letters.
+        CommandError: if it is no stream, or the user may not add to it.
+    """
     if rules.dead_letter == key:
         raise OwnDeadLetters()
     _check_target(call, call.database, dead_letter_stream(key, rules))
@@ -37,10 +42,11 @@ def check(call: Call, key: bytes, rules: GroupRules) -> None:
 
 
 def check_stream(call: Call, database: Database, key: bytes, value: object, moved: object = None) -> None:
-    """Check the rules of all groups of a value that is to be stored at the key.
+    """Check the rules of all groups of a value that is to be stored at the key. Raises as check() does.
 
     Args:
-        moved: The value, if it leaves another key: a group that names the new key then has the default.
+        moved: the value, if it is moved from another key; None if it is new or a copy. A group of a moved
+            value may name the new key as DEAD-LETTER: the default stream replaces it.
     """
     if not isinstance(value, Stream) or not value.has_rules or call.replayed():
         return

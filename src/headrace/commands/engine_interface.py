@@ -1,8 +1,8 @@
 """The interface of the engine for commands: sessions, users, statistics, transactions, pauses.
 
 These are protocols although each has one implementation: the engine imports the table of commands and checks
-requests by its rows, so commands cannot import the engine. What they only read or call without the engine
-(users, logs, subscriptions, eviction) is the concrete object of a module below.
+requests by its rows, so commands cannot import the engine. Objects from modules that do not import the engine
+(users, logs, subscriptions, eviction) have their concrete types.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class AuthorizationInterface(Protocol):
     log: AccessLog
 
     def begin_session(self, session: Session) -> None:
-        """Log in a new client as the default user."""
+        """Log in a new client as the default user; it must authenticate if that user needs a password."""
 
     def authenticate(
         self, session: Session, name: bytes, password: bytes, command: bytes, now_ms: int
     ) -> bool:
-        """Log the session in and return True if the password is right; else log the denial."""
+        """Log the session in and return True if the password is right; else log the denial, return False."""
 
     def refresh_sessions(self, caller: Session | None) -> None:
-        """Apply changed users to all sessions."""
+        """Apply changed users to all sessions; close those whose user was deleted or lost a channel."""
 
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
         """Raise CommandError if the user may not run one of these commands on the key."""
@@ -69,15 +69,15 @@ class TimingInterface(Protocol):
 
 
 class WriteGateInterface(Protocol):
-    """Requests that must not run now: engine.write_gate.WriteGate."""
+    """Decides which requests are rejected or paused now: engine.write_gate.WriteGate."""
 
     @property
     def eviction(self) -> Eviction:
-        """What is dropped when memory is full."""
+        """The eviction of entries when memory is full."""
 
     @property
     def paused_requests(self) -> Sized:
-        """The requests that a pause holds."""
+        """The requests that wait for the end of a pause."""
 
     @property
     def shut(self) -> bool:
@@ -90,7 +90,7 @@ class WriteGateInterface(Protocol):
         """Raise CommandError if a script that may write may not run now."""
 
     def check_script_write(self, session: Session, origin: str) -> None:
-        """Raise CommandError if a script may not write now."""
+        """Raise CommandError if a script may not write now. origin: the script and the line that writes."""
 
     def pause(self, paused_until: int, writes_only: bool) -> None:
         """Pause requests until that time, in milliseconds since 1970."""
@@ -112,7 +112,7 @@ class EngineInterface(Protocol):
 
     @property
     def tracking(self) -> Tracking:
-        """The keys that clients cache."""
+        """The keys that clients cache (CLIENT TRACKING)."""
 
     @property
     def scripts(self) -> ScriptsInterface:
@@ -132,7 +132,7 @@ class EngineInterface(Protocol):
 
     @property
     def write_gate(self) -> WriteGateInterface:
-        """Requests that must not run now."""
+        """Decides which requests are rejected or paused now."""
 
     def run_transaction(self, session: Session, queue: list[tuple[CommandRow, list[bytes]]]) -> None:
         """Run the queued commands of an EXEC, and write one reply each."""
@@ -141,10 +141,10 @@ class EngineInterface(Protocol):
         """Close another client's session."""
 
     def unblock(self, session: Session, error: CommandError | None = None) -> bool:
-        """End the session's wait; return False if it does not wait."""
+        """End the session's wait, as at its deadline or with the error; return False if it does not wait."""
 
     def unwatch(self, session: Session) -> None:
         """Remove all watches of the session."""
 
     def set_active_expiry(self, on: bool) -> None:
-        """Let tick() delete expired keys, or only accesses to them."""
+        """Set whether tick() deletes expired keys; otherwise only an access to a key does."""

@@ -7,13 +7,13 @@ A row declares them in a short notation, which is parsed once:
     "1..-1/2: OW update"            every second one
     "1: RO access, 2: OW update"    two keys with different uses
     "numkeys 2: RW access update"   the keys follow their number, which is argument 2
-    "numkeys 1/2: OW update"        so, and alternate with values
+    "numkeys 1/2: OW update"        the same; each key is followed by its value
     "STREAMS 4: RO access"          the keys follow this word, which is looked for from argument 4 on
     "1: not_key"                    a channel, which is shown so that a cluster can find its slot
 
 The use begins with what happens to the key: RO (read only), RW (read and written), OW (overwritten), RM
 (removed). `access`, `update`, `insert` and `delete` say what happens to the user's data in it; a command
-without them only looks at metadata. Access rules follow from the latter.
+without them only looks at metadata. These words determine which access rights the command needs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _USE_OF_FLAG = {"access": READ, "insert": WRITE, "update": WRITE, "delete": WRIT
 
 
 class Span(NamedTuple):
-    """A range of arguments. A negative `last` counts from the end; a `first` of 0: there are none."""
+    """A range of argument positions. A negative `last` counts from the end; with `first` 0 it is empty."""
 
     first: int = 0
     last: int = 0
     step: int = 0
 
     def positions(self, words: int) -> list[int]:
-        """Return the positions in a request of so many arguments."""
+        """Return the positions in a request that has `words` arguments, the command's name included."""
         if not self.first:
             return []
         last = self.last if self.last >= 0 else words + self.last
@@ -89,7 +89,7 @@ def _index(first: int) -> dict[bytes, Any]:
 
 
 def _range(last: int, step: int, limit: int) -> dict[bytes, Any]:
-    """Return a range that ends `last` after its first key; a negative one counts from the end."""
+    """Return a range; its last key is `last` after the first one, or counted from the end if negative."""
     return {b"type": b"range", b"spec": {b"lastkey": last, b"keystep": step, b"limit": limit}}
 
 

@@ -7,10 +7,10 @@
                                     XADD s 1-0 f v, XDEL s ..., XSETID s ...: a trim keeps max-deleted
     XTRIM s MAXLEN = 5 DELREF       XACK ..., XTRIM s MAXLEN = 5
 
-Only the command knows what it has changed, so it notes the form when it runs, if a replica needs it: see
-Effects.translating. An effect without a form is replaced by the value of its key: see
-replication/translation.py. A form whose XACK stands for pending entries that were deleted is not exact:
-Headrace counts these as lost, and not as acknowledged.
+Such commands are the form of an effect. Only the command itself knows what it has changed, so it adds the
+form to Effects when it runs, if a replica needs it (Effects.translating). An effect without a form is
+replaced by the value of its key: see replication/translation.py. A form is not exact if its XACK replaces
+the removal of pending entries: Headrace counts those as lost, not as acknowledged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIRST_ID = b"0-1"  # as max-deleted it says as much as 0-0, which XSETID cannot 
 
 
 def note_deletions(call: Call, key: bytes, acknowledged: list[bytes], deletions: Deletions) -> None:
-    """Note the form of an XACKDEL or XDELEX that has just run.
+    """Add the form of an XACKDEL or XDELEX that has just run.
 
     Args:
         acknowledged: the IDs that are no longer pending in the group of an XACKDEL.
@@ -42,9 +42,9 @@ def note_deletions(call: Call, key: bytes, acknowledged: list[bytes], deletions:
 
 
 def note_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> None:
-    """Note the form of an XNACK of these IDs, unless one of the entries was deleted: XCLAIM would drop it.
+    """Add the form of an XNACK of these IDs, unless one of the entries was deleted: XCLAIM would drop it.
 
-    Headrace itself gets the XNACK: the placeholder is a consumer there, too.
+    The form is not exact, because its placeholder is a consumer; a replica that is Headrace gets the XNACK.
     """
     key, owner = call.argv[1], placeholder_consumer(group)
     form: list[list[bytes]] = []
@@ -60,7 +60,7 @@ def note_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> 
 
 
 def note_trim(call: Call, effect: list[bytes], stream: Stream, deletions: Deletions) -> None:
-    """Note the form of an XADD or XTRIM with DELREF or ACKED, whose trim has removed these entries."""
+    """Add the form of an XADD or XTRIM with DELREF or ACKED, whose trim has removed these entries."""
     key = call.argv[1]
     form = deletions.acknowledgements(key)
     exact = not form

@@ -1,4 +1,4 @@
-"""Replication as commands see it; here there is none, as in a database within a program.
+"""The interface of replication for commands. The default here has none: that of a database within a program.
 
     primary   ── stream of effects, each byte counted: the offset ──▶   replicas
               ◀── REPLCONF ACK: the offset that a replica has applied ──
@@ -51,7 +51,7 @@ class ReplicationInterface:
         ]
 
     def counters(self) -> Section:
-        """Return the fields of INFO stats."""
+        """Return the fields that replication adds to INFO stats."""
         return [("sync_full", 0), ("sync_partial_ok", 0), ("sync_partial_err", 0)]
 
     def publish(self, words: list[bytes]) -> None:
@@ -71,24 +71,24 @@ class ReplicationInterface:
         """Become a primary; no-op if it is one. Replicas continue with partial resynchronisation."""
 
     def close_link(self) -> None:
-        """Close a replica's link to its primary; it connects again."""
+        """Close this replica's link to its primary; it connects again."""
 
     # A replica that is connected to this server.
 
     def stream_dialect(self, session: Session) -> str:
-        """Return the stream's dialect (see stream_dialect.py); empty unless the replica asked for it."""
+        """Return the stream's dialect (replication/stream_dialect.py); empty if the replica did not ask."""
         return ""
 
     def configure(self, session: Session, option: bytes, value: bytes) -> None:
-        """Note one pair of a REPLCONF, the option in lower case.
+        """Store one option that a replica announces by REPLCONF; `option` is in lower case.
 
-        Known options: listening-port, ip-address, capa, rdb-only, rdb-filter-only, version. ACK and GETACK
-        do not come here. Raises CommandError if the option is unknown or its value invalid.
+        Options: listening-port, ip-address, capa, rdb-only, rdb-filter-only, version, headrace-translation.
+        ACK and GETACK are handled before. Raises CommandError if the option is unknown or its value invalid.
         """
         raise NoReplication()
 
     def acknowledge(self, session: Session, offset: int, synced: int) -> None:
-        """Note that the replica has applied the stream up to offset, and synced its log up to `synced`.
+        """Store that the replica has applied the stream up to `offset`, and synced its log up to `synced`.
 
         `synced` is -1 if it was not reported. Ignored for a session that is no replica.
         """
@@ -125,7 +125,10 @@ class ReplicationInterface:
     # Shutdown.
 
     def delay_shutdown(self, finish: Callable[[], None], session: Session | None) -> bool:
-        """Call finish() when the replicas have everything; return False if there is nothing to wait for."""
+        """Call finish() when the replicas have all effects; return False if there is nothing to wait for.
+
+        session: the client that waits for the shutdown.
+        """
         return False
 
     def abort_shutdown(self) -> None:
@@ -135,7 +138,10 @@ class ReplicationInterface:
     # Failover.
 
     def fail_over(self, host: str | None, port: int, force: bool, timeout_ms: int) -> None:
-        """Start FAILOVER: hand the role of primary to a replica. A timeout of 0 is none."""
+        """Start FAILOVER: hand the role of primary to that replica, or to any if host is None.
+
+        force: at the timeout, do it although the replica lacks data. timeout_ms: 0 for none.
+        """
         raise NoReplication()
 
     def abort_failover(self) -> None:

@@ -1,4 +1,4 @@
-"""Rows made by functions: HELP subcommands, commands of the server group, and their containers."""
+"""Build rows of the command table: HELP subcommands, commands of the group `server`, and containers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def server_command(
     secrets: Callable[[list[bytes]], list[int]] | str = "",
     complexity: str = "O(1)",
 ) -> Command:
-    """Return a row of the server group."""
+    """Return the row of a command of the group `server`."""
     return Command(
         name,
         arity,
@@ -65,7 +65,7 @@ def server_command(
 
 
 def server_container(name: str, since: str, summary: str, subcommands: list[Command]) -> Command:
-    """Return the row of a command that only has subcommands."""
+    """Return the row of a command of the group `server` that only has subcommands."""
     return Command(
         name,
         -2,

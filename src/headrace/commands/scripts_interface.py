@@ -1,6 +1,6 @@
 """The interface for commands to load and run scripts: engine.script_runner.ScriptRunner implements it.
 
-That imports the checks of the engine, which commands cannot import: see engine_interface.py.
+ScriptRunner imports the checks of the engine, which commands cannot import: see engine_interface.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KILLED = b"Script killed by user with SCRIPT KILL..."
 @cython.final
 @cython.cclass
 class RunningScript:
-    """The script or function that runs."""
+    """A script or function that is running."""
 
     name: Public[bytes]  # the digest, or the function's name
     flags: Public[cython.longlong]  # see scripting/script.py
@@ -53,7 +53,7 @@ class RunningScript:
 def started_script(
     name: bytes, flags: cython.longlong, argv: list[bytes], is_function: cython.bint, caller: Session
 ) -> RunningScript:
-    """Return a script or function that begins to run now, for a client."""
+    """Return the RunningScript of a script or function that the client `caller` starts now."""
     made: RunningScript = RunningScript.__new__(RunningScript)  # without a call through Python
     made.name, made.flags, made.argv, made.is_function = name, flags, argv, is_function
     made.session = caller
@@ -76,7 +76,7 @@ class Function(NamedTuple):
 
 @cython.cclass
 class ScriptsInterface(ScriptHost):
-    """The scripts of one engine. A class in C: most requests of scripts are calls in C only."""
+    """The scripts of one engine. It is a compiled class, not a protocol, so that calls stay in C."""
 
     scripts: dict[bytes, Script]  # by digest
     running: RunningScript | None
@@ -85,7 +85,7 @@ class ScriptsInterface(ScriptHost):
 
     @property
     def lua_bytes(self) -> int:
-        """Memory of the interpreter."""
+        """Bytes that the interpreter uses; 0 before its first use."""
         raise NotImplementedError
 
     def interpreter(self) -> Interpreter:
@@ -101,7 +101,7 @@ class ScriptsInterface(ScriptHost):
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Forget all scripts."""
+        """Unload all scripts."""
         raise NotImplementedError
 
     @cython.ccall
@@ -110,7 +110,7 @@ class ScriptsInterface(ScriptHost):
         raise NotImplementedError
 
     def load_libraries(self, texts: dict[bytes, bytes]) -> None:
-        """Load libraries, by name, to see whether they can be. Raises CommandError."""
+        """Load libraries, given as name -> text, to check that they are valid. Raises CommandError."""
         raise NotImplementedError
 
     def function(self, name: bytes) -> Function | None:
@@ -122,7 +122,7 @@ class ScriptsInterface(ScriptHost):
         raise NotImplementedError
 
     def function_count(self) -> int:
-        """Return how many functions are known: those of libraries that were not used yet may be missing."""
+        """Return the number of functions; while a script runs, only of loaded ones. 0 if loading fails."""
         raise NotImplementedError
 
     def check_no_save(self, no_save: bool) -> None:
@@ -134,7 +134,7 @@ class ScriptsInterface(ScriptHost):
         raise NotImplementedError
 
     def elapsed_ms(self) -> int:
-        """Return how long the script has been running."""
+        """Return how long the script has been running, in milliseconds."""
         raise NotImplementedError
 
     @cython.ccall
@@ -151,7 +151,10 @@ class ScriptsInterface(ScriptHost):
     def run_script(
         self, call: Call, script: Script, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:
-        """Run a script with the keys and arguments of the request; write its reply. Raises CommandError."""
+        """Run a script with the arguments of the request, of which `keys` are keys; write its reply.
+
+        Raises CommandError.
+        """
         raise NotImplementedError
 
     @cython.ccall

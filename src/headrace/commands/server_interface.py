@@ -1,4 +1,4 @@
-"""The interface of the server for commands: configuration, statistics, randomness, shutdown."""
+"""The interface of the server for commands: configuration, users, persistence, statistics, shutdown."""
 
 from __future__ import annotations
 
@@ -140,7 +140,16 @@ class ServerInterface:
         return 0, 0
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
-        """Stop the program. save: True for SAVE, False for NOSAVE, else None. May raise CommandError."""
+        """Stop the program.
+
+        Args:
+            save: take a snapshot before; None: as the configuration says.
+            now: the option NOW: replicas were not waited for.
+            force: stop also if the log or the snapshot cannot be written.
+
+        Raises:
+            CommandError: if that fails.
+        """
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
 
     # Users.
@@ -211,7 +220,7 @@ class ServerInterface:
         return versions.by_name("compatible")
 
     def rdb_compression(self) -> bool:
-        """Return whether long strings are compressed there."""
+        """Return whether long strings are compressed in written values."""
         return True
 
     def random_bytes(self, n: int) -> bytes:
@@ -229,5 +238,5 @@ class ServerInterface:
         return False
 
     def sleep(self, seconds: float) -> None:
-        """Block the whole server for so many seconds."""
+        """Block the whole server for `seconds`."""
         time.sleep(seconds)

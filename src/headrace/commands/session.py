@@ -126,14 +126,14 @@ class Session:
         self.reset()
 
     def on_data_replaced(self) -> None:
-        """Note that another primary's data replaced all: it may lack this session's writes."""
+        """Handle the replacement of all data by another primary's: unconfirmed writes may be lost."""
         if self.last_write_offset > self.confirmed_offset:
             self.writes_lost = True
             self.confirmed_offset = self.last_write_offset
 
     @cython.ccall
     def reset(self) -> cython.void:
-        """Set all fields as for a new connection, except id, addresses and library.
+        """Set the fields to those of a new connection, except id, addresses, library and user.
 
         The caller must have removed the watch and the subscriptions, and disabled tracking.
         """

@@ -1,4 +1,4 @@
-"""Declaration of commands: one row says all of a command, and everything else derives from it.
+"""The class Command: one row declares all of a command, and everything else is derived from it.
 
     Command("getrange", 4, run_getrange, "readonly", keys="1: RO access", group="string", since="2.4.0",
             summary="Return a part of a string.", syntax="key start end")
@@ -171,7 +171,7 @@ class Command:
 
     @cython.ccall
     def accepts_argument_count(self, words: cython.Py_ssize_t) -> cython.bint:
-        """Return whether a request may have so many arguments, the name included."""
+        """Return whether a request may have that many arguments, the name included."""
         return words == self.arity if self.arity > 0 else words >= -self.arity
 
     @cython.ccall

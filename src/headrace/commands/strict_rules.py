@@ -91,7 +91,7 @@ def check_flush(call: Call, database: Database | None) -> None:
 
 
 def check_expiry(call: Call, key: bytes, value: object) -> None:
-    """Raise EntriesKept if a value that must not expire would."""
+    """Raise EntriesKept if the value is a stream with STRICT, which must not expire."""
     if isinstance(value, Stream) and strict_rules(call, value) is not None:
         raise _rejection(call, key, "it must not expire")
 
@@ -103,11 +103,11 @@ def check_rules(call: Call, key: bytes, rules: StreamRules) -> None:
 
 
 def check_trim(call: Call, key: bytes, stream: Stream, acked_only: bool, trimmed: int) -> None:
-    """Raise EntriesKept if one of the oldest entries must not be removed.
+    """Raise EntriesKept if a rule keeps one of the oldest entries, which a trim would remove.
 
     Args:
         acked_only: the trim removes only what all groups have acknowledged.
-        trimmed: how many entries it reaches.
+        trimmed: how many of the oldest entries it reaches.
     """
     rules = strict_rules(call, stream)
     if rules is None or trimmed == 0:
@@ -118,7 +118,7 @@ def check_trim(call: Call, key: bytes, stream: Stream, acked_only: bool, trimmed
 
 
 def check_new_entry_stays(call: Call, key: bytes, stream: Stream, acked_only: bool) -> None:
-    """Raise EntriesKept if the new entry must not be trimmed at once."""
+    """Raise EntriesKept if a rule keeps the new entry, which the trim of the same XADD would remove."""
     rules = strict_rules(call, stream)
     if rules is None:
         return

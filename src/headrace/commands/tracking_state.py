@@ -10,9 +10,9 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class TrackingState:
-    """Kept from a client's first CLIENT TRACKING ON until it disconnects, also while tracking is off.
+    """One client's options, from its first CLIENT TRACKING ON until it disconnects, also while it is off.
 
-    Keys that the client has read refer to it, so those from before an OFF and a later ON still count.
+    The keys that a client has read refer to this object: those read before an OFF and a later ON still count.
     """
 
     client_id: cython.longlong

@@ -72,7 +72,7 @@ class DivergentTail:
             self.is_possible = self.files.exists(MARKER)
 
     def begin(self) -> None:
-        """Note that this server is a primary with replicas now.
+        """Mark, also on the disk, that this server is a primary with replicas now.
 
         The file is not synced: a slow disk must not delay a promotion, and the system writes it soon.
         """
@@ -87,7 +87,7 @@ class DivergentTail:
             LOG.warning(text, MARKER, os_error_text(error))
 
     def end(self) -> None:
-        """Note that the data is that of another primary now, or continues it."""
+        """Remove that mark: the data is now another primary's, or continues it."""
         if not self.is_possible:
             return
         self.is_possible = False
@@ -103,7 +103,7 @@ class DivergentTail:
             on_stream: called between two streams. If it raises, no file is left.
 
         Returns:
-            what was saved, and logged; None if nothing is missing.
+            what was saved; None if nothing is missing, or if this server was no primary.
 
         Raises:
             OSError: if the file cannot be written. The present data must be kept.
@@ -245,13 +245,13 @@ def last_common_id(old: Stream, new: Stream) -> Id | None:
 
 
 def fields_of(stream: Stream, entry: Id) -> list[bytes] | None:
-    """Return names and values of an entry in turns; None if there is none with that ID."""
+    """Return an entry as [name, value, ...]; None if there is none with that ID."""
     found = StreamIterator(stream, *entry, *entry, False)
     return found.entry() if found.next() else None
 
 
 def may_have_removed(stream: Stream, entry: Id) -> bool:
-    """Return whether a missing entry may have been in the stream: it was deleted, trimmed, or never there."""
+    """Return whether the stream, which lacks the entry, may have had it and deleted or trimmed it."""
     if not stream.length:
         return entry <= (stream.last_ms, stream.last_seq)
     first, deleted = stream.first_id(), stream.max_deleted_id()

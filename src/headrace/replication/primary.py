@@ -125,11 +125,11 @@ class Primary:
     # Feeding.
 
     def feed(self, items: list[Item], form_of: FormOf = no_form) -> bool:
-        """Bring the effects that are not in the stream yet into it; return whether there were any.
+        """Append the effects of this turn that are not in the stream yet; return whether any were appended.
 
         Args:
             items: the effects of this turn, all of which are encoded.
-            form_of: returns the form of an effect in older commands, if one was noted.
+            form_of: returns the form of an effect in commands of Redis 7.0, None if it has none.
 
         Raises:
             MemoryError: the stream has none of them.
@@ -174,12 +174,12 @@ class Primary:
     # Replicas.
 
     def add(self, replica: Replica, now_ms: int) -> None:
-        """Note that the replica is connected, and whether the stream must be translated for it."""
+        """Add a connected replica; begin to translate the stream if it needs that."""
         self.replicas.append(replica)
         self.update_translation(now_ms)
 
     def remove(self, replica: Replica, now_ms: int) -> None:
-        """Note that the replica is not connected any more; it may come back for what follows."""
+        """Remove a disconnected replica. For RETURN_MS the stream stays translated for it."""
         self.replicas.remove(replica)
         if replica.needs_translation and replica.state == ONLINE and not replica.legacy:
             self._returning.append((max(replica.acknowledged, 0), now_ms + RETURN_MS))
@@ -201,13 +201,13 @@ class Primary:
         self.feed_command(rule_record(TRANSLATED))
 
     def note_newer_command(self) -> None:
-        """Note that the stream of this server's own primary is not translated up to its present end."""
+        """Mark that the stream up to its present end has commands that Redis 7.0 does not know."""
         self._translated_from = self.end
 
     def can_continue(self, replica: Replica, history: str, position: int) -> bool:
         """Return whether a replica with the data at this position of that history can continue.
 
-        It must have been added before: then it knows all commands that follow.
+        It must have been added before: then the stream is translated for it if it needs that.
         """
         return (
             self.backlog is not None
@@ -233,7 +233,7 @@ class Primary:
         return sum(replica.is_online and replica.acknowledged >= offset for replica in self.replicas)
 
     def offset_of_quorum(self, size: int) -> int:
-        """Return the offset up to which so many replicas have applied the stream; -1 if there are fewer."""
+        """Return the offset up to which `size` replicas have applied the stream; -1 if there are fewer."""
         offsets = sorted((replica.acknowledged for replica in self.online()), reverse=True)
         return offsets[size - 1] if size <= len(offsets) else -1
 
@@ -242,6 +242,6 @@ class Primary:
         return sum(replica.is_online and replica.synced >= offset for replica in self.replicas)
 
     def good_replicas(self, now_ms: int, max_lag_s: int) -> int:
-        """Return how many replicas have acknowledged within so many seconds."""
+        """Return how many replicas have acknowledged within the last max_lag_s seconds."""
         oldest = now_ms - 1000 * max_lag_s - 999
         return sum(replica.is_online and replica.acknowledged_ms >= oldest for replica in self.replicas)

@@ -60,10 +60,10 @@ class LinkSettings:
 
 
 class LinkEvents(Protocol):
-    """What a link tells its owner."""
+    """The callbacks by which a link informs its owner."""
 
     def on_continue(self, history: str) -> None:
-        """Note the history of the stream that follows; it continues the data."""
+        """Store the history of the stream that follows, which continues the present data."""
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
         """Prepare for a snapshot of that history, empty if it has none, at that offset."""
@@ -308,7 +308,7 @@ class ReplicaLink:
         self.outgoing += b"\n"
 
     def loaded(self, now_ms: int) -> None:
-        """Note that the snapshot is loaded: acknowledge, and continue with the stream."""
+        """Acknowledge the snapshot, which its owner has loaded, and continue with the stream."""
         self._step = _STREAM
         self._reader.is_open = True
         self.last_received_ms = now_ms
@@ -348,7 +348,7 @@ class ReplicaLink:
             self._send(b"REPLCONF", b"headrace-translation", b"%d" % on)
 
     def report_synced(self, offset: int, now_ms: int) -> None:
-        """Note up to which offset the own log is synced, -1 without one; tell a primary that has asked."""
+        """Set up to which offset the own log is synced, -1 without a log; tell a primary that has asked."""
         self.synced_offset = offset
         if 0 <= self._synced_wanted <= offset and self._step == _STREAM:
             self._synced_wanted = -1

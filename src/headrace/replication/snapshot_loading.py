@@ -25,13 +25,13 @@ def load_snapshot(
     progress: Callable[[int], None],
     cold: ColdStorage | None = None,
 ) -> tuple[Keyspace, LoadedSnapshot]:
-    """Return the data of a snapshot, and what else it says.
+    """Return the data of a snapshot, and its other contents, such as auxiliary fields.
 
     Args:
         settings: those of the keyspace whose data will be replaced.
         now_ms: Unix milliseconds. Expired keys stay: only the primary deletes them.
         skip_foreign_types: skip and count keys of types that Headrace does not have.
-        advice: what the error about other types says that is to be set.
+        advice: what to set; ends the error about keys of other types.
         cold: the cold storage of that keyspace, which takes what is too much in memory; None: there is none.
         progress: called about every MiB with the bytes read.
 

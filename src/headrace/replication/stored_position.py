@@ -36,22 +36,22 @@ class StoredPosition(NamedTuple):
 
 
 def encode_position(database: int, history: str, offset: int) -> dict[bytes, bytes]:
-    """Return the auxiliary fields that say this position."""
+    """Return the auxiliary fields that store this position."""
     return {DATABASE: b"%d" % database, HISTORY: history.encode(), OFFSET: b"%d" % offset}
 
 
 def encode_comment(fields: Mapping[bytes, bytes]) -> bytes:
-    """Return the comment that says the same as these auxiliary fields."""
+    """Return the comment that stores the same position as these auxiliary fields."""
     return COMMENT + b",".join([fields[DATABASE], fields[HISTORY], fields[OFFSET]]) + b"\r\n"
 
 
 def decode_position(aux: Mapping[bytes, bytes]) -> StoredPosition | None:
-    """Return the position that a snapshot's auxiliary fields say; None if they are absent or malformed."""
+    """Return the position in a snapshot's auxiliary fields; None if they are absent or malformed."""
     return _decode(*(aux.get(name, b"") for name in (DATABASE, HISTORY, OFFSET)))
 
 
 def decode_comment(line: bytes) -> StoredPosition | None:
-    """Return the position that the last line of a log says; None if it says none."""
+    """Return the position in the last line of a log; None if it has none."""
     words = line.removeprefix(COMMENT).removesuffix(b"\r\n").split(b",")
     return _decode(*words) if line.startswith(COMMENT) and len(words) == 3 else None
 

@@ -67,7 +67,7 @@ def is_replacement(words: list[bytes]) -> bool:
 
 
 class CannotApply(HeadraceError):
-    """The primary has sent a command without which the data here would differ. The text says what to set."""
+    """A command of the primary cannot run here, and the data would differ. The text tells what to set."""
 
 
 def _ignore(*arguments: object) -> None:
@@ -138,7 +138,7 @@ class StreamApplier:
         self._replay([b"SELECT", b"%d" % database])
 
     def discard_transaction(self) -> None:
-        """Forget a transaction whose end was not received: the next connection sends all of it."""
+        """Drop a transaction whose EXEC was not received: the next connection sends all of it."""
         self._held = None
         self._for_others = 0
 
@@ -295,7 +295,7 @@ class StreamApplier:
 
     @cython.cfunc
     def _replay(self, argv: list[bytes]) -> bytes | None:
-        """Run the command; return the text of its error."""
+        """Run the command; return the text of its error, or None. Raises CannotApply if a SELECT fails."""
         error: bytes | None
         try:
             error = self._replayer.replay(argv)
@@ -311,7 +311,7 @@ class StreamApplier:
 
     @cython.cfunc
     def _on_error(self, name: bytes, argv: list[bytes], error: bytes) -> cython.void:
-        """Count the command that failed."""
+        """Count and log a failed command. Raises CannotApply for a foreign type that may not be skipped."""
         foreign = error.startswith(FOREIGN_ERRORS)
         if foreign and name == b"RESTORE" and not self.skip_foreign:
             raise CannotApply(f"the primary has restored a value of an unknown type: {SET_WHAT}")

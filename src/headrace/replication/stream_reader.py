@@ -34,7 +34,7 @@ class LinkError(HeadraceError):
 @cython.final
 @cython.cclass
 class StreamReader:
-    """Feed it what was received, then call next() until it returns None."""
+    """Parses the stream: feed() received bytes, then call next() until it returns None."""
 
     offset: Public[cython.longlong]
     parsed: cython.longlong
@@ -63,7 +63,7 @@ class StreamReader:
 
     @cython.ccall
     def close(self) -> cython.void:
-        """Return no more commands, and forget the link, which refers to this reader."""
+        """Return no more commands from now on; drop the reference to the link."""
         self.is_open = False
         self._on_getack = None
 
@@ -77,7 +77,7 @@ class StreamReader:
 
     @cython.ccall
     def next(self) -> list[bytes] | None:
-        """Return the next command, None if it is incomplete; note that the one before it was applied.
+        """Return the next command, or None if it is incomplete. The previous command then counts as applied.
 
         PING and REPLCONF are handled here. Raises LinkError if the bytes are no commands.
         """

@@ -3,7 +3,7 @@ r"""Translate effects to commands of Redis 7.0 for replicas that know no newer o
     XADD s KEEPREF IDMP p i 1-0 f v    XADD s 1-0 f v, and for Headrace XIDMPRECORD s p i 1-0, in a message
     XTRIM s MAXLEN = 5 KEEPREF         XTRIM s MAXLEN = 5
     XDELEX s KEEPREF IDS 1 1-0         XDEL s 1-0
-    XACKDEL s g IDS 1 1-0              XACK s g 1-0, XDEL s 1-0: the form that the command has noted
+    XACKDEL s g IDS 1 1-0              XACK s g 1-0, XDEL s 1-0: its form, see commands/older_forms.py
     XNACK s g FAIL IDS 1 1-0           for Headrace the XNACK itself, in a message; for others its form
     anything else that is newer        RESTORE s with the state at the end of the turn, as the last resort
 
@@ -49,7 +49,7 @@ FormOf = Callable[[list[bytes]], Form | None]
 
 
 def no_form(request: list[bytes]) -> Form | None:
-    """Return None: no command has noted a form."""
+    """Return None: no effect has a form."""
     return None
 
 
@@ -66,7 +66,7 @@ class Translator:
         The data must be those after the effects.
 
         Args:
-            form_of: returns the form that the command of an effect has noted.
+            form_of: returns the form that the command has added to its effect; None if it has none.
         """
         turn = _Turn(self.keyspace, form_of)
         for database, words in items:
@@ -123,7 +123,7 @@ class _Turn:
             self.found.append((database, [b"MULTI"]))
 
     def _concerns_stale_keys(self, database: int, words: list[bytes]) -> bool:
-        """Return whether the effect is replaced, too; note the keys that it makes stale."""
+        """Return whether its keys are restored anyway; if so, all keys of the effect become stale."""
         keys = touched_keys(database, words)
         if any(key in self._stale for key in keys):
             self._stale.update((key, None) for key in keys)
@@ -179,7 +179,7 @@ def _command_of(words: list[bytes]) -> Command | None:
 def translate_one(words: list[bytes]) -> list[list[bytes]] | None:
     """Return what replaces an effect, itself if it is old enough; None if Redis 7.0 has no form of it.
 
-    What concerns only Headrace is a message.
+    An effect that only Headrace knows is replaced by a message (PUBLISH).
     """
     name = words[0].upper()
     if name in HEADRACE_ONLY:
@@ -232,7 +232,9 @@ def _version_of(since: str) -> tuple[int, ...]:
 
 
 def first_unsupported_command(stream: bytes) -> str:
-    """Return the name of the first command in a part of a stream that Redis 7.0 would reject; "" for none.
+    """Return the name of the first command in a part of a stream that Redis 7.0 would reject.
+
+    Returns "" if there is none, and "malformed bytes" if they are no commands.
 
     Args:
         stream: whole commands.

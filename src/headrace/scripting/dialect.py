@@ -33,7 +33,7 @@ OPENING, CLOSING = (b"do", b"if", b"repeat"), (b"end", b"until")
 
 
 class Untranslatable(Exception):
-    """The source has a number that Lua 5.1 does not have, or is too long; the text is that of the error."""
+    """The source has a number that Lua 5.1 does not have, or is too long; `text` is the error message."""
 
     def __init__(self, text: bytes, line: int) -> None:
         super().__init__(text, line)
@@ -122,7 +122,7 @@ class _Translation:
                 self.edits.append((function.body_at, function.body_at, ARG))
 
     def _mark(self, kind: str, end: int) -> None:
-        """Note a `...` or the closing parenthesis of the parameters."""
+        """Store that the function has `...`, or where its parameters end. kind: `dots` or `close`."""
         function = self.functions[-1]
         if kind == "close":
             if function.in_parameters:

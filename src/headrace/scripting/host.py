@@ -1,4 +1,4 @@
-"""The interface for what a running script calls. The engine's ScriptRunner implements it; so do tests."""
+"""The interface by which a running script calls the engine. ScriptRunner implements it; so do tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ScriptHost:
         raise NotImplementedError
 
     def set_replication(self, flags: int) -> None:
-        """Set where the following effects go: 0 for nowhere."""
+        """Set where the following effects go: the flags of redis.set_repl(), 0 for nowhere."""
         raise NotImplementedError
 
     def register(self, name: bytes, flags: int, description: bytes | None) -> None:

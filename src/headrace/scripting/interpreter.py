@@ -58,7 +58,7 @@ class ScriptFailed(Exception):
 
 
 def short_form(reply: bytes) -> bytes | int | tuple[None, bytes]:
-    """Return a string or an integer as it is, and any other reply for decode() in Lua, which is slower."""
+    """Return the value of a string or integer, any other reply as (None, reply): Lua decodes it, slower."""
     kind = reply[0]
     if kind == DOLLAR and reply[1] != MINUS:
         return reply[reply.index(b"\n") + 1 : -2]
@@ -152,7 +152,7 @@ class Interpreter:
         }
 
     def _has_room(self, size: int) -> bool:
-        """Return whether Lua may have so many bytes more, if need be after a collection of its garbage."""
+        """Return whether Lua may use `size` bytes more; collect its garbage if it seems not."""
         if self.memory + size <= limits.SCRIPT_MEMORY_BYTES_MAX:
             return True
         lua.collect(self._state)
@@ -194,7 +194,7 @@ class Interpreter:
         return self._text(self._enter(b"load_script", (name, body)))
 
     def drop_script(self, name: bytes) -> None:
-        """Forget a script."""
+        """Unload a script."""
         self._enter(b"drop_script", (name,))
 
     def load_library(self, name: bytes, body: bytes) -> bytes | None:
@@ -202,7 +202,7 @@ class Interpreter:
         return self._text(self._enter(b"load_library", (name, body)))
 
     def drop_library(self, name: bytes) -> None:
-        """Forget a library."""
+        """Unload a library and its functions."""
         self._enter(b"drop_library", (name,))
 
     @cython.ccall
@@ -226,7 +226,7 @@ class Interpreter:
             out: gets the reply.
 
         Returns:
-            None; if the reply is an error, its text, and whether it is that of a command, which is counted.
+            None; for an error reply its text, and whether it is the error of a command (counted already).
 
         Raises:
             ScriptFailed: if the script has raised an error.

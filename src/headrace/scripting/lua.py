@@ -95,7 +95,7 @@ def open_state(path: bytes, functions: dict[bytes, Callable[[list[Any]], Any]], 
 
 
 def execute(state: State, text: bytes, name: bytes) -> Any:
-    """Run a program with the shared table as its argument; return a tuple, or the error's text."""
+    """Run a program with the shared table as argument; return (). Raises LuaError (lua.pxd returns it)."""
     state.runtime.execute(text, state.table, name=name)
     return ()
 
@@ -106,7 +106,7 @@ def call(state: State, name: bytes, arguments: tuple[Any, ...]) -> Any:
 
 
 def prepare(state: State, memory_max: int, first_check_s: float) -> None:
-    """Finish the state when all files of the sandbox are executed; the arguments are limits of scripts."""
+    """Finish the state after all files of the sandbox were executed: nothing to do here, see lua.pxd."""
 
 
 def run(
@@ -149,5 +149,5 @@ def memory(state: State) -> int:
 
 
 def collect(state: State) -> None:
-    """Free what Lua does not use."""
+    """Collect Lua's garbage."""
     state.runtime.gccollect()

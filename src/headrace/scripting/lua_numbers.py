@@ -25,7 +25,7 @@ def _pack(form: bytes, value: float) -> bytes:
 
 
 def _unpack(form: bytes, data: bytes) -> float:
-    """Return the number that the bytes are."""
+    """Return the number that the bytes hold in the format of the module struct."""
     return float(struct.unpack(form.decode(), data)[0])
 
 

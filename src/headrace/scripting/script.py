@@ -48,7 +48,10 @@ class Script:
 
 
 def parse_script(text: bytes) -> tuple[int, bytes]:
-    """Return the flags and the body of a script that begins with `#!`; lines keep their numbers."""
+    """Return the flags and the body of a script that begins with `#!`; lines keep their numbers.
+
+    Raises CommandError if the first line is not valid.
+    """
     end = text.find(b"\n", 0, limits.SCRIPT_FIRST_LINE_BYTES_MAX)
     if end < 0:
         raise CommandError("ERR Invalid script shebang")

@@ -67,7 +67,7 @@ def parse_deadline(text: bytes, now: int) -> int:
 
 
 def check_type(word: bytes) -> bytes:
-    """Parse the kind of client; return it in lower case, `replica` for `slave`."""
+    """Parse a client type; return it in lower case, `replica` for `slave`. Raises CommandError if unknown."""
     kind = word.lower()
     if kind not in CLIENT_TYPES:
         raise CommandError(f"ERR Unknown client type '{to_text(word)}'")
@@ -75,7 +75,7 @@ def check_type(word: bytes) -> bytes:
 
 
 def kind_of(session: Session) -> bytes:
-    """Return the session's kind, one of CLIENT_TYPES."""
+    """Return the session's type, one of CLIENT_TYPES."""
     if session.replayed:
         return b"master"
     if session.is_replica and not session.monitoring:
@@ -84,7 +84,7 @@ def kind_of(session: Session) -> bytes:
 
 
 def on_or_off(call: Call) -> bool:
-    """Parse the argument ON or OFF."""
+    """Return True for the argument ON, False for OFF. Raises InvalidSyntax."""
     arguments: Arguments = call.arguments()
     if arguments.take_flag(b"ON"):
         return True
@@ -134,7 +134,7 @@ def waiting_bytes(session: Session) -> int:
 
 
 def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> bytes:
-    """Return the session's line of CLIENT LIST. buffers: bytes in its read buffer, and bytes free there."""
+    """Return the session's line of CLIENT LIST. buffers: used and free bytes of its read buffer."""
     held, free = buffers
     queue, watch, command = session.queue, session.watch, session.last_command
     cap, unsent = session.reply.cap, session.reply.pending()
@@ -193,7 +193,7 @@ def list_flags(session: Session) -> bytes:
 
 
 def describe(call: Call, session: Session) -> bytes:
-    """Return the session's line of CLIENT LIST."""
+    """Return the session's line of CLIENT LIST, with the sizes of its buffers."""
     return list_line(session, call.now, call.server.client_buffers(session))
 
 
@@ -203,7 +203,7 @@ def run_info(call: Call) -> None:
 
 
 def run_list(call: Call) -> None:
-    """CLIENT LIST: reply with a line for each client, of one kind, or with these IDs."""
+    """CLIENT LIST: reply with a line for each client, for those of one type, or for those with these IDs."""
     arguments: Arguments = call.arguments()
     chosen: list[Session] = list(call.engine.clients.values())
     if arguments.take_option(b"TYPE"):
@@ -255,7 +255,7 @@ def _kill(call: Call, found: list[Session]) -> None:
 
 
 def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
-    """Parse the options of CLIENT KILL: the conditions, and whether to spare the caller."""
+    """Parse the options of CLIENT KILL; return the conditions, and whether to spare the caller (SKIPME)."""
     arguments: Arguments = call.arguments()
     keep: list[Callable[[Session], bool]] = []
     skip_me = True
@@ -307,7 +307,7 @@ def _positive(word: bytes, not_an_integer: type[CommandError], too_small: type[C
 
 
 def run_unblock(call: Call) -> None:
-    """CLIENT UNBLOCK: end another client's wait, as by a timeout or with an error."""
+    """CLIENT UNBLOCK: end another client's wait, with its timeout reply or an error; reply 1 if it waited."""
     argv = call.argv
     if len(argv) > 4:
         raise UnknownSubcommand("CLIENT", argv[1])
@@ -339,7 +339,7 @@ def run_unpause(call: Call) -> None:
 
 
 def run_reply(call: Call) -> None:
-    """CLIENT REPLY: turn replies on or off."""
+    """CLIENT REPLY: turn replies on or off, or (SKIP) off for this request and the next."""
     arguments: Arguments = call.arguments()
     session: Session = call.session
     if arguments.take_flag(b"ON"):

@@ -107,7 +107,7 @@ def _parse_options(call: Call, arguments: Arguments) -> tuple[TrackingState, lis
 
 
 def _check_options(before: TrackingState | None, options: TrackingState, prefixes: list[bytes]) -> None:
-    """Raise an error if the options contradict each other, or those before."""
+    """Raise CommandError if the options contradict each other, or those in force (`before`)."""
     if prefixes and not options.broadcasting:
         raise PrefixWithoutBroadcast()
     if before is not None and before.on and before.broadcasting != options.broadcasting:
@@ -166,12 +166,12 @@ def run_caching(call: Call) -> None:
 
 
 def redirection(state: TrackingState | None) -> int:
-    """Return the ID of the client that is informed instead; 0 for none, -1 without tracking."""
+    """Return the ID of the client that gets the invalidations instead; 0 for none, -1 without tracking."""
     return state.redirect if state is not None and state.on else -1
 
 
 def run_getredir(call: Call) -> None:
-    """CLIENT GETREDIR: reply with the ID of the client that is informed instead."""
+    """CLIENT GETREDIR: reply with the ID of the client that gets the invalidations instead, 0 or -1."""
     call.reply.integer(redirection(call.session.tracking))
 
 

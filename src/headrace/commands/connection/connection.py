@@ -63,7 +63,7 @@ def check_name(name: bytes) -> bytes:
 
 
 def run_ping(call: Call) -> None:
-    """PING: reply PONG, or the message."""
+    """PING: reply PONG, or the message; with subscriptions in RESP2, an array that looks like a message."""
     if len(call.argv) > 2:
         raise WrongArgumentCount("ping")
     if call.session.subscription_count and call.reply.protocol == 2:  # it must look like a message
@@ -137,7 +137,7 @@ def find_hello_secrets(argv: list[bytes]) -> list[int]:
 
 
 def _introduce(call: Call) -> None:
-    """Write the server's description; clients expect the name redis."""
+    """Write the reply to HELLO: a description of the server. Clients expect the name redis."""
     call.reply.map(7)
     for name, value in (
         (b"server", b"redis"),

@@ -20,7 +20,7 @@ def quoted(word: bytes) -> bytes:
 
 
 def run_monitor(call: Call) -> None:
-    """MONITOR: show the client all requests, until RESET or until the connection ends."""
+    """MONITOR: send the client every request of all clients, until RESET or until the connection ends."""
     if not call.policy.may_block:
         raise MonitorNotAllowed()
     call.engine.pubsub.monitor(call.session)

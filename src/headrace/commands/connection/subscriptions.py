@@ -2,7 +2,7 @@
 
     names:     channel -> sessions        a message to the channel goes to each of them
     patterns:  glob -> sessions           and to each whose glob matches the channel, once for each glob
-    shards:    channel -> sessions        a shard channel is another one than the channel of that name
+    shards:    shard channel -> sessions  a shard channel is not the channel of that name
     monitors:  sessions                   a line for every request of any client goes to each
 
 A message waits in the outbox until the request that caused it has its reply. So a client receives messages
@@ -184,7 +184,7 @@ class PubSub:
 
     @cython.ccall
     def deliver(self, woken: list[Session], current: Session | None) -> cython.void:
-        """Write the messages of the outbox to the recipients' replies; append those sessions to `woken`.
+        """Write the messages of the outbox to the reply buffers of their recipients.
 
         Args:
             woken: the sessions that received something are appended.
@@ -211,12 +211,12 @@ class PubSub:
 
     @cython.ccall
     def is_full(self) -> cython.bint:
-        """Return whether a script should call deliver_to_others()."""
+        """Return whether the outbox has so many messages that a script must call deliver_to_others()."""
         return len(self.outbox) >= self.messages_max or self._bytes >= self.bytes_max
 
     @cython.ccall
     def deliver_to_others(self, woken: list[Session], current: Session) -> cython.void:
-        """Deliver the messages of a running script, but not those for its own client: those still wait.
+        """Deliver the messages that a running script caused; those for its own client stay in the outbox.
 
         If they are more than the client may leave unread, they are dropped, and it is disconnected.
         """

@@ -1,14 +1,14 @@
 """The keys that clients cache (CLIENT TRACKING), and the messages that invalidate them.
 
-    readers:   key -> clients that read it   a change of the key informs each of them, and forgets the key
+    readers:   key -> clients that read it   a change of the key informs each of them and removes the key
     prefixes:  prefix -> Broadcast           BCAST: the keys changed in this turn, sent together at its end
 
-A change is noted in the outbox of PubSub, so that a client is informed after the reply to its own request,
+A change is put into the outbox of PubSub, so that a client is informed after the reply to its own request,
 and never inside of it. While no client has tracking enabled, changes of keys are not passed to this module.
 
 The table is bounded: by tracking-table-max-keys, by the bytes of the keys, and to about two entries of each
-key for every client. Clients whose key is forgotten are informed that it is invalid. Keys of all databases
-with the same name are one key, as in Redis.
+key for every client. Readers of a key that is removed for that are informed that it is invalid. Keys of
+all databases with the same name are one key, as in Redis.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Broadcast:
 @cython.final
 @cython.cclass
 class Tracking:
-    """The tracking of one engine's clients."""
+    """The keys that the clients of one engine cache, and the clients to inform when these change."""
 
     keyspace: Keyspace
     clients: dict[int, Session]  # all sessions of the engine, by id
@@ -106,7 +106,7 @@ class Tracking:
         session.update_follow_up()
 
     def disable(self, session: Session) -> None:
-        """Disable tracking. Keys that the client has read are remembered for the next time."""
+        """Disable tracking. Keys that the client has read stay in the table: it may be enabled again."""
         state = session.tracking
         if state is None:
             return
@@ -117,7 +117,7 @@ class Tracking:
         session.update_follow_up()
 
     def close(self, session: Session) -> None:
-        """Forget the client, which has disconnected."""
+        """Remove the state of a client that has disconnected."""
         state = session.tracking
         if state is None:
             return
@@ -130,7 +130,7 @@ class Tracking:
 
     @cython.cfunc
     def _listen(self, on: cython.bint) -> cython.void:
-        """Have changes of keys passed to this object, or no longer."""
+        """Register on_change() and on_flushed() with the keyspace, or remove them."""
         database: Database
         for database in self.keyspace.databases:
             database.watched_keys.listen(self.on_change if on else None)
@@ -161,7 +161,7 @@ class Tracking:
 
     @cython.ccall
     def on_read(self, state: TrackingState, command: Command, argv: list[bytes]) -> cython.void:
-        """Remember the keys of a read command, which has run, for its client.
+        """Store which keys a client has read by a command, which has run.
 
         A script that only reads has no keys itself: each command that it calls has been passed here.
         """
@@ -175,7 +175,7 @@ class Tracking:
 
     @cython.ccall
     def remember(self, state: TrackingState, keys: list[bytes]) -> cython.void:
-        """Remember that the client has read the keys; forget the oldest ones if the table is too large."""
+        """Store that the client has read the keys; invalidate the oldest keys if the table is too large."""
         if not state.remembers_reads():
             return
         for key in keys:
@@ -226,7 +226,7 @@ class Tracking:
     # Changes.
 
     def on_change(self, key: bytes, by_client: bool) -> None:
-        """Note that the key has changed. by_client: the client of the request has changed it."""
+        """Queue invalidations of a changed key. by_client: the client of the request has changed it."""
         if key in self.readers:
             self._invalidate(key, by_client)
         for length in self.prefix_lengths:
@@ -236,7 +236,7 @@ class Tracking:
 
     @cython.cfunc
     def _invalidate(self, key: bytes, by_client: cython.bint) -> cython.void:
-        """Forget the key; note that its readers are to be informed."""
+        """Remove the key; queue an invalidation for each of its readers."""
         found: object = self.readers.pop(key)
         self.key_bytes -= len(key)
         if isinstance(found, TrackingState):
@@ -249,12 +249,12 @@ class Tracking:
 
     @cython.cfunc
     def _note(self, state: TrackingState, key: bytes, by_client: cython.bint) -> cython.void:
-        """Note that the client is to be informed, by the options that it has now."""
+        """Queue an invalidation for the client, if its present options ask for it."""
         if state.on and not state.broadcasting:
             self.outbox.append((None, (state, key, by_client and state.no_loop)))
 
     def on_flushed(self) -> None:
-        """Note that all keys of a database were removed: clients are informed that all keys are invalid."""
+        """Queue an invalidation of all keys for every client: a database was flushed."""
         self._forget_all()
         for state in self.active:
             self.outbox.append((None, (state, None, False)))
@@ -269,7 +269,7 @@ class Tracking:
 
     @cython.ccall
     def informs(self, receiver: object, session: Session) -> cython.bint:
-        """Return whether a noted change is sent to the session: its own, or one redirected to it."""
+        """Return whether a queued invalidation is sent to the session: its own, or one redirected to it."""
         if not isinstance(receiver, TrackingState):
             return False
         state: TrackingState = receiver
@@ -277,7 +277,7 @@ class Tracking:
 
     @cython.ccall
     def deliver(self, noted: Any, current: Session | None, woken: list[Session]) -> cython.void:
-        """Send a noted change to its client, or add it to what broadcast() sends.
+        """Send a queued invalidation to its client, or add it to what broadcast() sends.
 
         Args:
             noted: an item of the outbox. Either a TrackingState, the key (None: all keys), and whether its

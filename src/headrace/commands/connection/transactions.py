@@ -43,7 +43,7 @@ def run_multi(call: Call) -> None:
 
 
 def run_exec(call: Call) -> None:
-    """EXEC: run all queued requests, or none."""
+    """EXEC: run all queued requests, or none: null if a watched key has changed."""
     session: Session = call.session
     queue = session.queue
     if queue is None:

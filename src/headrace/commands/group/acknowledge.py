@@ -32,7 +32,7 @@ def group_or_none(call: Call) -> Group | None:
 
 
 def run_ack(call: Call) -> None:
-    """XACK: parse all IDs before the first is acknowledged, so an invalid one changes nothing."""
+    """XACK: acknowledge entries; reply how many were pending. An invalid ID is an error before any change."""
     group: Group | None = group_or_none(call)
     if group is None:
         call.reply.integer(0)

@@ -1,4 +1,4 @@
-"""XCLAIM and XAUTOCLAIM: pending entries get another owner, by ID or because they were idle for long.
+"""XCLAIM and XAUTOCLAIM: give pending entries to another consumer, by ID or if they were idle for long.
 
 XCLAIM key group consumer min-idle-time id [id …] [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count] [FORCE]
        [JUSTID] [LASTID id]
@@ -94,7 +94,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def begin(self) -> cython.void:
-        """Look up or create the consumer, and set its seen-time. What follows is one atomic effect."""
+        """Look up or create the consumer, and set its seen-time. The effects until end() are atomic."""
         name: bytes = self.call.argv[3]
         found: Consumer | None = self.group.consumer(name)
         self.consumer_created = found is None
@@ -130,7 +130,7 @@ class ClaimOperation:
     def claim_entry(
         self, reply: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
     ) -> cython.void:
-        """Make the consumer the owner of the pending entry, and write it; `word` is its ID for the log."""
+        """Make the consumer the owner of the pending entry, and write it. word: its ID as text, or None."""
         pending: PendingEntries = self.group.pending
         deliveries: cython.longlong = pending.delivery_count_of(slot)
         if self.retry_count >= 0:
@@ -150,7 +150,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def remove_deleted(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
-        """Remove a pending entry that no longer exists in the stream."""
+        """Remove a pending entry whose entry was deleted from the stream."""
         if self.call.effects.recording:
             if word is None:
                 word = stream_id.text_of(self.group.pending.ms_of(slot), self.group.pending.seq_of(slot))
@@ -165,7 +165,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def record(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
-        """Record the state of the pending entry."""
+        """Record the state of the pending entry as an effect; `word` is its ID as text, or None."""
         group: Group = self.group
         if word is None:
             word = stream_id.text_of(group.pending.ms_of(slot), group.pending.seq_of(slot))
@@ -309,7 +309,7 @@ def _parse_count(word: bytes) -> cython.longlong:
 
 @cython.cfunc
 def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) -> cython.void:
-    """Examine pending entries from `start` on, until `count` were changed or too many were examined."""
+    """Claim idle entries from `start` on, until `count` were changed or ten times as many examined; reply."""
     reply: ReplyWriter = claim.call.reply
     claimed: ReplyWriter = ReplyWriter(reply.protocol)  # the reply's first item, the cursor, is known last
     pending: PendingEntries = claim.group.pending

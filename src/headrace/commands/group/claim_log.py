@@ -18,7 +18,7 @@ IDS_MAX = cython.declare(cython.Py_ssize_t, 1000)  # in one effect: a replica ap
 @cython.freelist(8)
 @cython.cclass
 class ClaimLog:
-    """The run that is being collected. Call flush() at the end, and before an effect that must come later."""
+    """Collects one run. Call flush() at the end, and before recording an effect that must follow it."""
 
     call: Call
     key: bytes

@@ -1,4 +1,6 @@
-"""XREADGROUP GROUP group consumer [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]
+"""XREADGROUP: read entries of a group for one of its consumers; wait if there are none.
+
+XREADGROUP GROUP group consumer [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]
            [CLAIM min-idle-time] [NOACK] STREAMS key [key …] id [id …]
 
 The ID `>` delivers new entries of the group; with CLAIM, entries that were pending for long come first.
@@ -74,7 +76,7 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
-        """Look up streams and groups; the first time also parse the IDs. Raises the first key's error."""
+        """Look up streams and groups; the first time also parse the IDs. Raises CommandError."""
         pairs: cython.Py_ssize_t = len(self.keys)
         first: cython.bint = len(self.after) == 0
         name: bytes | None = self.options.group
@@ -145,7 +147,7 @@ class XReadGroupRequest:
 
     @cython.ccall
     def serve(self, call: Call) -> cython.bint:
-        """Retry for a blocked session; if it is in vain, schedule the next retry of CLAIM."""
+        """Retry for a blocked session; return whether it replied. If not, schedule a retry of CLAIM."""
         self.resolve(call)
         served: cython.bint = self.try_serve(call)
         if not served:
@@ -179,7 +181,7 @@ class XReadGroupRequest:
     def schedule_claim_retry(self, call: Call) -> cython.void:
         """With CLAIM: schedule a retry for when the oldest pending entry is idle long enough.
 
-        If there are more deleted entries than this call may pass, it is soon: the retry goes on after these.
+        If there are more deleted entries than this call may skip, it is soon, and continues after them.
         """
         oldest: cython.longlong = call.now
         time: cython.longlong
@@ -198,7 +200,7 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def _oldest_delivery(self, stream: Stream, group: Group) -> cython.longlong:
-        """Return when the next entry to be claimed was delivered, in milliseconds.
+        """Return when the next entry to be claimed was delivered, in milliseconds since 1970.
 
         Returns -1 if there is none, and 0 if there are too many deleted ones before it.
         """
@@ -222,7 +224,7 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def _write_stream(self, call: Call, i: cython.Py_ssize_t, budget: ReplyBudget) -> cython.Py_ssize_t:
-        """Write the i-th key and its entries; return 1, or 0 and write nothing if there are no new ones."""
+        """Write the i-th key and its entries; return 1. If `>` finds none, return 0 and write nothing."""
         reply: ReplyWriter = call.reply
         key: bytes = self.keys[i]
         group: Group = self.groups[i]

@@ -88,7 +88,7 @@ class GroupOptions:
 
     @cython.cfunc
     def cap(self, call: Call, stream: Stream) -> cython.void:
-        """Limit the counter to the number of entries ever added, also in argv, which the log repeats.
+        """Limit entries_read to the number of entries ever added, also in argv, which is recorded.
 
         A logged value stays: it was right, although an XSETID may have lowered that number since.
         """
@@ -188,7 +188,7 @@ def run_destroy(call: Call) -> None:
 
 
 def run_create_consumer(call: Call) -> None:
-    """XGROUP CREATECONSUMER: create a consumer; reply whether it is new."""
+    """XGROUP CREATECONSUMER: create a consumer; reply 1, or 0 if it exists."""
     group: Group = group_at(call)
     if group.consumer(call.argv[4]) is not None:
         call.reply.integer(0)
@@ -218,7 +218,10 @@ def run_delete_consumer(call: Call) -> None:
 
 @cython.cfunc
 def _hand_over(call: Call, group: Group, consumer: Consumer) -> cython.void:
-    """ORDERED-BY: let the entries of a consumer that is removed wait for others, as another one's."""
+    """Give the pending entries of a consumer that is being removed to the one seen last, for ORDERED-BY.
+
+    They get the delivery time 0: they wait to be delivered again. Raises NoOtherConsumer.
+    """
     pending: PendingEntries = group.pending
     stream: Stream | None = call.database.stream(call.argv[2])
     other: Consumer | None = None

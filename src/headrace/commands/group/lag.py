@@ -17,7 +17,7 @@ from headrace.streams.stream import Stream
 
 
 def run_lag(call: Call) -> None:
-    """XLAG: reply with the number of entries after the last one that the group was given."""
+    """XLAG: reply with the number of entries after the group's last-delivered ID."""
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(call.argv[2])
     assert group is not None

@@ -17,7 +17,7 @@ LOG_INTERVAL_MS = 60_000
 
 
 def mark_as_logged(stream: Stream, group: Group) -> None:
-    """Do not log what the group has lost so far."""
+    """Treat the losses of the group so far as logged."""
     group.logged_unread, group.logged_pending = stream.lost_unread(group), group.lost_pending
 
 

@@ -49,7 +49,7 @@ def stream_of_group(call: Call) -> Stream:
 
 @cython.ccall
 def create_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
-    """Create a consumer and publish the event. The caller must record it, if no other effect creates it."""
+    """Create a consumer, count it, publish the event. The caller records it if no other effect does."""
     made: Consumer = group.make_consumer(name, call.now)
     call.keyspace.changes += 1
     call.notify("t", b"xgroup-createconsumer", key)
@@ -103,13 +103,13 @@ def record_claims(
 
 @cython.ccall
 def record_lost(call: Call, key: bytes, group: Group, consumer: Consumer, word: bytes) -> cython.void:
-    """Record that a pending entry is removed because it was deleted: an XCLAIM does that, and counts it."""
+    """Record that a pending entry was removed as its entry was deleted: an XCLAIM does that, too."""
     call.record([b"XCLAIM", key, group.name, consumer.name, b"0", word, b"JUSTID"])
 
 
 @cython.ccall
 def record_last_id(call: Call, key: bytes, group: Group) -> cython.void:
-    """Record the group's position."""
+    """Record the group's last-delivered ID and entries_read, as XGROUP SETID."""
     last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
     read: bytes = stream_id.decimal(group.entries_read)
     call.record([b"XGROUP", b"SETID", key, group.name, last, b"ENTRIESREAD", read])

@@ -92,7 +92,7 @@ class XNackRequest:
     @cython.cfunc
     @cython.exceptval(check=False)
     def deliveries_after(self, deliveries: cython.longlong) -> cython.longlong:
-        """Return the delivery count of a returned entry."""
+        """Return the delivery count that an entry has after its return; `deliveries` is the one before."""
         if self.retry_count >= 0:
             return self.retry_count
         if self.mode == FATAL:

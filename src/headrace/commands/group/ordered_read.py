@@ -1,7 +1,7 @@
 """XREADGROUP on a group with ORDERED-BY: decide which entries a consumer receives, and which wait.
 
     1. queues that are due: all their entries, from the first one on
-    2. waiting entries of the queues that the consumer holds
+    2. waiting entries of the queues that the consumer holds: a queue has the entries with one value
     3. new entries; those of a value that another consumer holds become pending, and wait
 
 A new entry that waits is pending with delivery count 0. One that was delivered before, and waits because its

@@ -61,7 +61,7 @@ def may_be_added_again(stream: Stream, pending: PendingEntries, slot: cython.Py_
 @cython.freelist(8)
 @cython.cclass
 class StreamReply:
-    """One stream's part of the reply: the entries that one consumer of one group gets."""
+    """Writes one stream's part of the reply: the entries that one consumer of one group gets."""
 
     call: Call
     key: bytes
@@ -105,7 +105,7 @@ class StreamReply:
 
     @cython.cfunc
     def flush_claims(self) -> cython.void:
-        """Record the claims so far: what is recorded next must come later."""
+        """Record the claims so far; call it before recording an effect that must follow them."""
         if self.claims is not None:
             self.claims.flush()
 
@@ -113,7 +113,7 @@ class StreamReply:
     def write_history(self, after: StreamId) -> cython.void:
         """Write the consumer's pending entries above the ID; an entry no longer in the stream as null.
 
-        With ORDERED-BY it has no entries that wait for others of the same value.
+        With ORDERED-BY, entries that wait for others of the same value are left out.
         """
         reply: ReplyWriter = self.call.reply
         pending: PendingEntries = self.group.pending
@@ -145,9 +145,10 @@ class StreamReply:
 
     @cython.cfunc
     def write_claimed(self, min_idle: cython.longlong) -> cython.void:
-        """Write and claim entries that were pending for long, oldest first; deleted ones stay pending.
+        """Write and claim entries that were idle for min_idle milliseconds, oldest first.
 
-        Deleted entries may be many. The group notes which ones were passed: the next search goes on there.
+        Deleted entries stay pending. They may be many: the group stores which were skipped, and the next
+        search continues there.
         """
         if self.stream.length == 0:
             return
@@ -206,7 +207,7 @@ class StreamReply:
 
     @cython.cfunc
     def apply_rules(self, rules: GroupRules, noack: cython.bint) -> cython.void:
-        """Apply MAX-PENDING: the consumer gets no more entries than it may have pending."""
+        """Apply MAX-PENDING, which limits the consumer's pending entries, and ORDERED-BY: set `order`."""
         if rules.max_pending:
             self.pending_max = rules.max_pending
         if rules.ordered_by and not noack:
@@ -215,7 +216,7 @@ class StreamReply:
     @cython.cfunc
     @cython.exceptval(check=False)
     def may_have_more(self) -> cython.bint:
-        """Return whether limits permit another entry."""
+        """Return whether the limits of the request, and MAX-PENDING, permit another entry."""
         held: cython.longlong = self.consumer.pending_count
         if self.order is not None:
             held = self.order.delivered_count_of(self.consumer.number)
@@ -278,12 +279,12 @@ class StreamReply:
 
     @cython.cfunc
     def record(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Record the state of a pending entry."""
+        """Record the state of a pending entry, and the group's last ID."""
         self.record_claim(slot, stream_id.text_of(self.group.last_ms, self.group.last_seq))
 
     @cython.cfunc
     def write_new(self, noack: cython.bint) -> cython.void:
-        """Write and deliver the entries above the group's last ID."""
+        """Write and deliver the entries above the group's last ID; with `noack` none becomes pending."""
         call: Call = self.call
         group: Group = self.group
         stream: Stream = self.stream

@@ -49,7 +49,7 @@ def run_keys(call: Call) -> None:
 
 
 def parse_cursor(text: bytes) -> int:
-    """Parse the cursor of a SCAN."""
+    """Parse the cursor of a SCAN. Raises InvalidCursor."""
     found = CURSOR.fullmatch(text)
     cursor = int(found[1] or b"0") if found is not None else -1
     if not 0 <= cursor <= U64_MAX:
@@ -101,7 +101,7 @@ def run_dbsize(call: Call) -> None:
 
 @cython.cfunc
 def check_flush(argv: list[bytes]) -> cython.void:
-    """Check the options. ASYNC and SYNC have no effect: see keyspace/lazy_free.py."""
+    """Raise InvalidSyntax for options but ASYNC and SYNC, which have no effect: keyspace/lazy_free.py."""
     if len(argv) > 2:
         raise InvalidSyntax()
     if len(argv) == 2 and not (
@@ -132,7 +132,7 @@ def run_flushall(call: Call) -> None:
 
 @cython.cfunc
 def parse_i32(text: bytes) -> cython.Py_ssize_t:
-    """Parse a 32-bit integer."""
+    """Parse a 32-bit integer. Raises NotAnInteger or NotI32."""
     number: cython.longlong = arguments.parse_i64(text)
     if not -I32_MAX - 1 <= number <= I32_MAX:
         raise NotI32()

@@ -114,7 +114,7 @@ def add_pending(facts: Facts, pending: PendingEntries, slot: int) -> None:
 
 
 def add_producers(facts: Facts, stream: Stream, now_ms: int) -> None:
-    """Add each producer's requests, oldest first, except expired ones, forgotten or not."""
+    """Add each producer's requests, oldest first; expired ones do not count, whether removed yet or not."""
     facts.add(b"idmp", stream.idmp_duration_s, stream.idmp_maxsize)
     memory = stream.idempotency
     if memory is None:

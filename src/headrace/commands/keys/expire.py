@@ -110,28 +110,28 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
 
 
 def run_expire(call: Call) -> None:
-    """EXPIRE: expire after so many seconds."""
+    """EXPIRE: set the expiry in seconds from now on."""
     expire(call, call.now, True)
 
 
 def run_pexpire(call: Call) -> None:
-    """PEXPIRE: expire after so many milliseconds."""
+    """PEXPIRE: set the expiry in milliseconds from now on."""
     expire(call, call.now, False)
 
 
 def run_expireat(call: Call) -> None:
-    """EXPIREAT: expire at a time in seconds since 1970."""
+    """EXPIREAT: set the expiry to a time in seconds since 1970."""
     expire(call, 0, True)
 
 
 def run_pexpireat(call: Call) -> None:
-    """PEXPIREAT: expire at a time in milliseconds since 1970."""
+    """PEXPIREAT: set the expiry to a time in milliseconds since 1970."""
     expire(call, 0, False)
 
 
 @cython.cfunc
 def expiry_of(call: Call) -> cython.longlong:
-    """Return when the key expires, in milliseconds; -1 means never, -2 that there is no key."""
+    """Return when the key expires, in milliseconds since 1970; -1 means never, -2 that there is no key."""
     if call.database.find(call.argv[1]) is None:
         return -2
     return call.database.expiry(call.argv[1])
@@ -144,25 +144,25 @@ def seconds(ms: cython.longlong) -> cython.longlong:
 
 
 def run_ttl(call: Call) -> None:
-    """TTL: reply with the seconds until the key expires."""
+    """TTL: reply with the seconds until the key expires; -1 if it does not, -2 without the key."""
     moment: cython.longlong = expiry_of(call)
     call.reply.integer(moment if moment < 0 else seconds(moment - call.now))
 
 
 def run_pttl(call: Call) -> None:
-    """PTTL: reply with the milliseconds until the key expires."""
+    """PTTL: reply with the milliseconds until the key expires, -1 or -2 as TTL."""
     moment: cython.longlong = expiry_of(call)
     call.reply.integer(moment if moment < 0 else moment - call.now)
 
 
 def run_expiretime(call: Call) -> None:
-    """EXPIRETIME: reply with the expiry in seconds since 1970."""
+    """EXPIRETIME: reply with the expiry in seconds since 1970, -1 or -2 as TTL."""
     moment: cython.longlong = expiry_of(call)
     call.reply.integer(moment if moment < 0 else seconds(moment))
 
 
 def run_pexpiretime(call: Call) -> None:
-    """PEXPIRETIME: reply with the expiry in milliseconds since 1970."""
+    """PEXPIRETIME: reply with the expiry in milliseconds since 1970, -1 or -2 as TTL."""
     call.reply.integer(expiry_of(call))
 
 

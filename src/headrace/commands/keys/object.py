@@ -39,7 +39,7 @@ def encoding(value: object) -> bytes:
 
 @cython.cfunc
 def value_of(call: Call) -> object:
-    """Return the key's value, or None: a miss that, unlike others, is no event."""
+    """Return the key's value, or None. A missing key counts as a miss, but without the event keymiss."""
     if call.database.contains(call.argv[2]):
         return call.database.find(call.argv[2])
     call.keyspace.misses += 1
@@ -55,13 +55,13 @@ def is_shared(value: object) -> cython.bint:
 
 
 def run_encoding(call: Call) -> None:
-    """OBJECT ENCODING: reply with the encoding, or null."""
+    """OBJECT ENCODING: reply with the encoding, or null without the key."""
     value = value_of(call)
     call.reply.value(None if value is None else encoding(value))
 
 
 def run_refcount(call: Call) -> None:
-    """OBJECT REFCOUNT: reply with the number of references, or null."""
+    """OBJECT REFCOUNT: reply with the number of references, or null without the key."""
     value = value_of(call)
     if value is None:
         call.reply.null()
@@ -70,12 +70,12 @@ def run_refcount(call: Call) -> None:
 
 
 def run_idletime(call: Call) -> None:
-    """OBJECT IDLETIME: reply 0, or null."""
+    """OBJECT IDLETIME: reply 0, or null without the key."""
     call.reply.value(None if value_of(call) is None else 0)
 
 
 def run_freq(call: Call) -> None:
-    """OBJECT FREQ: reply with an error, or null."""
+    """OBJECT FREQ: reply with an error, or null without the key."""
     if value_of(call) is not None:
         raise NoFrequency()
     call.reply.null()

@@ -44,7 +44,7 @@ def put_with_expiry(database: Database, key: bytes, value: object, moment: cytho
 
 @cython.cfunc
 def remove_moved(database: Database, key: bytes) -> cython.void:
-    """Remove a key whose value was moved; the change is counted at its new place."""
+    """Remove a key whose value was moved. Only the change of the new key is counted."""
     database.remove(key)
     database.invalidate_watchers(key)
     database.signal_ready(key)
@@ -52,7 +52,7 @@ def remove_moved(database: Database, key: bytes) -> cython.void:
 
 @cython.cfunc
 def notify_in(database: Database, event: bytes, key: bytes) -> cython.void:
-    """As Call.notify, for a key of another database."""
+    """Publish a generic event of a key in this database, which may not be the session's."""
     if database.keyspace.settings.notify_keyspace_events:
         database.keyspace.events.notify("g", event, key, database.index)
 
@@ -69,7 +69,7 @@ def notify_overwritten(database: Database, key: bytes, former: bytes, value: obj
 
 @cython.cfunc
 def rename(call: Call, replace: cython.bint) -> cython.bint:
-    """Move the value to the other key; return False, and do nothing, if that exists and `replace` is off."""
+    """Move the value to the other key; return False, and change nothing, if that exists and not `replace`."""
     database: Database = call.database
     key: bytes = call.argv[1]
     target: bytes = call.argv[2]

@@ -155,7 +155,7 @@ def run_dryrun(call: Call) -> None:
 
 
 def run_genpass(call: Call) -> None:
-    """ACL GENPASS: reply with a random password of so many bits."""
+    """ACL GENPASS: reply with a random password of that number of bits, in hexadecimal."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("ACL", call.argv[1])
     bits = parse_i64(call.argv[2]) if len(call.argv) == 3 else GENPASS_BITS

@@ -95,7 +95,7 @@ def run_set_active_expire(call: Call) -> None:
 
 
 def run_sleep(call: Call) -> None:
-    """DEBUG SLEEP: block the server for so many seconds."""
+    """DEBUG SLEEP: block the server for a number of seconds."""
     call.server.sleep(max(parse_double(call.argv[2]), 0.0))
     call.reply.ok()
 

@@ -92,7 +92,7 @@ def run_fcall_ro(call: Call) -> None:
 
 
 def changed(call: Call) -> None:
-    """Finish a change of the libraries."""
+    """Count a change of the libraries, and record the request."""
     call.count_changes(1)
 
 

@@ -64,7 +64,10 @@ DIGITS = "0123456789"
 
 
 def in_order(section: str, fields: dict[str, object]) -> dict[str, object]:
-    """Return the fields in that order, numbered ones by their name, unknown ones last; others as they are."""
+    """Return the fields of a section in Redis's order; as they are if the section has no order here.
+
+    A numbered field (db0) has the place of its name without the number. Unknown fields come last.
+    """
     ranks = ORDER.get(section)
     if ranks is None:
         return fields

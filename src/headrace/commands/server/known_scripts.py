@@ -46,7 +46,7 @@ def check_write(call: Call, call_number: int = 0) -> None:
 
 @cython.cfunc
 def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
-    """Return whether the key holds the token."""
+    """Return whether the lock is held with this token: the key has it as value."""
     value = call.database.string(key)
     call.count_lookup(key, value)
     return value is not None and value == token
@@ -54,7 +54,7 @@ def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
 
 @cython.cfunc
 def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
-    """Set an existing key's expiry to so many milliseconds from now on."""
+    """Set an existing key's expiry to `ms` milliseconds from now on; if ms <= 0, remove the key."""
     check_write(call)
     if ms > 0:
         expire.set_expiry(call, key, call.now + ms)
@@ -63,7 +63,7 @@ def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void
 
 
 def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
-    """Remove the lock. words: the token."""
+    """Remove the lock; return 1, or 0 if it is not held with the token. words: the token."""
     if not is_held(call, keys[0], words[0]):
         return 0
     check_write(call)
@@ -72,7 +72,7 @@ def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
 
 
 def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
-    """Prolong the lock; one without expiry is not changed.
+    """Prolong the lock; return 1, or 0 if it is not held with the token or has no expiry.
 
     words: the token, milliseconds, and 0 to add them to the time that is left.
     """
@@ -87,7 +87,7 @@ def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
 
 
 def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
-    """Set the lock's time to live. words: the token, milliseconds."""
+    """Set the lock's time to live; return 1, or 0 if it is not held. words: the token, milliseconds."""
     if not is_held(call, keys[0], words[0]):
         return 0
     set_time_to_live(call, keys[0], arguments.parse_i64(words[1]))
@@ -134,7 +134,7 @@ REQUIRED_COMMANDS: dict[KnownScript, tuple[bytes, ...]] = {
 
 
 def identify(script: Script) -> None:
-    """Mark the script if it is one of those here."""
+    """Set script.known and script.write_lines if it is one of the scripts here."""
     if len(script.text) > TEXT_BYTES_MAX:
         return
     normal = hashlib.sha1(b" ".join(script.text.split())).hexdigest()

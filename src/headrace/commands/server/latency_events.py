@@ -29,7 +29,7 @@ class LatencyEvent:
             self.samples.append((at_s, ms))
 
     def average_ms(self) -> float:
-        """Return the mean of the samples."""
+        """Return the mean of the samples, of which there must be at least one."""
         return sum(ms for _, ms in self.samples) / len(self.samples)
 
     def deviation_ms(self) -> float:

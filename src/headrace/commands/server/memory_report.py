@@ -30,7 +30,7 @@ def client_bytes(call: Call) -> int:
 
 
 def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
-    """Return the overhead of keys, for each database with keys."""
+    """Return the bytes of overhead, by kind, of each database that has keys."""
     return {
         b"db.%d" % database.index: {
             b"overhead.hashtable.main": KEY_OVERHEAD_BYTES * len(database.values),
@@ -48,7 +48,7 @@ def overhead_bytes(keyspace: Keyspace) -> int:
 
 
 def figures(call: Call) -> dict[bytes, Any]:
-    """Return Redis's fields under Redis's names: bytes, percentages and ratios."""
+    """Return the fields of MEMORY STATS: bytes, percentages and ratios, by Redis's names."""
     known: dict[str, Any] = dict(call.server.info("memory"))
     used = call.keyspace.memory.total
     peak = max(used, known.get("used_memory_peak", 0))

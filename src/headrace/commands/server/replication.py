@@ -146,7 +146,7 @@ def run_failover(call: Call) -> None:
 
 
 def run_replconf(call: Call) -> None:
-    """REPLCONF: note what a replica says of itself; ACK and GETACK have no reply."""
+    """REPLCONF: store what a replica announces or acknowledges; ACK and GETACK have no reply."""
     words = call.argv[1:]
     if len(words) % 2:
         raise InvalidSyntax()
@@ -166,7 +166,7 @@ def run_replconf(call: Call) -> None:
 
 
 def note_acknowledgement(call: Call, words: list[bytes]) -> None:
-    """Note `ACK offset [FACK offset]` of a replica; ignore it if it is invalid."""
+    """Store what a replica acknowledges, `ACK offset [FACK offset]`; ignore it if it is invalid."""
     synced = -1
     try:
         offset = parse_i64(words[1])
@@ -180,7 +180,7 @@ def note_acknowledgement(call: Call, words: list[bytes]) -> None:
 
 
 def check_value(option: bytes, value: bytes) -> None:
-    """Raise CommandError if it is no value for that option of REPLCONF."""
+    """Raise CommandError if the value is invalid for that option of REPLCONF."""
     if option == b"listening-port":
         parse_i64(value)
     elif option == b"ip-address" and len(value) > ADDRESS_MAX:
@@ -210,7 +210,10 @@ def run_psync(call: Call) -> None:
 
 
 def take_over(call: Call, history: bytes) -> None:
-    """Become a primary on request of this server's primary, which names their history."""
+    """Become a primary because this server's primary asks for it (FAILOVER). history: its replication ID.
+
+    Raises TakeoverOfPrimary or OtherHistory.
+    """
     replication = call.server.replication
     if not replication.is_replica():
         raise TakeoverOfPrimary()
@@ -257,7 +260,7 @@ def run_wait(call: Call) -> None:
 
 
 def waiter_for(replicas: int) -> Callable[[Call], bool]:
-    """Return the `serve` function that replies as soon as so many replicas have the caller's writes."""
+    """Return the `serve` function that replies as soon as that many replicas have the caller's writes."""
 
     def serve(call: Call) -> bool:
         if call.server.replication.acknowledged_by(call.session.awaited_offset) < replicas:

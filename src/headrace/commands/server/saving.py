@@ -83,7 +83,7 @@ def run_bgrewriteaof(call: Call) -> None:
 
 
 def replica_count(text: bytes) -> int:
-    """Parse the number of replicas to wait for."""
+    """Parse the number of replicas to wait for. Raises BadReplicaCount."""
     try:
         replicas = parse_i64(text)
     except NotAnInteger:
@@ -94,7 +94,7 @@ def replica_count(text: bytes) -> int:
 
 
 def run_waitaof(call: Call) -> None:
-    """WAITAOF: wait until the caller's writes are synced here, if asked, and on so many replicas."""
+    """WAITAOF: wait until the caller's writes are synced: here, if asked, and on a number of replicas."""
     local = parse_i64(call.argv[1])
     if not 0 <= local <= 1:
         raise BadLocalCount()
@@ -123,7 +123,10 @@ def check_log_exists(call: Call, local: int) -> None:
 
 
 def waiter_for(local: int, replicas: int) -> Callable[[Call], bool]:
-    """Return the `serve` function that replies as soon as the caller's writes are synced."""
+    """Return the `serve` function that replies as soon as the caller's writes are synced.
+
+    local: 1 if they must be synced here; replicas: on how many replicas.
+    """
 
     def serve(call: Call) -> bool:
         check_log_exists(call, local)

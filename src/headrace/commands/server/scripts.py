@@ -71,7 +71,10 @@ def key_count(argv: list[bytes]) -> cython.Py_ssize_t:
 
 
 def load_script(call: Call, text: bytes, keeps: bool) -> Script:
-    """Return the script with that text; load it if it is not. Raises CommandError."""
+    """Return the script with that text; load it if it is not. Raises CommandError.
+
+    keeps: never drop it to make room for others (SCRIPT LOAD).
+    """
     digest = hashlib.sha1(text).hexdigest().encode()
     scripts = call.engine.scripts
     script = scripts.scripts.get(digest)

@@ -67,7 +67,7 @@ def clients(call: Call) -> Fields:
 
 
 def keys_of_group_readers(blocking: Blocking) -> int:
-    """Return for how many keys a blocked XREADGROUP waits, which ends when the key is deleted."""
+    """Return the number of keys on which an XREADGROUP is blocked, which ends when the key is deleted."""
     return sum(
         any(waiter.command_name == b"xreadgroup" for one in wait_classes.values() for waiter in one)
         for wait_classes in blocking.queues.values()
@@ -80,7 +80,7 @@ def no_fields(call: Call) -> Fields:
 
 
 def memory(call: Call) -> Fields:
-    """Return the memory of scripts, and how many there are."""
+    """Return the engine's fields of the memory section: those of scripts and functions."""
     scripts = call.engine.scripts
     texts = sum(map(len, call.keyspace.libraries.values()))
     total = scripts.text_bytes + texts + scripts.lua_bytes
@@ -119,7 +119,7 @@ def calls_of(call: Call, name: bytes) -> int:
 
 
 def stats(call: Call) -> Fields:
-    """Return the counters since the start or CONFIG RESETSTAT."""
+    """Return the fields of the stats section: counters since the start or CONFIG RESETSTAT."""
     keyspace = call.keyspace
     counted = call.engine.stats
     return [
@@ -152,7 +152,7 @@ def stats(call: Call) -> Fields:
 
 
 def replication(call: Call) -> Fields:
-    """Return the role and its figures."""
+    """Return the fields of the replication section."""
     return call.server.replication.info()
 
 
@@ -196,7 +196,7 @@ def latencystats(call: Call) -> Fields:
 
 
 def cluster(call: Call) -> Fields:
-    """Return that there is no cluster."""
+    """Return the fields of the cluster section: there is none."""
     return [("cluster_enabled", 0)]
 
 

@@ -171,7 +171,7 @@ class XAddRequest:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def is_expected_last(self, argv: list[bytes], stream: Stream) -> cython.bint:
-        """Return whether the stream's last ID is that of IFLAST; a new stream has 0-0."""
+        """Return whether the stream's last ID is that of the option IFLAST; a new stream has 0-0."""
         wanted: StreamId = stream_id.parse(argv[self.if_last_at + 1], 0)
         return wanted.ms == stream.last_ms and wanted.seq == stream.last_seq
 
@@ -228,7 +228,7 @@ def parse(call: Call) -> XAddRequest:
 
 @cython.cfunc
 def _is_no_option(word: bytes) -> cython.bint:
-    """Return True if the argument begins with a digit or `*`: then it is an ID. Others must be compared."""
+    """Return True if the argument begins as an ID, with a digit or `*`; other ones may be options."""
     p: cython.p_const_uchar = word
     return len(word) == 0 or p[0] <= 57
 
@@ -257,7 +257,7 @@ def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython
 
 
 def run(call: Call) -> None:
-    """XADD: append the entry, reply with its ID, trim the stream; record the ID and the exact trim."""
+    """XADD: append the entry, reply with its ID, trim the stream; record it with the ID and an exact trim."""
     request: XAddRequest = parse(call)
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
@@ -320,7 +320,7 @@ def is_scheduled(argv: list[bytes]) -> cython.bint:
 
 
 def schedule(call: Call) -> None:
-    """Add a scheduled entry; reply with its ID in the schedule."""
+    """Add the entry to the stream of scheduled entries; reply with its ID there."""
     argv = call.argv
     if len(argv) < 5 or argv[4] != b"*":
         raise NotScheduled()
@@ -337,7 +337,7 @@ def schedule(call: Call) -> None:
 
 
 def check_room(call: Call, key: bytes, stream: Stream, rules: StreamRules) -> None:
-    """Raise StreamFull if the rules of the stream keep it from growing."""
+    """Raise StreamFull if the rules of the stream do not let it grow."""
     archived = watermark.archived_id(call.database, key, stream) if rules.keep_unarchived else None
     limit = retention.full_limit(stream, rules, archived)
     if limit:
@@ -352,8 +352,8 @@ def check_room(call: Call, key: bytes, stream: Stream, rules: StreamRules) -> No
 def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) -> cython.bint:
     """Reply with the ID of the existing entry and return True if the producer has sent the request before.
 
-    A replayed request gives the same result whatever the stream still remembers: one logged with an ID was
-    new; a duplicate is logged as it came, with `*`.
+    The result of a replayed request does not depend on what the stream still remembers: a request logged with
+    an ID was new; a duplicate is logged unchanged, with `*`.
     """
     memory: IdempotencyStore | None = stream.idempotency
     known: StreamId | None = None

@@ -99,7 +99,7 @@ class XCfgSetRequest:
 
 
 def run(call: Call) -> None:
-    """XCFGSET: set options and rules. If an option changes, all remembered requests are forgotten.
+    """XCFGSET: set options and rules. If an option changes, all remembered requests are removed.
 
     A rewritten log may also contain IIDS-ADDED and IIDS-DUPLICATES: the lifetime numbers of remembered
     requests and of duplicates.
@@ -140,7 +140,7 @@ def open_cold_storage(call: Call) -> None:
 
 
 def store_empty_stream(call: Call, stream: Stream) -> None:
-    """Store a new stream; recorded as an entry that is trimmed at once, as all servers understand it."""
+    """Store a new stream; the effect is an XADD that is trimmed at once, which all servers understand."""
     key: bytes = call.argv[1]
     call.database.put(key, stream)
     call.database.mark_modified(key)
@@ -150,7 +150,7 @@ def store_empty_stream(call: Call, stream: Stream) -> None:
 
 @cython.cfunc
 def set_idempotency_options(call: Call, stream: Stream, request: XCfgSetRequest) -> cython.void:
-    """Set how requests are remembered. A change clears what is remembered."""
+    """Set how idempotent requests are remembered. A change removes those that are remembered."""
     if request.duration_s == NOT_GIVEN:
         request.duration_s = stream.idmp_duration_s
     if request.maxsize == NOT_GIVEN:

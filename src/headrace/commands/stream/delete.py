@@ -48,7 +48,7 @@ class DeleteOptions:
 
     @cython.ccall
     def ids(self, argv: list[bytes]) -> list[StreamId]:
-        """Parse all IDs before the first is used. Raises InvalidStreamId."""
+        """Return the IDs of the request, parsed. Raises InvalidStreamId."""
         return [stream_id.parse(word, 0) for word in argv[self.ids_at : self.ids_at + self.count]]
 
 
@@ -88,7 +88,7 @@ def write_missing(call: Call, count: cython.Py_ssize_t) -> cython.void:
 
 
 def run(call: Call) -> None:
-    """XDEL: parse all IDs before the first is deleted, so an invalid one changes nothing."""
+    """XDEL: delete entries; reply how many existed. An invalid ID is an error before any change."""
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
     stream: Stream | None = call.database.stream(key)

@@ -20,7 +20,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def write_entry(reply: ReplyWriter, entry: StreamIterator) -> cython.int:
-    """Write the iterator's present entry. Returns 0, as ReplyWriter does, and for the same reason."""
+    """Write the iterator's present entry. Returns 0: an int is cheaper to check for errors than void."""
     reply.array(2)
     return write_parts(reply, entry)
 
@@ -52,7 +52,10 @@ def write_entries(reply: ReplyWriter, entries: StreamIterator, count: cython.lon
 
 @cython.cfunc
 def write_after(reply: ReplyWriter, stream: Stream, after: StreamId, budget: ReplyBudget) -> cython.longlong:
-    """Write an array of the entries above the ID (not the greatest one) that fit the budget."""
+    """Write an array of the entries above the ID that fit the budget; return how many.
+
+    after: any ID but the greatest.
+    """
     first: StreamId = after.successor()
     entries: StreamIterator = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
     found: cython.longlong = 0

@@ -44,7 +44,7 @@ def new_stream(call: Call) -> Stream:
 
 @cython.cfunc
 def ensure_idempotency(call: Call, stream: Stream) -> IdempotencyStore:
-    """Return the stream's record of idempotent requests, created if needed."""
+    """Return the stream's store of idempotent requests; create it if there is none."""
     memory: IdempotencyStore | None = stream.idempotency
     if memory is None:
         memory = IdempotencyStore(stream.idmp_duration_s, call.keyspace.idempotency_sweeper)
@@ -55,8 +55,8 @@ def ensure_idempotency(call: Call, stream: Stream) -> IdempotencyStore:
 def run_record(call: Call) -> None:
     """XIDMPRECORD: remember a request for an existing entry, to restore a stream.
 
-    In a replay it always succeeds, as it did before: the entry or the iid may be gone since, which a log does
-    not say.
+    In a replay it always succeeds, as it did before: meanwhile the entry or the iid may have been removed,
+    which a log does not contain.
     """
     argv: list[bytes] = call.argv
     pid: bytes = argv[2]

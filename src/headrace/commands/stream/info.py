@@ -52,7 +52,7 @@ def existing_stream(call: Call) -> Stream:
 
 
 def run_stream(call: Call) -> None:
-    """XINFO STREAM: reply with the stream's counters, first and last entry, or with FULL all it holds."""
+    """XINFO STREAM: reply with the stream's counters, first and last entry; FULL: entries and groups."""
     stream: Stream = existing_stream(call)
     argv: list[bytes] = call.argv
     n: cython.Py_ssize_t = len(argv)

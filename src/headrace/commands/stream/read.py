@@ -104,7 +104,7 @@ class XReadRequest:
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
-        """Read keys and IDs. `$` becomes an ID here, once: it must not move during the wait."""
+        """Parse keys and IDs. `$` becomes an ID here, once: it must not change during the wait."""
         argv: list[bytes] = call.argv
         at: cython.Py_ssize_t = self.options.streams_at
         pairs: cython.Py_ssize_t = (len(argv) - at) // 2
@@ -222,7 +222,7 @@ def run_read(call: Call) -> None:
 
 
 def stream_keys(argv: list[bytes]) -> list[int]:
-    """Return the indices of the keys of an XREAD or XREADGROUP."""
+    """Return the positions of the keys in an XREAD or XREADGROUP. Raises CommandError if it is malformed."""
     skip = {b"BLOCK": 2, b"COUNT": 2, b"MAXCOUNT": 2, b"MAXSIZE": 2, b"CLAIM": 2, b"GROUP": 3, b"NOACK": 1}
     at = 1
     while at < len(argv):

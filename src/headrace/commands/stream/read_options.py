@@ -171,7 +171,7 @@ def _parse_idle(word: bytes) -> cython.longlong:
 @cython.freelist(8)
 @cython.cclass
 class ReplyBudget:
-    """The limits of one reply. The first entry always fits, however large."""
+    """The limits of one reply, and what was used of them. The first entry always fits, however large."""
 
     reply: ReplyWriter
     entries: cython.longlong  # entries so far

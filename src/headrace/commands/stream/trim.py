@@ -192,9 +192,14 @@ class TrimOptions:
 
     @cython.cfunc
     def require_end(self, stream: Stream, added: cython.ulonglong) -> cython.void:
-        """Require the cold run in which the trim ends, before anything is changed.
+        """Make sure, before any change, that the cold run in which the trim ends can be read.
 
-        added: entries that are added before. Raises DamagedColdRun, RunNeeded.
+        Args:
+            added: how many entries the same command adds before the trim.
+
+        Raises:
+            RunNeeded: if the run must be loaded first; the command is then repeated.
+            DamagedColdRun: if it cannot be read.
         """
         if self.strategy != NO_TRIM and stream.run_count() > 0:
             trimming.require_end(
@@ -212,7 +217,7 @@ class TrimOptions:
     def apply(self, stream: Stream, noted: cython.bint) -> cython.longlong:
         """Trim the stream; return how many entries were removed.
 
-        With `noted`, what a policy other than KEEPREF removes is noted in `log`.
+        With `noted`, `log` gets what a policy other than KEEPREF removes.
         """
         policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
         if noted and policy != references.KEEPREF:
@@ -240,7 +245,7 @@ class TrimOptions:
     def check_strict_add(
         self, call: Call, key: bytes, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong
     ) -> cython.void:
-        """As check_strict(), for the trim after ms-seq is added."""
+        """As check_strict(), for the trim of an XADD after the entry ms-seq was added."""
         if self.strategy == NO_TRIM:
             return
         acked_only: cython.bint = self.policy == references.ACKED
@@ -297,7 +302,7 @@ class TrimOptions:
     def _trimmed_through(
         self, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, most: bytes
     ) -> bytes:
-        """Return the ID of the oldest removable entry up to ms-seq that the trim kept; `most` if none.
+        """Return the ID of the oldest removable entry up to ms-seq that the trim kept, or `most` if none.
 
         The first record is no substitute: it may be an entry that is still referenced, or a tombstone, and
         removed entries may lie after it.
@@ -360,7 +365,7 @@ def parse_trim(call: Call) -> TrimOptions:
 
 @cython.ccall
 def trim_stream(call: Call) -> cython.longlong:
-    """Trim as the XTRIM in call.argv says, and record it exactly; return how many entries were removed."""
+    """Run the XTRIM in call.argv and record an exact one; return how many entries were removed."""
     trim: TrimOptions = parse_trim(call)
     key: bytes = call.argv[1]
     stream: Stream | None = call.database.stream(key)
@@ -442,9 +447,9 @@ def check_set_id(request: XSetIdRequest, stream: Stream, replayed: cython.bint) 
 
 @cython.cfunc
 def limit_entries_read(stream: Stream, group: Group) -> cython.void:
-    """Lower the group's entries_read to what was ever added without the entries that it has not read.
+    """Limit the group's entries_read to the number of entries ever added minus those not delivered to it.
 
-    With more, its lag would be too low, and negative later.
+    With a greater one its lag would be too low, and negative later.
     """
     added: cython.longlong = mem.as_signed(stream.entries_added)
     if added >= 0:

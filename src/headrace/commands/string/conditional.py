@@ -70,7 +70,7 @@ def use_of_delex(argv: list[bytes]) -> Flags:
 
 @cython.cfunc
 def condition_holds(call: Call, key: bytes) -> cython.bint:
-    """Return whether the key exists and the condition of the request holds."""
+    """Return whether the key exists and the condition of a DELEX holds. Raises NotAString or BadCondition."""
     try:
         value = strings.replaceable(call, key)
     except WrongType:

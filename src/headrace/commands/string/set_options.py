@@ -1,7 +1,8 @@
-"""The options of SET and GETEX, and the expiry times that they, SETEX and PSETEX set.
+"""The options of SET, MSETEX and GETEX, and the expiry times that they, SETEX and PSETEX set.
 
 SET    [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]
        [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
+MSETEX [NX | XX] [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
 GETEX  [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | PERSIST]
 
 After a comparison, the same one may follow with another operand, which replaces the first, and so may NX or
@@ -49,7 +50,7 @@ class BadDigest(CommandError):
 @cython.final
 @cython.cclass
 class SetOptions:
-    """The options after the value (SET) or the key (GETEX)."""
+    """The options after the value (SET), the last pair (MSETEX) or the key (GETEX)."""
 
     condition: cython.int  # ALWAYS, IF_ABSENT or IF_PRESENT
     comparison: cython.int  # ALWAYS, or a condition with an operand
@@ -160,7 +161,7 @@ def digest_of(value: bytes | bytearray) -> bytes:
 
 @cython.cfunc
 def compares(condition: cython.int, value: bytes | bytearray, operand: bytes) -> cython.bint:
-    """Return whether the condition holds for an existing string. Raises BadDigest."""
+    """Return whether the comparison holds for an existing string. Raises BadDigest if the operand is none."""
     if condition == IF_EQUAL:
         return value == operand
     if condition == IF_NOT_EQUAL:
@@ -186,7 +187,7 @@ def unit_of(word: bytes) -> cython.int:
 
 @cython.cfunc
 def moment_of(call: Call, unit: cython.int, amount: bytes) -> cython.longlong:
-    """Return the expiry, in milliseconds since 1970; an absolute one may have passed."""
+    """Return the expiry in milliseconds since 1970, which may have passed. Raises InvalidExpireTime."""
     ms: cython.longlong = arguments.parse_i64(amount)
     in_seconds: cython.bint = unit in (EX, EXAT)
     relative: cython.bint = unit in (EX, PX)

@@ -35,7 +35,7 @@ def write_string(reply: ReplyWriter, value: bytes | bytearray | None) -> cython.
 
 @cython.cfunc
 def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
-    """Return the string that a command reads before it changes it. Raises WrongType for another type."""
+    """Return the string that a command reads before it writes, None without the key. Raises WrongType."""
     value = call.database.string(key)
     call.count_lookup(key, value)
     return value
@@ -43,7 +43,7 @@ def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
 
 @cython.cfunc
 def store(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> cython.void:
-    """Store the value, whatever the key held, without expiry."""
+    """Store the value without expiry, whatever the key held. effect: None if the caller records one."""
     if len(call.keyspace.rules.streams):
         strict_rules.check_removal(call, call.database, key)
     call.database.put(key, value)
@@ -52,7 +52,7 @@ def store(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> c
 
 @cython.cfunc
 def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -> cython.void:
-    """As store, with an expiry; recorded."""
+    """As store(), with an expiry in milliseconds since 1970; the effect is recorded."""
     effect = [b"SET", key, value, b"PXAT", b"%d" % moment] if call.effects.recording else None
     store(call, key, value, effect)
     call.database.set_expiry(key, moment)
@@ -61,7 +61,7 @@ def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -
 
 @cython.cfunc
 def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
-    """As store, but an expiry of the key stays; recorded."""
+    """As store(), but an expiry of the key stays; the effect is recorded."""
     database: Database = call.database
     if not database.contains(key):
         store(call, key, value, [b"SET", key, value] if call.effects.recording else None)
@@ -77,7 +77,7 @@ def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
 
 @cython.cfunc
 def is_permitted(call: Call, options: SetOptions, key: bytes) -> cython.bint:
-    """Return whether the conditions of SET hold. Raises WrongType if one compares another type."""
+    """Return whether the conditions of SET hold. Raises WrongType if one would compare another type."""
     comparison: cython.int = options.comparison
     if options.condition != set_options.ALWAYS and (
         call.database.contains(key) != (options.condition == set_options.IF_PRESENT)
@@ -142,28 +142,28 @@ def run_setnx(call: Call) -> None:
 
 
 def run_setex(call: Call) -> None:
-    """SETEX: store the value for so many seconds."""
+    """SETEX: store the value with an expiry in seconds."""
     moment: cython.longlong = set_options.moment_of(call, set_options.EX, call.argv[2])
     store_until(call, call.argv[1], call.argv[3], moment)
     call.reply.ok()
 
 
 def run_psetex(call: Call) -> None:
-    """PSETEX: store the value for so many milliseconds."""
+    """PSETEX: store the value with an expiry in milliseconds."""
     moment: cython.longlong = set_options.moment_of(call, set_options.PX, call.argv[2])
     store_until(call, call.argv[1], call.argv[3], moment)
     call.reply.ok()
 
 
 def run_getset(call: Call) -> None:
-    """GETSET: store the value, reply with the previous one."""
+    """GETSET: store the value; reply with the previous one, or null."""
     key: bytes = call.argv[1]
     write_string(call.reply, replaceable(call, key))
     store(call, key, call.argv[2], [b"SET", key, call.argv[2]])
 
 
 def run_getdel(call: Call) -> None:
-    """GETDEL: reply with the string and remove the key."""
+    """GETDEL: reply with the string, or null, and remove the key."""
     key: bytes = call.argv[1]
     value = replaceable(call, key)
     write_string(call.reply, value)
@@ -172,7 +172,7 @@ def run_getdel(call: Call) -> None:
 
 
 def run_getex(call: Call) -> None:
-    """GETEX: reply with the string and change its expiry."""
+    """GETEX: reply with the string, or null; set or remove its expiry by the options."""
     key: bytes = call.argv[1]
     options: SetOptions = SetOptions()
     options.read_getex(call.argv)
