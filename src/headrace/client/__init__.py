@@ -4,5 +4,5 @@ url                                 addresses; passwords hidden in messages
 server_errors, connection_errors    error replies and lost connections as exceptions
 retrying                            how long a lost server is waited for
 redis_clients, topology             redis-py's clients of one server, Sentinels or a cluster
-connection, servers                 connections to the owners of streams; questions about streams
+connection, servers                 connections to the owners of streams; requests about streams
 """

@@ -45,10 +45,10 @@ def exchange(connection: Any, requests: Sequence[Words]) -> list[Any]:
 
 
 def as_text(words: Words) -> list[bytes | str]:
-    """Return the words of a command, its numbers as decimal digits.
+    """Return the words of a command, with its integers as decimal digits.
 
-    hiredis 3.5 must not do that: while it does, Python can run the handler of a signal, and if that raises
-    an exception (as Ctrl-C does), hiredis uses the missing text and the process crashes.
+    hiredis 3.5 must not convert them: a signal handler can run meanwhile, and if it raises an exception (as
+    Ctrl-C does), hiredis uses the missing text and the process crashes.
     """
     return [b"%d" % word if isinstance(word, int) else word for word in words]
 
@@ -72,7 +72,7 @@ class RawConnection:
     def exchange(self, requests: Sequence[Words], timeout: float | None = None) -> list[Any]:
         """Send requests, and return their replies; error replies are elements of the list.
 
-        timeout: seconds that the connection waits from now on; None: as long as before.
+        timeout: seconds that this and later reads of the connection wait; None: as long as before.
         """
         if timeout is not None:
             self._socket.settimeout(timeout)
@@ -105,7 +105,7 @@ class RawConnection:
         self._connection.send_packed_command(commands, check_health=False)
 
     def wait_readable(self, seconds: float) -> bool:
-        """Wait until there is something to receive; return False after so many seconds."""
+        """Wait until there is something to receive; return False if there is nothing after `seconds`."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
         return bool(self._poll.poll(seconds * 1000))

@@ -1,8 +1,8 @@
-"""The errors of talking to servers: which of redis-py's exceptions pass, and what they mean for a user.
+"""Classify redis-py's exceptions, and turn them into errors that say what a user can do.
 
-CONNECTION_ERRORS   the server is lost: open a new connection
-AUTH_ERRORS         among them those that no retry can help
-UNAVAILABLE_ERRORS    error replies that mean another server, or the same one later; nothing was executed
+CONNECTION_ERRORS     the server is lost: open a new connection
+AUTH_ERRORS           those of them that no retry can help
+UNAVAILABLE_ERRORS    error replies: ask another server, or this one later; nothing was executed
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ TLS_ADVICE = {
 
 
 class ServerUnavailable(redis.ConnectionError):
-    """The server that replied is not the one to ask, or not now. Open a new connection."""
+    """Another server must be asked, or the same one later. Nothing was executed; open a new connection."""
 
 
 def reply_text(error: Exception) -> str:
@@ -83,10 +83,10 @@ def reply_text(error: Exception) -> str:
 
 
 def describe_replica(info: object) -> str:
-    """Return what a server is that replied READONLY.
+    """Return the error text for a server that replied READONLY: it is a replica; of which primary, if known.
 
     Args:
-        info: Its reply to INFO replication; anything else if there is none.
+        info: its reply to INFO replication, as bytes; anything else if it gave none.
     """
     lines = info.decode(errors="replace").splitlines() if isinstance(info, bytes) else []
     found = dict(line.split(":", 1) for line in lines if ":" in line)

@@ -63,10 +63,10 @@ class WakeupSocket:
 
 
 class WakeupSockets:
-    """Wakeup sockets for one wait after the other.
+    """A pool of wakeup sockets. Each is used for one wait after the other.
 
-    They are reused, because a thread may still call wake() of one whose wait is over. Then the next wait ends
-    early, and its caller waits again.
+    They are reused and not closed, because another thread may still call wake() of one whose wait is over.
+    Then the next wait ends early, and its caller waits again.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class WakeupSockets:
         self._lock = threading.Lock()
 
     def take(self) -> WakeupSocket:
-        """Return one for a wait."""
+        """Return a socket for one wait: a spare one, or a new one."""
         with self._lock:
             if self._process != os.getpid():  # those of the parent process are shared with it
                 self._spare = []
@@ -86,7 +86,7 @@ class WakeupSockets:
         return WakeupSocket()
 
     def give_back(self, wakeup: WakeupSocket) -> None:
-        """Keep one whose wait is over."""
+        """Keep a socket whose wait is over, or close it if there are enough."""
         wakeup.clear()
         with self._lock:
             if len(self._spare) < SPARE_MAX and self._process == os.getpid() and not self._closed:
@@ -167,9 +167,9 @@ def end_blocking(pool: Any, client_id: int, sock: socket.socket) -> float:
 
 
 def unblock(other: Any, client_id: int, sock: socket.socket) -> float:
-    """See end_blocking().
+    """Send CLIENT UNBLOCK on the connection `other`, as end_blocking() describes; return its milliseconds.
 
-    Another thread may close the socket at any time, and the next one that is opened may get its number.
+    Another thread may close `sock` at any time, and the next one that is opened may get its number.
     """
     reply: Any = 0
     while reply == 0 and (fd := sock.fileno()) >= 0:
@@ -182,7 +182,7 @@ def unblock(other: Any, client_id: int, sock: socket.socket) -> float:
 
 
 def own_id(connection: Any) -> int:
-    """Return the server's number of the connection; it is asked once for each socket."""
+    """Return the client ID that the server gave the connection. The server is asked once for each socket."""
     sock, client_id = getattr(connection, "headrace_client_id", (None, 0))
     if sock is not None and sock is connection._sock:
         return int(client_id)

@@ -33,9 +33,14 @@ def redis_client(url: ServerUrl, **settings: Any) -> Any:
 
 
 def client(server: Any, **settings: Any) -> Any:
-    """Return a client for a database that was connected with a URL, or the client that it was given.
+    """Return redis-py's client of a server.
 
-    Raises UsageError if there are settings for a given client.
+    Args:
+        server: the URL, or the client, that connect() was given. A client is returned as it is.
+        settings: redis-py's, for a URL.
+
+    Raises:
+        UsageError: if `server` is a client, and there are settings.
     """
     if isinstance(server, str):
         return redis_client(parse_server_url(server), **settings)
@@ -45,9 +50,10 @@ def client(server: Any, **settings: Any) -> Any:
 
 
 def async_client(server: Any, **settings: Any) -> Any:
-    """Return a client of redis.asyncio.
+    """Return a client of redis.asyncio for the URL that connect() was given.
 
-    Raises UsageError if connect() was given a client instead of a URL.
+    Raises:
+        UsageError: if connect() was given a client instead.
     """
     if not isinstance(server, str):
         raise UsageError("async_client() needs the server's URL: connect() was given a client")

@@ -4,8 +4,8 @@
     sentinel://…     one of those that the Sentinels know
 
 Only a replica whose link to its primary is up is used, and always the same one until it is lost. Replicas
-that have XARROW are preferred. A replica may be behind its primary, or behind the one that was used before:
-require_positions() tells that from data that the primary lacks, too.
+that have XARROW are preferred. A replica may be behind its primary, or behind the replica that was used
+before: require_positions() detects that. It is not an error if the primary lacks the entries, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PLACE = ("host", "port", "path", "connection_class")  # settings that say where 
 
 
 class ReadReplica(Standalone):
-    """A replica of the server, or of the Sentinels' master, at a URL."""
+    """The topology of a URL whose reads go to a replica: of the server, or of the Sentinels' master."""
 
     def __init__(self, url: ServerUrl, shown: str) -> None:
         """shown: the URL without its password. Raises UsageError for a cluster."""
@@ -81,8 +81,8 @@ class ReadReplica(Standalone):
     def require_positions(self, last_ids: Mapping[str, str], wanted: Mapping[str, str]) -> None:
         """Raise ServerUnavailable if a stream at the replica ends before an ID that its primary has.
 
-        If the primary ends before it, too, nothing is raised: the stream was deleted, or a failover has
-        lost entries. The primary is only asked if a stream at the replica ends too early.
+        If the stream at the primary also ends before that ID, nothing is raised: it was deleted, or a
+        failover has lost entries. The primary is only asked if a stream at the replica ends too early.
 
         Args:
             last_ids: the last ID of each stream at the replica; without those that do not exist there.
@@ -149,7 +149,10 @@ class ReadReplica(Standalone):
 
 
 def require_replica(connection: Any) -> None:
-    """Log in, and check that the server is a replica whose link to its primary is up."""
+    """Log in; raise ServerUnavailable unless the server is a replica whose link to its primary is up.
+
+    If the user may not send ROLE, this is not checked.
+    """
     connection.on_connect()
     connection.send_command("ROLE")
     try:

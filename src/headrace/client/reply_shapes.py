@@ -1,4 +1,4 @@
-"""Check the form of replies, to detect that a program on the port is no Redis server.
+"""Check the types in replies, to detect a program on the port that is not a Redis server.
 
     redis-py's clients     guard() checks a reply before redis-py converts it
     raw connections        check_reply()
@@ -23,12 +23,12 @@ SHOWN_MAX = 60  # characters of a reply in an error
 
 
 def is_integer(reply: object) -> bool:
-    """An integer; redis-py's RESP3 parser returns booleans, which are integers in Python."""
+    """Return whether the reply is an integer, and not a boolean, as redis-py's RESP3 parser may return."""
     return isinstance(reply, int) and not isinstance(reply, bool)
 
 
 def is_count(reply: object) -> bool:
-    """Return whether the reply is a number of things."""
+    """Return whether the reply is an integer of 0 or more."""
     return isinstance(reply, int) and not isinstance(reply, bool) and reply >= 0
 
 
@@ -43,27 +43,30 @@ def is_id(reply: object) -> bool:
 
 
 def is_status(reply: object) -> bool:
-    """A status, such as OK: a printable word."""
+    """Return whether the reply is a status, such as OK: a string of ASCII characters."""
     return isinstance(reply, bytes) and reply.isascii()
 
 
 def maybe(shape: Shape) -> Shape:
-    """Null, or the other shape."""
+    """Return the shape of a reply that is null or has the given shape."""
     return lambda reply: reply is None or shape(reply)
 
 
 def list_of(shape: Shape) -> Shape:
-    """A list of any length."""
+    """Return the shape of a list of any length, whose elements all have the given shape."""
     return lambda reply: isinstance(reply, list) and all(map(shape, reply))
 
 
 def list_beginning_with(shape: Shape) -> Shape:
-    """A list, empty or with a first element of that shape: to check all of a page would take long."""
+    """Return the shape of a list that is empty, or whose first element has the given shape.
+
+    Checking all elements of a page would take long.
+    """
     return lambda reply: isinstance(reply, list) and (not reply or shape(reply[0]))
 
 
 def row(*shapes: Shape) -> Shape:
-    """A list that begins with these."""
+    """Return the shape of a list whose first elements have these shapes; more may follow."""
 
     def check(reply: object) -> bool:
         return (
@@ -76,7 +79,7 @@ def row(*shapes: Shape) -> Shape:
 
 
 def pairs(required: Mapping[bytes, Shape]) -> Shape:
-    """A flat list of names and values, among them the required ones."""
+    """Return the shape of a flat list of names and values, among them the required ones."""
 
     def check(reply: object) -> bool:
         if not isinstance(reply, list) or len(reply) % 2 or not all(map(is_status, reply[::2])):
@@ -88,12 +91,15 @@ def pairs(required: Mapping[bytes, Shape]) -> Shape:
 
 
 def is_entry(reply: object) -> bool:
-    """An ID, and a flat list of names and values, which is null if the entry was deleted."""
+    """Return whether the reply is an entry: an ID, and a flat list of names and values.
+
+    The list is null if the entry was deleted.
+    """
     return row(is_id, maybe(list_of(is_bytes)))(reply) and len(reply[1] or ()) % 2 == 0  # type: ignore[index]
 
 
 def is_columns(reply: object) -> bool:
-    """The reply of XARROW: last ID, four numbers, perhaps a list of numbers, the message."""
+    """Return whether this is a reply of XARROW: last ID, four counts, perhaps a list of counts, a message."""
     if not row(maybe(is_id), is_count, is_count, is_count, is_count)(reply):
         return False
     *misfits, message = reply[5:] or [None]  # type: ignore[index]
@@ -101,7 +107,7 @@ def is_columns(reply: object) -> bool:
 
 
 def is_pending(reply: object) -> bool:
-    """The summary of XPENDING, or a row for each entry."""
+    """Return whether this is a reply of XPENDING: the summary, or a row for each entry."""
     return row(is_integer, maybe(is_id), maybe(is_id))(reply) or list_of(
         row(is_id, is_bytes, is_integer, is_integer)
     )(reply)
@@ -161,7 +167,10 @@ def command_name(words: Any) -> str:
 
 
 def check_reply(url: str, words: Any, reply: object) -> None:
-    """Raise UnexpectedReply if a reply to a request is not one of Redis; errors are not checked."""
+    """Raise UnexpectedReply unless the reply has the shape of the command's replies.
+
+    Errors, and commands that SHAPES does not have, are not checked.
+    """
     name = command_name(words)
     shape = SHAPES.get(name)
     if name == "XINFO STREAM" and len(words) > 3:  # FULL: another reply
@@ -180,7 +189,10 @@ def unexpected_reply(url: str, name: str, reply: object) -> UnexpectedReply:
 
 
 def guard(client: Any, url: str) -> Any:
-    """Have a client of redis-py check replies before it converts them; return the client."""
+    """Make a client of redis-py check the shape of replies before it converts them; return the client.
+
+    A reply of another shape then raises UnexpectedReply.
+    """
     callbacks: dict[str, Callable[..., Any]] = client.response_callbacks
     for name, shape in SHAPES.items():
         callbacks[name] = _guarded(url, name, shape, callbacks.get(name))

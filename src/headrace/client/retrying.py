@@ -1,14 +1,14 @@
-"""Retry when a server is lost: which requests, and for how long. All that talk to servers use these rules.
+"""Retry when a server is lost: which requests, and for how long. All clients of servers use these rules.
 
     not sent yet          no connection could be made      retried, whatever the request
     sent, no reply        it may have been executed        retried if it is repeatable, else an error
     redirected, not now   MOVED, READONLY, LOADING ...     not executed: retried, there or later
     wrong password        AUTH_ERRORS                      never retried
 
-Repeatable are reads, which servers.py sends only; removals and acknowledgements, whose count may then be too
-small; and XADD with an idempotent ID, which its caller says. For all others the caller gets the error
-(api/remote_backend.py: ConnectionLost), because only it knows what to do: an entry that is added again may be
-there twice, and a group read that is repeated skips the entries of the lost reply.
+These are repeatable: reads (servers.py sends only these); removals and acknowledgements, whose count may
+then be too small; and XADD with an idempotent ID, if its caller says that it has one. For all others the
+caller gets the error (api/remote_backend.py: ConnectionLost), because only it knows what to do: an entry that
+is added again may be there twice, and a group read that is repeated skips the entries of the lost reply.
 
 A restart takes seconds. A failover takes as long as the other servers need to agree on it.
 """
@@ -95,7 +95,7 @@ class ReconnectDelay:
 
 
 def is_repeatable(words: Sequence[bytes]) -> bool:
-    """Whether a request may be executed twice."""
+    """Return whether a request may be executed twice without harm."""
     name = words[0].upper()
     if name == b"XCLAIM":  # with an idle time of 0, and without counting a delivery
         return b"JUSTID" in words and words[4] == b"0"
@@ -103,10 +103,10 @@ def is_repeatable(words: Sequence[bytes]) -> bool:
 
 
 def retry_while_lost(seconds: float, work: Callable[[], T]) -> T:
-    """Return what `work` returns; call it again while the server is lost.
+    """Return what `work` returns; call it again while it raises one of CONNECTION_ERRORS.
 
     Args:
-        seconds: how long to retry.
+        seconds: how long to retry; then the last error is raised.
         work: an idempotent function, because it may run more than once.
     """
     delay = ReconnectDelay(seconds)

@@ -88,9 +88,9 @@ def reason_of(text: str) -> str:
 
 
 def command_error(text: str) -> CommandError:
-    """Return the exception for an error text; a plain CommandError if the text is unknown.
+    """Return the exception for the text of an error reply; a plain CommandError if the text is unknown.
 
-    If EXEC was rejected, the exception is the one for the reason.
+    If EXEC was rejected, the exception is that of the error which made it fail.
 
     >>> type(command_error("NOGROUP No such consumer group 'g' for key name 's'")).__name__
     'NoSuchGroup'

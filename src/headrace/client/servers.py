@@ -1,12 +1,12 @@
-"""The servers at a URL: questions about streams, and connections to the servers that own them.
+"""The servers at a URL: requests about streams, and connections to the servers that own the streams.
 
     planning    client()            redis-py's, which finds the owners of keys by itself
                 request(streams)    one round trip a shard, however many streams
     data        open_raw(stream)    a connection to the server that owns the stream
 
-All that means another server, or the same one later, counts as a lost connection (ServerUnavailable): MOVED,
-ASK, TRYAGAIN, CLUSTERDOWN, LOADING, READONLY, MASTERDOWN. The next open_raw() looks for the owner again. So
-failovers need no code anywhere else.
+Error replies that ask for another server, or for the same one later, are raised as a lost connection
+(ServerUnavailable): MOVED, ASK, TRYAGAIN, CLUSTERDOWN, LOADING, READONLY, MASTERDOWN. The next open_raw()
+looks for the owner again. So failovers need no code anywhere else.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ T = TypeVar("T")
 
 
 def redispy_retry() -> Retry:
-    """Return how redis-py repeats requests when a connection is lost.
+    """Return redis-py's retry policy for lost connections.
 
-    A timeout is not retried: it has taken SOCKET_TIMEOUT_S, and the server may have a reason.
+    A timeout is not retried: it has taken SOCKET_TIMEOUT_S, and the server may be slow for a reason.
     """
     lost = tuple(error for error in CONNECTION_ERRORS if error is not redis.TimeoutError)
     return Retry(ExponentialBackoff(cap=2, base=0.1), REDISPY_RETRIES, supported_errors=lost)
@@ -54,7 +54,7 @@ def redispy_retry() -> Retry:
 
 @contextmanager
 def servers_at(url: str) -> Iterator[Servers]:
-    """Yield the servers at a URL and close them. A lost server is not waited for: it is a HeadraceError."""
+    """Yield the servers at a URL and close them. A lost server is a HeadraceError, without a retry."""
     with Servers(url, reconnect_timeout=0) as servers, explain_connection_errors(url):
         yield servers
 
@@ -142,8 +142,9 @@ class Servers:
         Args:
             enqueue: called with a redis-py pipeline and a stream, queues read-only commands; they may be sent
                 twice.
-            reached: IDs that a replica must have. Then the last command about each stream is XINFO STREAM. A
-                replica that is behind is waited for; see ReadReplica.require_positions().
+            reached: by stream, an ID that a replica must have. Then the last command that enqueue() queues
+                for the stream must be XINFO STREAM. The call waits for a replica that is behind; see
+                ReadReplica.require_positions().
         """
         streams = tuple(streams)
         counts: dict[str, int] = {}
@@ -171,7 +172,7 @@ class Servers:
         return self.with_retries(work)
 
     def request(self, streams: Iterable[str], enqueue: Callable[[Any, str], object]) -> dict[str, Any]:
-        """Return the reply, or error, for each stream; enqueue() queues one command. See request_many()."""
+        """Do the same as request_many() with one command a stream; return its reply, or error, by stream."""
         return {stream: replies[0] for stream, replies in self.request_many(streams, enqueue).items()}
 
     def wait_for_replica(self, reached: Mapping[str, str]) -> None:
@@ -193,10 +194,15 @@ class Servers:
         return sorted(name for name in names if matches(name))
 
     def wait_for_entries(self, after: Mapping[str, str], milliseconds: int) -> bool:
-        """Return when a stream has an entry after the ID given, after so many milliseconds, or in between.
+        """Wait until a stream has an entry after its ID, at most so many milliseconds.
 
-        Returns False if there is certainly no such entry. No single XREAD can wait for streams of several
-        slots; then this is a short sleep.
+        No single XREAD can wait for streams of several slots of a cluster: then this sleeps for a moment.
+
+        Args:
+            after: an ID for each stream.
+
+        Returns:
+            False if no stream has such an entry; True if one has, or may have.
         """
         if not after:
             time.sleep(milliseconds / 1000)
@@ -208,13 +214,19 @@ class Servers:
         return bool(self.with_retries(lambda: self.client().xread(positions, count=1, block=milliseconds)))
 
     def owner(self, stream: str) -> str:
-        """Return the name of the node that owns the stream; streams of one owner may share a connection."""
+        """Return the name of the node that owns the stream, "" without a cluster.
+
+        Streams of one owner may share a connection.
+        """
         return self.with_retries(lambda: self._topology.owner_of(stream_key(stream)))
 
     def open_raw(self, stream: str, reached: str | None = None) -> RawConnection:
-        """Open a connection to the server that owns the stream; wait while none does.
+        """Open a connection to the server that owns the stream.
 
-        reached: an ID of the stream that a replica must have, as in request_many().
+        Retries for `reconnect_timeout` seconds while there is no owner, or it cannot be reached.
+
+        Args:
+            reached: an ID of the stream that a replica must have, as in request_many().
         """
 
         def work() -> RawConnection:
@@ -232,7 +244,11 @@ class Servers:
         return self.with_retries(work)
 
     def open_connection(self, stream: str) -> tuple[redis.Connection, bool]:
-        """Open a connection to the owner of the stream; return whether each request needs ASKING, too."""
+        """Open a connection to the owner of the stream, without a retry.
+
+        Returns:
+            The connection, and whether each request on it needs an ASKING before.
+        """
         target = self._ask_targets.pop(stream, None)
         if target:
             pool = self._topology.pool_for_address(target)
@@ -246,9 +262,11 @@ class Servers:
         return connection, target is not None
 
     def raise_if_unavailable(self, stream: str, error: str, follow_ask: bool = True) -> None:
-        """Raise ServerUnavailable if an error reply means another server, or the same one later.
+        """Raise ServerUnavailable if an error reply asks for another server, or for the same one later.
 
-        follow_ask: the next connection sends single commands, so ASK may be followed; else it is waited for.
+        Args:
+            follow_ask: the next connection will send single commands, so it may go where ASK points. False:
+                the caller must retry until the slot has moved.
         """
         kind, _, rest = error.partition(" ")
         if kind not in UNAVAILABLE_CODES.values():

@@ -23,7 +23,7 @@ def stream_name(key: bytes) -> str:
 
 
 def stream_key(name: str) -> bytes:
-    """Return the stream's key for a text. Half of a surrogate pair is a byte, as in sys.argv."""
+    """Return the stream's key for a text. A lone surrogate stands for a byte, as in sys.argv."""
     raw = name.encode("utf-8", "surrogateescape")
     return ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), raw) if b"\\x" in raw else raw
 

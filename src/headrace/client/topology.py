@@ -207,9 +207,11 @@ def topology_of(server: Any) -> Topology:
 
 
 def topology_of_url(url: ServerUrl, shown: str, retry: Retry | None = NO_RETRY) -> Topology:
-    """Return the topology of a URL. It connects when it is used.
+    """Return the topology of a URL. It connects when it is first used.
 
-    shown: the URL without its password. retry: how redis-py repeats requests; None: its default.
+    Args:
+        shown: the URL without its password, for messages.
+        retry: redis-py's retry policy; None: its default.
     """
     settings = DEFAULT_SETTINGS | url.settings | CONNECTION_SETTINGS | {"retry": retry}
     if url.kind == "cluster":
@@ -229,7 +231,10 @@ def settings_for_sentinels(url: ServerUrl) -> dict[str, Any]:
 
 
 def require_master(connection: Any) -> None:
-    """Log in, and check the role: what a Sentinel says may be older than a failover."""
+    """Log in; raise ServerUnavailable unless the server is a master.
+
+    What a Sentinel says may be older than a failover. If the user may not send ROLE, this is not checked.
+    """
     connection.on_connect()
     connection.send_command("ROLE")
     try:

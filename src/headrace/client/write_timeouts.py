@@ -27,9 +27,12 @@ DISK_ERROR = "MISCONF"
 
 
 def disk_error(servers: Servers, stream: str) -> str:
-    """Return the error with which a server rejects writes because of its disk; empty if it accepts them.
+    """Ask a stream's server whether it rejects writes because of its disk.
 
-    The request adds an entry to a stream that does not exist, if it exists: it changes nothing.
+    The request is XADD NOMKSTREAM to a key that does not exist, so it changes nothing.
+
+    Returns:
+        The MISCONF error; empty if the server accepts writes, or cannot be asked.
     """
     key = hash_tagged(stream.encode(errors="surrogateescape")) + b":headrace:none"
     try:
@@ -47,7 +50,7 @@ def disk_error(servers: Servers, stream: str) -> str:
 
 
 def wait_for_reply(connection: RawConnection, servers: Servers, stream: str) -> None:
-    """Return when the connection is readable, or after the timeout after which it is considered lost.
+    """Wait until the connection is readable, at most SOCKET_TIMEOUT_S: then it is considered lost.
 
     Raises:
         CommandError: if the server holds the reply because it cannot write to its disk.

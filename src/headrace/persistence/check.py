@@ -71,7 +71,7 @@ class DatabaseCounts:
 
 @dataclass
 class FileReport:
-    """One file. version and aux are those of the snapshot in it, if there is one."""
+    """One file. size is in bytes; version and aux are those of the snapshot in it, if there is one."""
 
     path: str
     size: int
@@ -139,7 +139,7 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: st
 
 
 def has_log(directory: str) -> bool:
-    """Return whether check_file() finds a log or a snapshot in a directory. Raises OSError."""
+    """Return whether there is a log or a snapshot in a directory. Raises OSError."""
     return bool(_manifests_in(directory)) or os.path.exists(os.path.join(directory, SNAPSHOT))
 
 
@@ -155,9 +155,10 @@ def _manifests_in(directory: str) -> list[str]:
 
 
 def log_or_snapshot_in(directory: str) -> str:
-    """Return the manifest of the log in a directory.
+    """Return the path of the log's manifest in a directory; without a log, that of the snapshot.
 
-    Without a log return the snapshot, as a server loads it then.
+    Raises:
+        UsageError: if there is neither, or more than one log.
     """
     found = _manifests_in(directory)
     if len(found) == 1:
@@ -218,7 +219,7 @@ class Checker:
         return self.play(words)
 
     def snapshot(self, name: str) -> bool:
-        """Read a snapshot; return False if the file is a log that begins with one."""
+        """Read the only file of the check as a snapshot; return False if records follow: then it is a log."""
         file = self.report.files[0]
         try:
             with expiry_suspended(self.keyspace):
@@ -240,7 +241,7 @@ class Checker:
         return True
 
     def log(self, names: list[str]) -> None:
-        """Read the files of a log in order."""
+        """Read the files of a log in order, up to the first damage."""
         files = self.report.files
         for at, name in enumerate(names):
             alone = not any(later.size for later in files[at + 1 :])
@@ -256,7 +257,7 @@ class Checker:
         self.keyspace.cold = ColdStorage(self.keyspace, ColdStore(cold))
 
     def cold_files(self, files: DiskDirectory, names: LogFileNames, manifest: Manifest) -> None:
-        """Read all cold files of the log, and look for those to which it does not refer."""
+        """Read all cold files of the log, and find files beside them that the manifest does not name."""
         loaded = self.keyspace if self.report.damage is None else None
         cold_names = sorted(manifest.cold_names())
         found = check_cold_files(files, names.cold_directory, cold_names, loaded, self.stored)

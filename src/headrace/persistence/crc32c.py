@@ -35,7 +35,7 @@ ALL_BITS = cython.declare(cython.uint, 0xFFFFFFFF)  # as a literal it would be a
 def update(
     crc: cython.uint, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 ) -> cython.uint:
-    """Continue crc, 0 at first, with the n bytes at `at` of p."""
+    """Return the CRC of bytes whose CRC is `crc`, followed by the n bytes at p[at:]; crc is 0 at first."""
     if mem.has_crc32c():
         return mem.crc32c(p, at, n, crc ^ ALL_BITS) ^ ALL_BITS
     return by_table(crc, p, at, n)

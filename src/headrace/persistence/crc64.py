@@ -63,7 +63,7 @@ TABLES = cython.declare(bytes, _build_table() + _build_advanced_bits())
 def update(
     crc: cython.ulonglong, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 ) -> cython.ulonglong:
-    """Continue crc with the n bytes at `at` of p."""
+    """Return the CRC of bytes whose CRC is `crc`, followed by the n bytes at p[at:]; crc is 0 at first."""
     tables: cython.p_const_uchar = TABLES
     return update_from(tables, crc, p, at, n)
 

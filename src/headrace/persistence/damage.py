@@ -25,4 +25,4 @@ class Damaged(HeadraceError):
 
 
 class ForeignData(Damaged):
-    """Valid data of another server that Headrace does not hold. No file is damaged: nothing is cut for it."""
+    """Valid data of types that Headrace does not hold. The file is not damaged, and is never truncated."""

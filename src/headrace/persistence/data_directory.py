@@ -1,4 +1,4 @@
-"""All disk access: the interface of a data directory, and its implementation by the operating system.
+"""All disk access: the interface of a data directory, and its implementation for the operating system.
 
 Durability relies on the following guarantees and on no others. The simulation keeps exactly these, and
 violates everything that they leave open.
@@ -72,7 +72,7 @@ class DirectoryGone(HeadraceError):
 
 
 class FileIdentity(NamedTuple):
-    """What distinguishes a file from another one of the same name."""
+    """What shows that the file of a name was replaced or changed."""
 
     device: int
     inode: int
@@ -254,7 +254,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 class DiskFile:
-    """A File by its file descriptor."""
+    """A File of the operating system."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name
@@ -288,7 +288,7 @@ class DiskFile:
 
 
 class DiskSource:
-    """A Source by a buffered reader."""
+    """A Source of the operating system, with a buffer."""
 
     def __init__(self, reader: BinaryIO) -> None:
         self.reader = reader
@@ -303,7 +303,7 @@ class DiskSource:
 
 
 class DiskRandomAccessFile:
-    """A RandomAccessFile by its file descriptor."""
+    """A RandomAccessFile of the operating system."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -325,7 +325,10 @@ class DiskRandomAccessFile:
 
 
 class DiskDirectory:
-    """A real directory, which must exist. Others that find it locked are shown holder, such as an address."""
+    """A DataDirectory of the operating system, which must exist.
+
+    holder: describes this process to another one that finds the directory locked, for example by an address.
+    """
 
     def __init__(self, root: str, holder: str = "") -> None:
         self.root = root
@@ -420,7 +423,7 @@ class DiskDirectory:
         self.lock_descriptor = descriptor
 
     def set_holder(self, holder: str) -> None:
-        """Store this description of the process that holds the directory. Raises OSError."""
+        """Change the description of this process in the lock file. Raises OSError."""
         self.holder = holder
         if self.lock_descriptor >= 0:
             self._write_holder(self.lock_descriptor)
@@ -450,7 +453,7 @@ class DiskDirectory:
 
 
 def make_directories(files: DataDirectory, name: str) -> None:
-    """Make a directory and those above it, and their names durable. Raises OSError."""
+    """Make a directory and those above it, durably. Raises OSError."""
     parent = ""
     for part in name.split("/"):
         directory = f"{parent}/{part}" if parent else part

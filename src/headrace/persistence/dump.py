@@ -52,7 +52,10 @@ def dump(
     Args:
         now_ms: Unix milliseconds; iids that have expired by then are left out.
         settings: those of the keyspace of the value.
-        complete: with what only a snapshot contains otherwise, such as when consumers were last active.
+        complete: include what otherwise only a snapshot contains, such as when consumers were last active.
+
+    Raises:
+        TypeError: if the value is neither.
     """
     out = RdbOutput(None, compress, COMPRESSOR)
     if isinstance(value, Stream):
@@ -72,9 +75,9 @@ def dump(
 
 
 def restore(payload: bytes, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
-    """Return the value of a payload, for keyspace, without the iids that have expired at now_ms.
+    """Return the value of a payload, to be put into keyspace. Every part is checked.
 
-    Every part is checked.
+    Idempotency IDs that have expired at now_ms (Unix milliseconds) are dropped.
 
     Raises:
         WrongChecksum: if the footer has a wrong checksum or an unknown version.

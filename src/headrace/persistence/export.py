@@ -47,7 +47,7 @@ NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @dataclass
 class LoadedData:
-    """The data of a directory, and sentences about what was found there."""
+    """The data of a directory; notes are sentences for the operator about what was found there."""
 
     keyspace: Keyspace
     store: ExportStore
@@ -87,7 +87,9 @@ def loaded(
     progress: Progress | None = None,
     cold_store: str = "",
 ) -> Iterator[LoadedData]:
-    """Load a data directory, the directory of a log, or a snapshot, for the block; change nothing there.
+    """Load a data directory, the directory of a log, or a snapshot; yield the data for the block.
+
+    Nothing is changed there. The directory is locked meanwhile, if it is writable.
 
     Args:
         temporary: an empty directory, for what does not fit into memory.
@@ -209,9 +211,9 @@ def check_received(path: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str, overwrite: bool) -> Iterator[str]:
-    """Yield the path of a temporary file beside `path`, which takes its name after the block.
+    """Yield the path of a temporary file, which is renamed to `path` after the block.
 
-    If the block raises an error, the file is removed. What the block wrote must be synced.
+    The block must write and sync the file. If it raises an error, the file is removed.
 
     Args:
         overwrite: replace an existing file.

@@ -26,7 +26,7 @@ LIBRARY = 0xF5
 
 
 def dump_libraries(texts: Iterable[bytes], version: RdbVersion, compress: bool) -> bytes:
-    """Return the payload of these libraries."""
+    """Return the payload for the source texts of libraries."""
     out = RdbOutput(None, compress, COMPRESSOR)
     for text in texts:
         out.byte(LIBRARY)
@@ -37,7 +37,7 @@ def dump_libraries(texts: Iterable[bytes], version: RdbVersion, compress: bool) 
 
 
 def restore_libraries(payload: bytes) -> list[bytes]:
-    """Return the texts of the libraries in a payload. Raises WrongChecksum, BadPayload."""
+    """Return the source texts of the libraries in a payload. Raises WrongChecksum, BadPayload."""
     body = len(payload) - FOOTER_BYTES
     if body < 0:
         raise WrongChecksum("the payload is shorter than its footer")

@@ -14,7 +14,7 @@ WRITEBACK_BYTES = 1 << 20  # a disk of 500 MB/s takes 2 ms for them: so long may
 
 
 def gradual_writer(file: File) -> Callable[[bytes | memoryview], None]:
-    """Return a function that writes all of its argument to the file; it waits while the disk is behind."""
+    """Return a function that writes all of its argument to the file; it waits while the disk is too slow."""
     waiting = 0
 
     def write(data: bytes | memoryview) -> None:

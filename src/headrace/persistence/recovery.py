@@ -72,7 +72,7 @@ def recover(
         fix_tail: also truncate the file there.
         skip_foreign_types: leave out keys of types that Headrace does not hold; a note counts them. `execute`
             must skip commands for them, see SkippingReplayer.
-        foreign_advice: what the error about such types says that is to be set.
+        foreign_advice: the advice in the error about such types: what to set or do.
         verify_checksums: compare the records of a log with their checksums.
 
     Raises:
@@ -144,7 +144,7 @@ class Recovery:
         self.reader: LogReader | None = None  # of the last log file
 
     def read_snapshot(self, name: str, keep_expired: bool = False) -> LoadedSnapshot:
-        """Load a snapshot, without expired keys unless keep_expired."""
+        """Load a snapshot, without expired keys unless keep_expired. Raises Damaged, ForeignData, OSError."""
         with contextlib.closing(self.files.source(name)) as source:
             loaded = self._snapshot(name, source, keep_expired)
         self.read.append(name)
@@ -153,7 +153,12 @@ class Recovery:
         return loaded
 
     def read_log(self, names: LogFileNames, manifest: Manifest, truncated_ok: bool, fix_tail: bool) -> None:
-        """Load all files of a log: the base, then the incremental files."""
+        """Load all files of a log: base, then incremental files. Raises Damaged, ForeignData, OSError.
+
+        Args:
+            truncated_ok: accept a log that ends in the middle of a record or transaction.
+            fix_tail: then truncate the file there.
+        """
         lines = manifest.read_lines()
         sizes = [self.files.size(names.path(line.file)) for line in lines]
         for at, line in enumerate(lines):
@@ -304,12 +309,12 @@ def describe_failures(done: Replayed) -> str:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Describe what has other types, the most first: `2 list keys, 1 LPUSH command`."""
+    """Describe what was skipped because of its type, the most first: `2 list keys, 1 LPUSH command`."""
     return ", ".join(plural(n, what) for what, n in sorted(counts.items(), key=lambda pair: -pair[1]))
 
 
 def command_counts(skipped: Mapping[str, int]) -> dict[str, int]:
-    """Return the commands of a log that were skipped, as describe_counts() takes them."""
+    """Return counts of skipped commands for describe_counts(): with " command" after each name."""
     return {f"{name} command": n for name, n in skipped.items()}
 
 

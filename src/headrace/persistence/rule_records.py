@@ -5,9 +5,9 @@ is the command that sets the rules, as a client would send it:
 
     PUBLISH headrace:rules "*4\r\n$7\r\nXCFGSET\r\n$6\r\norders\r\n$7\r\nMAX-AGE\r\n$8\r\n86400000\r\n"
 
-In a stream that replicas of other servers get, this is also the form of idempotency records, and of what
-Headrace replicas do instead of the effects that follow: see replication/translation.py. An unknown command
-would be an error there, and within a transaction all of it would be rejected.
+A replication stream that goes to replicas of other servers also has idempotency records in this form, and
+commands that Headrace replicas run instead of the effects that follow: see replication/translation.py. An
+unknown command would be an error in those replicas, and in a transaction all of it would be rejected.
 
 Clients cannot publish to this channel.
 """
@@ -28,18 +28,18 @@ BULK = re.compile(rb"\$(\d{1,9})\r\n")
 
 
 def rule_record(words: list[bytes]) -> list[bytes]:
-    """Return the effect that records the command."""
+    """Return the effect that records a command: a PUBLISH to CHANNEL."""
     return [b"PUBLISH", CHANNEL, request(*words)]
 
 
 def recorded_command(effect: list[bytes]) -> list[bytes] | None:
-    """Return the command of a record; None if the effect is not one, or is damaged."""
+    """Return the command that an effect records; None if it is not a record of one of COMMANDS."""
     words = message_words(effect)
     return words if words and words[0] in COMMANDS else None
 
 
 def message_words(effect: list[bytes]) -> list[bytes]:
-    """Return the words of a message to this channel; [] if the effect is not one, or is damaged."""
+    """Return the words of a message to CHANNEL; [] if the effect is not such a message, or is damaged."""
     if len(effect) != 3 or effect[0].upper() != b"PUBLISH" or effect[1] != CHANNEL:
         return []
     return _words(effect[2])

@@ -1,4 +1,6 @@
-"""Read a file of saved entries: SELECT commands, and one XADD for each entry, as in the log.
+"""Read the file in which a former primary has saved entries that its new primary lacks.
+
+It has SELECT commands, and one XADD for each entry, in the form of the log:
 
 SELECT 0
 XADD orders 4-0 amount 7
@@ -32,16 +34,16 @@ class SavedEntry:
 
 
 def words_of(entry: SavedEntry) -> list[bytes]:
-    """Return the request that says what an entry is."""
+    """Return the XADD command of an entry, as the file has it."""
     option = [MAYBE_REMOVED] if entry.maybe_removed else []
     return [b"XADD", entry.key, *option, entry.id, *entry.fields]
 
 
 def read_saved_entries(path: str, visit: Callable[[SavedEntry], None]) -> None:
-    """Call a function for each entry of the file, in their order.
+    """Call visit(entry) for each entry of the file, in order.
 
     Raises:
-        UsageError: if the file has something else, or is damaged.
+        UsageError: if the file has other commands, or is damaged.
         HeadraceError: if it cannot be read, or ends within an entry.
     """
     database = 0

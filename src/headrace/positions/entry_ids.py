@@ -29,12 +29,12 @@ def format_id(entry_id: EntryId) -> str:
 
 
 def next_id(entry_id: EntryId) -> EntryId:
-    """Return the ID just after this one, which is not the last one."""
+    """Return the ID just after this one, which must not be the last possible one."""
     ms, seq = entry_id
     return (ms, seq + 1) if seq < U64_MAX else (ms + 1, 0)
 
 
 def previous_id(entry_id: EntryId) -> EntryId:
-    """Return the ID just before this one, which is not 0-0."""
+    """Return the ID just before this one, which must not be 0-0."""
     ms, seq = entry_id
     return (ms, seq - 1) if seq else (ms - 1, U64_MAX)

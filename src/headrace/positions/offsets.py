@@ -14,7 +14,7 @@ Offsets = dict[str, str]
 
 
 def is_timestamp_offset(entry_id: str) -> bool:
-    """Return whether an ID represents a time (see option_values): the last possible ID before it."""
+    """Return whether an ID stands for a time (see option_values): it is the last possible ID before that."""
     return entry_id.endswith(f"-{U64_MAX}")
 
 
@@ -24,13 +24,13 @@ def sorted_offsets(offsets: Mapping[str, str]) -> Offsets:
 
 
 def advance_offsets(start: Offsets, news: Mapping[str, str]) -> Offsets:
-    """Return start, advanced to the IDs of news that are higher; start itself if none is."""
+    """Return `start` with each ID replaced by that of `news` if it is higher; `start` itself if none is."""
     further = {s: i for s, i in news.items() if parse_id(i) > parse_id(start.get(s, START))}
     return sorted_offsets(start | further) if further else start
 
 
 def cap_offsets(offsets: Offsets, target: Mapping[str, str]) -> Offsets:
-    """Return the offsets, at most the target's; streams that are not in the target are omitted."""
+    """Return the offsets, none above that of the target; streams that the target lacks are omitted."""
     return {
         s: i if parse_id(i) <= parse_id(target[s]) else target[s] for s, i in offsets.items() if s in target
     }

@@ -77,5 +77,5 @@ def position_ids(positions: Mapping[str, Position]) -> dict[str, str]:
 
 
 def reached_ids(positions: Mapping[str, Position]) -> dict[str, str]:
-    """Return the IDs of the positions that the query has reached: those that were not chosen by an option."""
+    """Return the IDs of the positions that were read; those chosen by an option are left out."""
     return {stream: each.id for stream, each in positions.items() if each.has_identity}

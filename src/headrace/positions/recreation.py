@@ -52,7 +52,8 @@ def observe_streams(
     The entry at a position is read first: if it is missing, the state, read later, shows its deletion.
 
     Args:
-        reached: IDs that a replica must have; those of the positions that the query has read by default.
+        positions: for each stream, where its entry's fingerprint is read; without it none is.
+        reached: IDs that a replica must have; by default those of the positions that the query has read.
 
     Raises:
         StreamReadError: if a key is not a stream, or the server rejects the request.
@@ -124,7 +125,10 @@ def identity_mismatch(position: Position, observation: StreamObservation) -> str
 
 
 def is_read_position(position: Position, chosen_start: str | None) -> bool:
-    """Return whether the query has read up to the position; chosen_start: the start that options chose."""
+    """Return whether the query has read up to the position; False: it is where an option lets it start.
+
+    chosen_start: the ID that an option chose, if any.
+    """
     return position.has_identity or not (
         position.id in (START, chosen_start) or is_timestamp_offset(position.id)
     )
@@ -150,9 +154,13 @@ class RecreationDetector:
     ) -> tuple[dict[str, StreamState], Positions, list[str]]:
         """Observe the streams.
 
+        Args:
+            start: the positions at which the next batch begins.
+            chosen_starts: for each stream, the ID that an option chose as its start.
+
         Returns:
-            The states of the streams that exist; the start, with recreated streams set back to their
-            beginning; and descriptions of losses that were not returned before.
+            The states of the streams that exist; `start`, with recreated streams set back to their beginning;
+            and descriptions of losses that were not returned before.
         """
         observed = observe_streams(self._servers, streams, start)
         begin, losses = dict(start), []
@@ -222,7 +230,10 @@ class RecreationDetector:
     def positions_at(
         self, start: Positions, end: Mapping[str, str], numbers: Mapping[str, tuple[int, bool]]
     ) -> Positions:
-        """Return the positions of the IDs in end, with their numbers and fingerprints as far as known.
+        """Return the positions at the IDs of `end`, with their numbers and fingerprints as far as known.
+
+        observe() must have been called.
+
 
         Args:
             numbers: for each stream, how many entries were added up to its end, and whether exactly.
@@ -252,7 +263,11 @@ class RecreationDetector:
         return found | self.with_fingerprints(without_fingerprint)
 
     def with_fingerprints(self, positions: Positions) -> Positions:
-        """Add the fingerprints of their entries to positions: one round trip a shard."""
+        """Return the positions with the fingerprints of the entries at their IDs: one round trip a shard.
+
+        Raises:
+            StreamReadError: if the server rejects a request.
+        """
         if not positions:
             return {}
 

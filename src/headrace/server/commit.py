@@ -44,7 +44,7 @@ TICK_MS = 100  # how often tick() is due while something is not synced, or after
 @cython.final
 @cython.cclass
 class Durability:
-    """The log of a server: off, starting (its first base is being written, nothing is promised), or on."""
+    """The log of a server: off, on, or starting (its first base is being written; nothing is durable yet)."""
 
     __dict__: dict[str, object]
     config: Public[Config]
@@ -117,13 +117,13 @@ class Durability:
         self._attach(log)
 
     def enable(self, hold_replies: bool = False) -> None:
-        """Start a log at run time (CONFIG SET appendonly yes); it counts once its first rewrite is done.
+        """Start a log at run time (CONFIG SET appendonly yes); it is in effect after its first rewrite.
 
-        An older log on disk stays valid until then.
+        Until then an older log on disk stays valid.
 
         Args:
-            hold_replies: to changes until then, because the older log is of other data: after a restart
-                the server would have neither these changes nor what they were made to.
+            hold_replies: hold the replies to changes until then. For an older log of other data: a restart
+                would load that data, without these changes.
 
         Raises:
             HeadraceError, OSError: if there can be no log now. With hold_replies it is tried again instead.
@@ -170,12 +170,12 @@ class Durability:
         self.announced_offset = self.synced_offset()
 
     def close(self, comment: bytes = b"") -> None:
-        """Write what is left, sync and close.
+        """Write the recorded changes, sync and close the log.
 
-        Changes that cannot be written are lost and logged as an error.
+        Changes that cannot be written are lost; an error message reports that.
 
         Args:
-            comment: the last line of the log, if it is complete.
+            comment: a last line for the log; written only if the log is complete.
         """
         log, self.log = self.log, None
         if log is not None:
@@ -193,7 +193,7 @@ class Durability:
             self.sync_executor = None
 
     def set_replicating(self, on: bool) -> None:
-        """Record effects for replicas, whether or not there is a log."""
+        """Record effects for replicas, or stop that; with a log they are recorded anyway."""
         self.replicating = on
         if self.log is None and self.engine.effects.recording != on:
             self.engine.record_effects(on)
@@ -232,7 +232,7 @@ class Durability:
             self._configure(self.log)
 
     def set_job_writing(self, on: bool) -> None:
-        """Note that a snapshot or rewrite has started or stopped writing to the disk."""
+        """Pause syncs while a snapshot or rewrite writes to the disk (no-appendfsync-on-rewrite)."""
         if self.log is not None:
             self.log.sync_paused = on and self.config.flag("no-appendfsync-on-rewrite")
 
@@ -358,7 +358,7 @@ class Durability:
         return not log.failure
 
     def synced_offset(self) -> int:
-        """Return how much of the log is synced, measured as effects.offset is; -1 if there is no log."""
+        """Return up to which value of effects.offset the log is synced; -1 if there is no log."""
         if self.log is None:
             return -1
         return 0 if self.first_base_pending else self.start_offset + self.log.synced

@@ -57,7 +57,7 @@ class ConfigChanges:
         self.replication = replication
 
     def set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        """Change all of the directives or none, and apply the changes. Raises CommandError."""
+        """Run CONFIG SET: change and apply all of the directives or none. Raises CommandError."""
         config = self.config
         before, adjusted = dict(config.values), dict(config.requested)
         config.set(pairs)

@@ -126,7 +126,7 @@ class ServerHost(ServerInterface):
         return True
 
     def serve_while_busy(self, session: Session) -> None:
-        """Execute what other clients have sent; `session` runs a slow script."""
+        """Serve the other clients while `session` runs a slow script, and check for a requested shutdown."""
         self.services.loop.serve_while_busy(session)
         self.services.script_shutdown.step()
 
@@ -172,7 +172,7 @@ class ServerHost(ServerInterface):
         return self.services.saving.rewrite_log()
 
     def log_synced(self) -> int:
-        """Return how much of the log is synced, measured as effects.offset is; -1 if there is no log."""
+        """Return up to which value of effects.offset the log is synced; -1 if there is no log."""
         return self.services.durability.synced_offset()
 
     def flushed_all(self, now_ms: int) -> None:

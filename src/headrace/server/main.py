@@ -1,4 +1,4 @@
-"""The server program: reads the configuration, starts the parts of a server, runs and closes them.
+"""The server program, `headrace serve`: read the configuration, create a server, run and close it.
 
 parts.py says what a server consists of.
 """
@@ -183,7 +183,7 @@ class Server:
         self.parts.control.stop()
 
     def close(self) -> None:
-        """Cancel snapshots, sync the log, close the sockets and remove the files."""
+        """Cancel snapshots, sync the log, close the sockets, and remove pidfile and port-file."""
         parts = self.parts
         position = parts.replication.log_comment()
         parts.replication.close()

@@ -11,7 +11,7 @@ class RunControl:
     """What was requested of the server. Its methods are thread-safe, and signal handlers may call them."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
-        """interrupt: makes the event loop return after the current turn; callable as the methods here are."""
+        """interrupt: makes the event loop return after the current turn; thread-safe and signal-safe."""
         self._interrupt = interrupt
         self.stopping = False  # the server ends after the current turn
         self.shutdown_requested = False
@@ -52,7 +52,7 @@ class RunControl:
         self.wake()
 
     def is_ending(self) -> bool:
-        """Return whether the server is about to end."""
+        """Return whether a stop or a shutdown was requested."""
         return self.stopping or self.shutdown_requested
 
     # For the server's own thread.

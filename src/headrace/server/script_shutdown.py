@@ -56,7 +56,10 @@ class ScriptShutdown:
         self._deadline_ns = 0
 
     def step(self) -> None:
-        """End the slow script that runs if a shutdown is requested and may not, or need not, wait for it."""
+        """End the running script if a signal has requested a shutdown, and the table above says so.
+
+        Called from time to time while a slow script runs.
+        """
         running = self.scripts.running
         if not self.control.shutdown_signals or running is None or running.end_reason is not None:
             return

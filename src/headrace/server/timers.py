@@ -1,5 +1,6 @@
-"""Periodic work: closing idle clients, sampling counters for INFO's rates, syncing the log, checking child
-processes, and returning memory to the system after many clients have disconnected.
+"""Periodic work: close idle clients, sample counters for INFO's rates, sync the log, start and end snapshots.
+
+Also replication, garbage collection, and returning memory to the system after many clients have disconnected.
 """
 
 from __future__ import annotations

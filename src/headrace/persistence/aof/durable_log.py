@@ -1,4 +1,4 @@
-"""A log in use: writes are rejected from its first failure until it is complete again.
+"""A log that reports failures: writes are rejected from the first one until the log is complete again.
 
     commit() or tick() fails ─▶ report(): log the failure, reject writes ─▶ tick() retries, or a rewrite
     the log is complete      ─▶ report(): accept writes
@@ -50,7 +50,12 @@ class DurableLog(Log):
         self.on_report = on_report
 
     def open(self, manifest: Manifest | None, write_base: Callable[[File], None], rdb: bool = True) -> None:
-        """Continue the recovered log; without a manifest create one. Raises HeadraceError or OSError."""
+        """Continue the recovered log; without a manifest create a log. Raises HeadraceError or OSError.
+
+        Args:
+            write_base: writes the first base of a new log to a file.
+            rdb: whether it writes a snapshot or commands.
+        """
         self.start(manifest)
         if manifest is None:
             self.create(write_base, rdb)
@@ -66,7 +71,10 @@ class DurableLog(Log):
         super().tick(now_ms)
 
     def restore_directory(self) -> None:
-        """Make the directory of a log that was given up again. Raises HeadraceError or OSError."""
+        """Restore the directory of a log that was given up, for the next rewrite; else do nothing.
+
+        Raises HeadraceError or OSError.
+        """
         if self.needs_rewrite:
             log_files.restore_directory(self.files, self.names)
 

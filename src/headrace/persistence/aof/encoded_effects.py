@@ -75,7 +75,7 @@ class EncodedEffects:
 
     @cython.ccall
     def mark_fed(self) -> cython.void:
-        """Note that the replicas have all bytes, or do not get them."""
+        """Count all bytes as fed: the replicas have them, or are not to get them."""
         self.fed, self.fed_count = self.size, self.count
 
     @cython.ccall
@@ -85,10 +85,10 @@ class EncodedEffects:
 
     @cython.ccall
     def drop(self, effects: list[Item]) -> cython.void:
-        """Forget the effects, and their bytes: the log has taken them, or there is none."""
+        """Clear the list of effects and drop their bytes: they are in the log, or there is no log."""
         effects[:], self.count = (), 0
 
     @cython.ccall
     def forget_database(self) -> cython.void:
-        """Write a SELECT before the next effect."""
+        """Begin the next bytes with a SELECT, even if the database does not change."""
         self._buffer.forget_database()

@@ -8,7 +8,7 @@
                               /temp-appendonly.aof...      incomplete, not read until it is renamed
                               /cold/3.cold                 runs of nodes, to which a base may refer
                               /cold/3.cold.stored          its name in an object store, which has it
-                              /cold/store-identity         with which that store belongs to this directory
+                              /cold/store-identity         the text that the store must have, too
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STORE_IDENTITY = "store-identity"
 
 
 class LogFileNames:
-    """The file names for one appenddirname and appendfilename.
+    """The file names for one appenddirname and appendfilename; `base` is the latter.
 
     manifest, temporary_manifest and single_file are relative to the data directory. base_name() and
     incr_name() return names as in the manifest; path() makes them relative to the data directory.

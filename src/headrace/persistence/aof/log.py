@@ -219,9 +219,11 @@ class Log:
         self._forget_history()
 
     def create(self, write_base: Callable[[File], None], rdb: bool = True) -> None:
-        """Rewrite synchronously. Raises HeadraceError or OSError.
+        """Create the log: write its first base synchronously. Raises HeadraceError or OSError.
 
-        write_base: writes the base to the file; `rewrite` is that of this base meanwhile.
+        Args:
+            write_base: writes the base to the file. Meanwhile self.rewrite is the rewrite that it belongs to.
+            rdb: whether it writes a snapshot or commands.
         """
         rewrite = self.begin_rewrite(rdb)
         whole = False
@@ -322,9 +324,14 @@ class Log:
         return self.rewrite
 
     def finish_rewrite(self, rewrite: PendingRewrite, ok: bool, unlocked: Unlocked = nullcontext) -> bool:
-        """Adopt the new base if it is complete and synced (ok). False: the log continues without it.
+        """End a rewrite: make the new base the base of the log, or discard it.
 
-        `unlocked` is as for begin_rewrite().
+        Args:
+            ok: the base is complete and synced.
+            unlocked: as for begin_rewrite().
+
+        Returns:
+            Whether the log has the new base. If not, it continues without it; rewrite.failure says why.
         """
         if self._file is None or self._unsettled:
             unlocked = nullcontext  # a commit of another thread would not find a log that it can write to
@@ -346,9 +353,11 @@ class Log:
         return done
 
     def close(self, clean: bool, comment: bytes = b"") -> bool:
-        """Close the log, after a sync if clean. Return whether all records are durable.
+        """Close the log. Return whether all records are durable.
 
-        comment: the last line of a log that is complete; it begins with # and ends with \\r\\n.
+        Args:
+            clean: write and sync the records first.
+            comment: a last line for a log that is complete; it begins with # and ends with \\r\\n.
         """
         if self.rewrite is not None:
             self.finish_rewrite(self.rewrite, False)
@@ -382,7 +391,10 @@ class Log:
         self.abandon()
 
     def check_files(self, now_ms: cython.longlong, force: cython.bint = False) -> bool:
-        """Give up a log whose files others have changed (8); return whether. Once a second, unless forced."""
+        """Give up the log if others have changed its files (9); return whether that is so.
+
+        Unless forced, the files are compared about once a second.
+        """
         if not force and 0 <= now_ms - self.checked_ms < CHECK_INTERVAL_MS:
             return False
         if self._file is None or self._unsettled:

@@ -1,4 +1,4 @@
-r"""Records of the log: requests, encoded as clients send them, one after the other.
+r"""Encode records of the log: requests, as clients send them, one after the other.
 
     #TS:1795205495\r\n                                          aof-timestamp-enabled: the time in seconds
     *2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n                           whenever the database changes
@@ -69,7 +69,7 @@ class LogBuffer:
 
     @cython.ccall
     def put(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
-        """Append one record, after a SELECT if it is in another database."""
+        """Append one record, after a SELECT if the last record is in another database."""
         self.select(database)
         self._record(words)
 
@@ -88,7 +88,7 @@ class LogBuffer:
     def put_encoded(
         self, source: LogBuffer, start: cython.Py_ssize_t, database: cython.Py_ssize_t
     ) -> cython.void:
-        """Append the records of another buffer from index `start` on. `database`: of the first one."""
+        """Append the bytes of another buffer from index `start` on. database: that of their first record."""
         self.select(database)
         n: cython.Py_ssize_t = source.used - start
         if self.used + n > self.cap:
@@ -148,7 +148,7 @@ class LogBuffer:
 
     @cython.ccall
     def forget_database(self) -> cython.void:
-        """Write a SELECT, the time and the start of a checksum before the next record: it begins a file."""
+        """Prepare for a new file: put a SELECT, the time and a checksum's start before the next record."""
         self.database = -1
         self.timestamp_s = -1
         self.checksummed = False
@@ -182,7 +182,7 @@ class LogBuffer:
 
     @cython.ccall
     def cut(self, size: cython.Py_ssize_t) -> cython.void:
-        """Keep the first `size` bytes; what follows was interrupted."""
+        """Keep only the first `size` bytes: an interrupted call has written the others."""
         self.used = size
         self.forget_database()
 

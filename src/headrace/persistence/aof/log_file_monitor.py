@@ -81,7 +81,7 @@ class LogFileMonitor:
         return ""
 
     def is_replaced(self, path: str) -> bool:
-        """Return whether what has this path now is known not to be the file of the log. Raises OSError."""
+        """Return whether another file certainly has this path now. Raises OSError."""
         expected = self.identities.get(path)
         found = self.files.identity(path)
         return not found.is_regular or (expected is not None and not expected.is_same_file(found))

@@ -70,7 +70,7 @@ def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manife
 
 
 def check_cold_files(files: DataDirectory, references: Iterable[ColdFile]) -> list[ManifestLine]:
-    """Return the lines of a manifest for these cold files.
+    """Check the cold files to which a new base refers; return their lines for the manifest.
 
     Raises OSError if one is missing or too short, and not in an object store either.
     """
@@ -88,9 +88,9 @@ def check_cold_files(files: DataDirectory, references: Iterable[ColdFile]) -> li
 
 
 def remove_unlogged_orphans(files: DataDirectory, names: LogFileNames, cold_files: ColdFiles) -> None:
-    """Remove cold files that nothing refers to, where there is no Log and the data are loaded.
+    """Remove the cold files that nothing refers to. Call it when the data are loaded and the log is off.
 
-    A log that is not in use now keeps its cold files. Raises OSError, and Damaged for its manifest.
+    The cold files of a log that is on disk, but not in use, are kept. Raises OSError; Damaged for a manifest.
     """
     if files.exists(names.manifest):
         files.sync_directory(names.directory)  # a power cut would bring back the manifest before this one
@@ -100,7 +100,7 @@ def remove_unlogged_orphans(files: DataDirectory, names: LogFileNames, cold_file
 
 
 def remove_orphans(cold_files: ColdFiles) -> None:
-    """Remove cold files that nothing refers to, and log how many."""
+    """Remove the cold files that nothing refers to, and report their number in the message log."""
     removed, size = cold_files.remove_orphans()
     if removed:
         text = "removed %s (%d bytes) that nothing refers to: an earlier process left them"
@@ -150,7 +150,7 @@ def remove(files: DataDirectory, path: str) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Return an error in one line."""
+    """Return the text of an error in one line, with the file of an OSError."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

@@ -89,7 +89,7 @@ class Manifest:
         return frozenset(line.file for line in self.cold)
 
     def text(self) -> bytes:
-        """Return the manifest as it is stored."""
+        """Return the bytes of the manifest as they are stored."""
         lines = [(self.base, b"b")] if self.base else []
         lines += [(line, b"h") for line in self.history]
         lines += [(line, b"i") for line in self.incrs]

@@ -105,11 +105,12 @@ class RewindableSource:
 @cython.final
 @cython.cclass
 class LogReader(ReadBuffer):
-    """Reads one file of a log, once. The session of execute must have selected database 0.
+    """Reads one file of a log, once: run() passes each command to execute().
 
-    execute(words) returns None, or the command's error reply, which is only counted. It raises CommandError
-    for a command that no log can contain, such as an unknown one. The reader turns that into Damaged, which
-    it also raises for bytes that are not a record; ForeignCommand becomes ForeignData. Then result() still
+    execute(words) runs a command, and must begin in database 0. It returns None, or the command's error
+    reply, which is only counted. It raises CommandError for a command that no log can contain, such as an
+    unknown one, and ForeignCommand for a command of a type that Headrace does not hold. The reader raises
+    Damaged and ForeignData for these, and Damaged for bytes that are not a record. Then result() still
     describes the good part.
     """
 
@@ -175,7 +176,11 @@ class LogReader(ReadBuffer):
         self.summed = 0
 
     def run(self, snapshot: Snapshot | None = None) -> Replayed:
-        """Read the file to its end. snapshot loads a snapshot at its beginning, and returns its end."""
+        """Read the file to its end. Raises Damaged, ForeignData.
+
+        snapshot: loads a snapshot with which the file begins, and returns the offset of its end. None: the
+            file must not begin with one.
+        """
         words: list[bytes] | None
         self._load_head(snapshot)
         while not self.past_end and self._read_more():

@@ -88,7 +88,7 @@ def command_steps(
     timestamps: bool = False,
     checksums: bool = True,
 ) -> Iterator[int]:
-    """Do the same as write_commands() in steps of image.step_bytes; yield the number of bytes so far.
+    """Do the same as write_commands() in steps of about image.step_bytes; yield the number of bytes so far.
 
     It yields at least once, at the end. Other work can be done between two steps if the image is one of
     Keyspace.freeze().
@@ -155,7 +155,7 @@ def key_commands(key: bytes, value: object, dies_at: int, image: KeyspaceImage) 
 
 
 def stream_commands(key: bytes, stream: StreamImage, settings: Settings) -> Iterator[list[bytes]]:
-    """Yield the commands that create the stream at key, which must not exist."""
+    """Yield the commands that create the stream. The key must not exist where they are executed."""
     group: Group
     held: cython.bint = has_deleted_pending(stream)
     if held:
@@ -184,7 +184,7 @@ def stream_commands(key: bytes, stream: StreamImage, settings: Settings) -> Iter
 
 
 def rule_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
-    """Yield the records of the rules of the stream and its groups."""
+    """Yield the records (see rule_records.py) of the rules of the stream and its groups."""
     group: Group
     if stream.rules is not None:
         yield rule_record([b"XCFGSET", key, *stream.rules.words()])
@@ -194,7 +194,7 @@ def rule_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
 
 
 def loss_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
-    """Yield the records of what groups have lost."""
+    """Yield the records (see rule_records.py) of the entries that groups have lost."""
     groups = {group.name: group for group in stream.groups}
     for name, *losses in stream.losses:
         last = stream_id.text_of(groups[name].last_ms, groups[name].last_seq)

@@ -30,7 +30,10 @@ class MissingCodec(HeadraceError):
 
 
 class Codec(Protocol):
-    """A compression, which several threads may use at once. Both functions release the interpreter's lock."""
+    """A compression, which several threads may use at once. Both functions release the interpreter's lock.
+
+    ratio_max: the most bytes that one compressed byte can stand for.
+    """
 
     number: int
     ratio_max: int
@@ -39,7 +42,10 @@ class Codec(Protocol):
         """Return data compressed."""
 
     def decompress(self, data: memoryview, size: int) -> bytes:
-        """Return the size bytes that data stands for, and allocate no more. Raises CodecError."""
+        """Return the `size` bytes that data stands for, without allocating more.
+
+        Raises CodecError if data is damaged, or stands for another number of bytes.
+        """
 
 
 class ZlibCodec:

@@ -36,7 +36,7 @@ class ColdCheck:
     not_read: list[str] = field(default_factory=list)  # names of files that are in an unknown object store
 
     def notes(self) -> list[str]:
-        """Return sentences about the files."""
+        """Return sentences for the operator about the files and the unreadable runs."""
         found = []
         if self.files:
             count = f"{plural(self.files, 'cold file')} with {plural(self.runs, 'readable run')}"
@@ -66,8 +66,9 @@ def check_cold_files(
     Args:
         directory: of the cold files, relative to the data directory.
         names: of the files, in this directory.
-        keyspace: what a start loads from the log, whose runs must be there; None: it could not be loaded.
-        stored: the files in an object store, which are read if it is known; None: there is none.
+        keyspace: what a start loads from the log: its cold runs must be in the files. None: it could not be
+            loaded.
+        stored: the files in an object store. They are read if the store is known. None: there is none.
     """
     check = ColdCheck()
     readable: dict[str, set[IndexEntry]] = {}

@@ -1,4 +1,4 @@
-"""The bytes of a cold file and of its runs. No I/O.
+"""The format of a cold file and of its runs: encode and check the bytes. No I/O.
 
 A file is written once, from its start to its end; only the last one of a directory has no index yet. Numbers
 are unsigned and big-endian, checksums XXH3-64.
@@ -52,11 +52,11 @@ Run = Sequence[tuple[bytes, bytes | bytearray]]  # keys and listpacks of adjacen
 
 
 class DamagedBytes(HeadraceError):
-    """Bytes that are not a part of a cold file; the caller adds where they are."""
+    """Bytes that are not the expected part of a cold file. The caller knows in which file and where."""
 
 
 class PackedRun(NamedTuple):
-    """A run as it is stored, and what its compressed bytes stand for."""
+    """A run as it is stored (data, with its checksum), and what its compressed bytes stand for (raw)."""
 
     data: bytes
     checksum: int
@@ -109,7 +109,7 @@ def check_header(data: bytes, number: int) -> None:
 
 
 def pack_run(run: Run, codec: Codec) -> PackedRun:
-    """Return a run of one node or more as it is stored."""
+    """Compress a run of one node or more, and return it as it is stored."""
     raw = packed_nodes.join(run)
     packed = codec.compress(raw)
     head = RUN_HEADER.pack(RUN_TAG, codec.number, len(run), len(raw), len(packed))
@@ -132,7 +132,7 @@ def run_bytes(head: bytes) -> int:
 
 
 def run_checksum(data: bytes) -> int:
-    """Return the checksum at the end of a run, if it is the right one. Raises DamagedBytes."""
+    """Return the checksum at the end of a run. Raises DamagedBytes if it does not match the bytes before."""
     if len(data) < RUN_OVERHEAD_BYTES:
         raise DamagedBytes("the file ends within the run")
     stored: int = CHECKSUM.unpack_from(data, len(data) - CHECKSUM.size)[0]
@@ -159,7 +159,7 @@ def unpack_run(data: bytes, checksum: int) -> list[tuple[bytes, bytearray]]:
 
 
 def decompress_run(data: bytes, checksum: int) -> tuple[bytes, int]:
-    """Return the bytes of the nodes of a stored run, and their number. Raises what unpack_run() does."""
+    """Return the decompressed bytes of a stored run, and its number of nodes. Raises as unpack_run()."""
     if run_checksum(data) != checksum:
         raise DamagedBytes("another run is stored there")
     if run_bytes(data) != len(data):
@@ -179,7 +179,7 @@ def decompress_run(data: bytes, checksum: int) -> tuple[bytes, int]:
 
 
 def index_and_footer(entries: Sequence[IndexEntry], offset: int) -> bytes:
-    """Return what follows the runs, at this offset of the file."""
+    """Return the bytes of index and footer, which follow the runs at this offset of the file."""
     counted = b"".join(INDEX_ENTRY.pack(*entry) for entry in entries) + FOOTER_COUNTS.pack(
         offset, len(entries)
     )

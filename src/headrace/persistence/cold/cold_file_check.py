@@ -15,7 +15,7 @@ from headrace.persistence.data_directory import RandomAccessFile
 
 
 class OpensFiles(Protocol):
-    """Where files are opened for reading: a data directory, or an object store."""
+    """An object that opens files for reading: a data directory, or an object store."""
 
     def random_access(self, name: str) -> RandomAccessFile:
         """Open a file for reading at any offset. Raises OSError."""

@@ -63,7 +63,12 @@ class ColdFileMonitor:
     """Compares the cold files of a keyspace with what was written. Call check() in one thread at a time."""
 
     def __init__(self, files: ColdFiles, keyspace: Callable[[], Keyspace], report: Report) -> None:
-        """report: runs a function where the keyspace may be read: soon, in another thread or in this one."""
+        """Check nothing yet.
+
+        Args:
+            keyspace: returns the keyspace.
+            report: runs a function where the keyspace may be read: soon, in another thread or in this one.
+        """
         self.files = files
         self.damaged: dict[str, _DamagedFile] = {}
         self._keyspace = keyspace
@@ -71,7 +76,7 @@ class ColdFileMonitor:
         self._last = ""  # the name that was checked last
 
     def check(self) -> None:
-        """Check the next files, and log what has changed."""
+        """Check the next FILES_PER_ROUND files and the damaged ones, and log what has changed."""
         known = self.files.identities()
         for name in self.damaged.keys() - known.keys():
             self.damaged.pop(name).release()

@@ -11,9 +11,9 @@ from headrace.persistence.data_directory import DataDirectory
 
 
 class ColdFileWriter:
-    """The file to which runs are appended. After an OSError only abandon() may be called.
+    """Appends runs to one cold file. After an OSError only abandon() may be called.
 
-    size is that of the file; safe_size and safe_runs are as of the last sync.
+    size is that of the file in bytes; safe_size and safe_runs are bytes and runs as of the last sync.
     """
 
     def __init__(self, files: DataDirectory, path: str, number: int) -> None:
@@ -33,19 +33,22 @@ class ColdFileWriter:
             raise
 
     def fits(self, run: PackedRun, file_bytes_max: int) -> bool:
-        """Return whether a file with this run and its index is not too large. The first run always fits."""
+        """Return whether the file, with this run and an index, has file_bytes_max bytes at most.
+
+        The first run always fits.
+        """
         size = self.size + len(run.data) + cold_file.index_bytes(len(self.entries) + 1)
         return not self.entries or size <= file_bytes_max
 
     def append(self, run: PackedRun) -> IndexEntry:
-        """Append a run, which the next sync makes durable. Raises OSError."""
+        """Append a run, and return where it is. The next sync makes it durable. Raises OSError."""
         entry = IndexEntry(self.size, len(run.data), run.checksum)
         self._write(run.data)
         self.entries.append(entry)
         return entry
 
     def sync(self) -> None:
-        """Make durable what was appended. Raises OSError."""
+        """Make the appended runs durable. Raises OSError."""
         self._file.sync()
         if not self._entered:
             self.files.sync_directory(self.path.rpartition("/")[0])

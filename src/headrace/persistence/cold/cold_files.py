@@ -246,7 +246,7 @@ class ColdFiles:
     # ---- files
 
     def place(self, name: str, offset: int, size: int, checksum: int) -> RunPlace:
-        """Return the place of a run that was written before. Its contents are not read.
+        """Return the place of a run that was written earlier, from what the log says. The run is not read.
 
         Raises:
             Damaged: if the file is missing, or too short.
@@ -259,7 +259,7 @@ class ColdFiles:
         return RunPlace(file, offset, size, checksum)
 
     def open(self, name: str) -> ColdFile:
-        """Return the file with this name, for the places of its runs. Its contents are not checked.
+        """Return the ColdFile of this name, for the places of its runs. Its contents are not checked.
 
         Raises:
             Damaged: if it is missing, or cannot be read.
@@ -278,7 +278,7 @@ class ColdFiles:
             return file
 
     def set_needed(self, names: Iterable[str]) -> None:
-        """Keep the files with these names, which durable manifests need, until the next call."""
+        """Keep the files with these names until the next call: durable manifests name them."""
         with self._lock:
             self._needed = frozenset(names)
             for name in self._needed:
@@ -290,8 +290,8 @@ class ColdFiles:
     def remove_unreferenced(self) -> int:
         """Remove files that neither a place nor a durable manifest refers to.
 
-        It is not synced: a file that returns after a power cut is an orphan. One that cannot be removed is
-        tried again by the next call.
+        The removal is not synced: a file that returns after a power cut is an orphan. The next call retries
+        what could not be removed.
 
         Returns:
             The number of removed files.
@@ -333,7 +333,7 @@ class ColdFiles:
         return name in self._known or name in self._removing
 
     def set_in_store(self, name: str) -> None:
-        """Note that the object store has a file."""
+        """Record that the object store has a file."""
         with self._lock:
             known = self._known.get(name)
             file = known.file() if known is not None else None
@@ -359,9 +359,9 @@ class ColdFiles:
         return file.read_at if file is not None else 0.0
 
     def orphans(self) -> list[str]:
-        """Return the names of cold files that nothing refers to and no call has made. Raises OSError.
+        """Return the names of cold files in the directory that nothing refers to. Raises OSError.
 
-        These include copies that a crash has interrupted: see KeptFile.
+        An earlier process has left them. They include copies that a crash has interrupted: see KeptFile.
         """
         with self._lock:
             used = self._known.keys() | self._removing
@@ -372,9 +372,9 @@ class ColdFiles:
             ]
 
     def remove_orphans(self) -> tuple[int, int]:
-        """Remove orphans: at the start, after set_needed() and open(); return their number and bytes.
+        """Remove orphans; return their number and bytes. Call it at the start, after set_needed() and open().
 
-        What cannot be removed is an orphan of the next start, too.
+        After an OSError the rest stays, until the next start.
         """
         removed = freed = 0
         with contextlib.suppress(OSError):
@@ -386,7 +386,7 @@ class ColdFiles:
         return removed, freed
 
     def verify(self, name: str) -> ColdFileReport:
-        """Read a whole file, and return what was found in it."""
+        """Read a whole file, check all its runs, and return what was found."""
         size = None
         with self._write_lock:  # between two writes all of the current file is synced
             if self._current is not None and self._current.name == name:
@@ -394,7 +394,7 @@ class ColdFiles:
         return check_cold_file(self.files, self.path(name), cold_file.file_number(name), size)
 
     def totals(self) -> ColdTotals:
-        """Return number and bytes of the files. A run whose file has another place counts as live."""
+        """Return number and bytes of the files. Their dead bytes may be too few: see ColdFile.dead_bytes."""
         with self._lock:
             known = list(self._known.values())
         size = dead = 0
@@ -405,11 +405,11 @@ class ColdFiles:
         return ColdTotals(len(known), size, dead)
 
     def is_stale(self, file: ColdFile) -> bool:
-        """Return whether most bytes of a file are dead, and nothing is appended to it."""
+        """Return whether more than half of a file's bytes are dead, and nothing is appended to it."""
         return file is not self._current and 2 * file.dead_bytes > file.run_bytes
 
     def has_stale(self) -> bool:
-        """Return whether there is such a file that a run refers to."""
+        """Return whether a run in memory refers to a file that is stale: see is_stale()."""
         with self._lock:
             found = [known.file() for known in self._known.values()]
         return any(file is not None and self.is_stale(file) for file in found)
@@ -417,7 +417,7 @@ class ColdFiles:
     # ---- changes by others: see cold_file_monitor.py
 
     def identities(self) -> dict[str, KnownIdentity]:
-        """Return what is known of the files that are needed, by name."""
+        """Return the expected identities of the files that must be in the data directory, by name."""
         with self._lock:
             return {
                 name: KnownIdentity(self.path(name), known.identity, known.size)
@@ -431,17 +431,17 @@ class ColdFiles:
         return name in self._needed if file is None else not file.in_store
 
     def append_no_more(self, name: str) -> None:
-        """Append nothing to a file that others have changed."""
+        """Append nothing to this file any more: others have changed it."""
         with self._write_lock:
             if self._current is not None and self._current.name == name:
                 self._abandon()
 
     def keep_open(self, known: KnownIdentity) -> KeptFile | None:
-        """Keep a file open that others have removed; None if it is not open."""
+        """Keep a file open that others have removed or replaced; return None if it is not open."""
         return self._open_files.keep_open(known.path, known.identity)
 
     def accept(self, name: str, identity: FileIdentity) -> None:
-        """Use what has the name of a file now."""
+        """Use the file that has this name now, instead of the one that was written."""
         with self._lock:
             if name in self._known:
                 self._known[name].identity = identity

@@ -19,7 +19,7 @@ ONLY_LOGGED = "it cannot be read, and only the log has its entries: a restart lo
 
 
 class ColdReferences:
-    """The places of runs, as the end of the last one in each file. Iterating gives the files."""
+    """The runs to which a base refers: for each file, the end of the last one. Iterating gives the files."""
 
     def __init__(self) -> None:
         self._ends: dict[ColdFile, int] = {}
@@ -39,6 +39,6 @@ class ColdReferences:
         return iter(self._ends)
 
     def adopt(self) -> None:
-        """Note that the log refers to the runs now, and no longer has their entries."""
+        """Record in the files that the base is in use: the log no longer has the entries of these runs."""
         for file, end in self._ends.items():
             file.logged_from = max(file.logged_from, end)

@@ -43,7 +43,12 @@ class ColdStore(RunStore):
         return list(self.files.write(runs))
 
     def load(self, place: Any) -> Sequence[tuple[bytes, bytearray]]:
-        """Return keys and listpacks of a run. Raises DamagedColdRun."""
+        """Return the keys and listpacks of a run.
+
+        Raises:
+            DamagedColdRun: if the run cannot be read; also, with the text RUN_REQUESTED, if the event loop
+                must not wait for it, and another thread was asked to read it.
+        """
         if not self.is_remote(place):
             return self.files.read(place)
         run = (place.file.name, place.offset)
@@ -99,9 +104,9 @@ class ColdStore(RunStore):
         return place.file
 
     def remove_unreferenced(self) -> int:
-        """Remove the files that nothing refers to; return how many, 0 if another thread does it.
+        """Remove the files that nothing refers to; return how many were removed.
 
-        That one also checks whether the other files are still what was written.
+        In a server another thread does this later, and checks the other files for changes. Then return 0.
         """
         if self.run_in_background is None:
             return self.files.remove_unreferenced()
@@ -125,11 +130,11 @@ class ColdStore(RunStore):
             self._is_removing = False
 
     def is_stale(self, place: Any) -> bool:
-        """Return whether most of the file with this place is dead, and nothing is appended to it."""
+        """Return whether the file of this place is stale: most of it is dead. See ColdFiles.is_stale()."""
         return self.files.is_stale(place.file)
 
     def has_stale_files(self) -> bool:
-        """Return whether a run is in such a file."""
+        """Return whether a run in memory refers to a stale file."""
         return self.files.has_stale()
 
     def file_count(self) -> int:

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class StoreError(HeadraceError):
-    """The object store cannot do what was asked; the text is one line, without credentials."""
+    """A request to the object store failed; the text is one line, without credentials."""
 
 
 class StoreUnreachable(StoreError):
@@ -59,14 +59,14 @@ class ObjectExists(StoreError):
 
 
 class ObjectInfo(NamedTuple):
-    """What a store tells about an object. size is in bytes; e_tag is "" if there is none."""
+    """What a store reports about an object. size is in bytes; e_tag is its entity tag, "" for none."""
 
     size: int
     e_tag: str
 
 
 def check_url(url: str) -> None:
-    """Raise UsageError unless a URL names a place in an object store, without credentials."""
+    """Raise UsageError unless a URL names a bucket or directory of an object store, without credentials."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise UsageError("not a URL of an object store: it must begin with s3://, gs://, az:// or file://")
@@ -85,7 +85,7 @@ def check_url(url: str) -> None:
 class ObjectStore:
     """The objects below one URL. All methods that contact the store raise StoreError.
 
-    Public numbers: `retries` of all calls; `reads` and `read_failures` of get_range().
+    Counters: `retries` of all calls; `reads` and `read_failures` of get_range().
     """
 
     def __init__(self, url: str, seconds: float = SECONDS) -> None:
@@ -120,7 +120,10 @@ class ObjectStore:
     # ---- objects
 
     def get_range(self, name: str, offset: int, size: int, seconds: float = 0.0) -> bytes:
-        """Return `size` bytes of an object. seconds: of this call; 0: those of the constructor."""
+        """Return `size` bytes of an object, from the offset on.
+
+        seconds: how long the call may take with all its attempts; 0: as `self.seconds` says.
+        """
         self.reads += 1
         is_patient = not seconds
         seconds = seconds or self.seconds
@@ -146,7 +149,7 @@ class ObjectStore:
             raise
 
     def get(self, name: str, size: int = 0) -> bytes:
-        """Return an object of about so many bytes."""
+        """Return a whole object. size: about its bytes, which determine how long an attempt may take."""
         client = self._client(_file_seconds(size))
         return self._attempts(lambda: bytes(self._library.get(client, name).bytes()))
 
@@ -209,7 +212,7 @@ class ObjectStore:
         )
 
     def close(self) -> None:
-        """Begin no attempt any more. Those that have begun end by themselves."""
+        """Prevent further retries. Attempts that have begun end by themselves."""
         self._closed.set()
 
     # ---- attempts

@@ -74,11 +74,11 @@ class ObjectUploader:
         """Make the files in the store readable. Call it with the directory locked, before data are loaded.
 
         Args:
-            seconds: how long to wait for the store, to learn that it is that of this directory; 0: not at
-                all. If it does not answer, the thread asks again before it changes anything there.
+            seconds: how long to wait for the store, to check that it belongs to this directory; 0: do not
+                check. If it does not answer, the thread checks before it changes anything there.
 
         Raises:
-            ForeignStore: if it is that of another directory.
+            ForeignStore: if the store belongs to another directory.
             OSError: if the directory cannot be read.
         """
         self.stored.load()
@@ -112,7 +112,7 @@ class ObjectUploader:
             self._wake.set()
 
     def close(self) -> None:
-        """End the thread; an upload that takes longer is given up, and repeated after the next start."""
+        """End the thread. An upload that takes more than CLOSE_S is repeated after the next start."""
         self.store.close()
         with self._disk_lock:
             self._closed = True

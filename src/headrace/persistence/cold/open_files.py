@@ -35,7 +35,7 @@ class _OpenFile:
 
 
 class KeptFile:
-    """A file that stays open until release(), also if it has no name any more."""
+    """A file that stays open until release(), even if it was removed from its directory."""
 
     def __init__(self, files: OpenFiles, kept: _OpenFile, descriptor: int) -> None:
         self.file = kept.file
@@ -44,7 +44,7 @@ class KeptFile:
         self._kept: _OpenFile | None = kept
 
     def write_again(self, files: DataDirectory, path: str) -> None:
-        """Write the file again, under the path that it had. Raises OSError."""
+        """Copy the open file to this path, durably. Raises OSError."""
         temporary = path + COPY_SUFFIX
         make_directories(files, path.rpartition("/")[0])
         try:
@@ -68,9 +68,9 @@ class KeptFile:
 
 
 class OpenFiles:
-    """Files that are kept open, the most recently used ones. Several threads may read the same file.
+    """A cache of open files, the most recently used ones. Several threads may read the same file.
 
-    There are more than `maximum` only while more are being read at once.
+    More than `maximum` are open only while more than that are being read at once.
     """
 
     def __init__(self, files: DataDirectory, maximum: int) -> None:
@@ -84,7 +84,7 @@ class OpenFiles:
 
     @contextlib.contextmanager
     def reading(self, path: str) -> Iterator[RandomAccessFile]:
-        """Keep a file open during the block. Raises OSError."""
+        """Yield an open file; it stays open during the block. Raises OSError."""
         with self._lock:
             found = self._open.get(path)
             if found is None:
@@ -98,7 +98,7 @@ class OpenFiles:
             self.end_reading(found)
 
     def end_reading(self, one: _OpenFile) -> None:
-        """Note that one thread less is reading a file."""
+        """End one thread's use of a file; close the file if it was forgotten and no thread reads it."""
         with self._lock:
             one.readers -= 1
             if one.forgotten and one.readers == 0:
@@ -115,7 +115,7 @@ class OpenFiles:
                     found.file.close()
 
     def keep_open(self, path: str, identity: FileIdentity) -> KeptFile | None:
-        """Keep the file of this identity open if it is; None if it is not."""
+        """Keep a file open that is open under this path; return None if it is not, or is another file."""
         with self._lock:
             found = self._open.get(path)
             descriptor: int = getattr(found.file, "descriptor", -1) if found is not None else -1

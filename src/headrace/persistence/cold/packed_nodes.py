@@ -21,7 +21,7 @@ NODE_BYTES_MIN = 27  # of the three parts of a node
 
 
 def join(nodes: Sequence[tuple[bytes, bytes | bytearray]]) -> bytes:
-    """Return the bytes of one node or more: keys and listpacks."""
+    """Pack one node or more, given as (key, listpack), into one piece of bytes."""
     keys = b"".join([key for key, _ in nodes])
     assert len(keys) == 16 * len(nodes) > 0
     sizes = struct.pack(f">{len(nodes)}I", *[len(block) for _, block in nodes])

@@ -11,7 +11,7 @@ import cython
 @cython.no_gc
 @cython.cclass
 class RunPlace:
-    """A run in a cold file. It keeps the file: drop it when the run is needed no more.
+    """Where a run is in a cold file. As long as it exists, the file is kept and the run counts as live.
 
     Attributes:
         file: the ColdFile.

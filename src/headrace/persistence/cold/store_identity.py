@@ -26,19 +26,19 @@ BYTES_MAX = 200
 
 
 class ForeignStore(HeadraceError):
-    """The objects of the store belong to another data directory, or those of this one are elsewhere."""
+    """The store belongs to another data directory, or does not have the cold files of this one."""
 
 
 def claim(files: DataDirectory, directory: str, store: ObjectStore, stored: StoredFile | None) -> bytes:
-    """Make the store that of this directory, unless it is that of another one; return the text for check().
+    """Make the store belong to this directory, unless it belongs to another one; return the text for check().
 
     Args:
         directory: of the cold files, relative to the data directory.
         stored: a file that must be in the store; None if there is none.
 
     Raises:
-        ForeignStore: if it is that of another directory, or has not the files of this one.
-        StoreError: if the store cannot be asked.
+        ForeignStore: if it belongs to another directory, or does not have the files of this one.
+        StoreError: if a request to the store fails.
         OSError: if the local file cannot be read or written.
     """
     own = _read(files, f"{directory}/{NAME}")
@@ -63,7 +63,7 @@ def claim(files: DataDirectory, directory: str, store: ObjectStore, stored: Stor
 
 
 def check(store: ObjectStore, own: bytes) -> None:
-    """Raise ForeignStore if the store is not that of this directory any more, and StoreError."""
+    """Raise ForeignStore if the store no longer belongs to this directory, StoreError if a request fails."""
     try:
         if store.get(NAME) == own:
             return

@@ -1,4 +1,4 @@
-"""Check a cold file that is in an object store: it is read as a whole."""
+"""Check a cold file that is in an object store. The whole object is read into memory."""
 
 from __future__ import annotations
 

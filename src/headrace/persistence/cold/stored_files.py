@@ -50,19 +50,19 @@ def object_name(number: int, checksum: int) -> str:
 
 
 def file_of_object(name: str) -> str:
-    """Return the name of the cold file of an object; "" if it is another object."""
+    """Return the name of the cold file that an object has; "" if the object is not a cold file."""
     found = OBJECT.fullmatch(name)
     return cold_file.file_name(int(found[1])) if found else ""
 
 
 def recorded_name(name: str) -> str:
-    """Return the name of the cold file of which a file in its directory is the record; "" if it is none."""
+    """Return the name of the cold file whose record has this name; "" if it is not the name of a record."""
     file = name.removesuffix(RECORD_SUFFIX)
     return file if file != name and cold_file.file_number(file) else ""
 
 
 def used_number(name: str) -> int:
-    """Return the number that a file in the directory has used, also as a record; 0 if it has none."""
+    """Return the number in the name of a cold file or of a record; 0 if it is neither."""
     return cold_file.file_number(recorded_name(name) or name)
 
 
@@ -113,7 +113,7 @@ class StoredFiles:
     # ---- which files
 
     def get(self, name: str) -> StoredFile | None:
-        """Return what is recorded about a cold file."""
+        """Return the record of a cold file; None if the store does not have it."""
         return self._stored.get(name)
 
     def names(self) -> list[str]:
@@ -122,14 +122,15 @@ class StoredFiles:
             return list(self._stored)
 
     def totals(self) -> tuple[int, int]:
-        """Return their number and bytes."""
+        """Return the number and the bytes of the cold files in the store."""
         with self._lock:
             return len(self._stored), sum(each.size for each in self._stored.values())
 
     def find(self, name: str) -> StoredFile | None:
-        """Return a cold file of which there is no local copy, as recorded or else as the store lists it.
+        """Find a cold file that has no local copy: by its record, else in a listing of the store.
 
-        None: the store does not have it, or several of this number. Raises StoreError, OSError.
+        Returns None if the store does not have it, or has several objects of this number.
+        Raises StoreError, OSError.
         """
         stored = self.get(name)
         if stored is not None or self.store is None:
@@ -161,14 +162,16 @@ class StoredFiles:
     def read(
         self, name: str, offset: int, size: int, decode: Callable[[bytes], T], seconds: float = 0.0
     ) -> T:
-        """Return what decode returns for a part of a file. What it cannot decode is read once more.
+        """Read a part of a file from the store, and return what decode() returns for it.
+
+        After DamagedBytes it is read and decoded once more.
 
         Args:
-            seconds: that it may take; 0: those of the store.
+            seconds: how long a read may take; 0: as the store is configured.
 
         Raises:
             StoreError: if it cannot be read.
-            DamagedBytes: if it is damaged, or what decode raises.
+            DamagedBytes: if it is damaged. Other errors of decode() are passed on.
         """
         stored = self.get(name)
         if self.store is None or stored is None:
@@ -184,7 +187,7 @@ class StoredFiles:
     # ---- removal
 
     def discard(self, name: str) -> None:
-        """Have the object of a file deleted, if the store has one. No run may be in it any more."""
+        """Schedule the deletion of a file's object, if there is one. No run of it may be needed any more."""
         with self._lock:
             stored = self._stored.get(name)
             if stored is None:

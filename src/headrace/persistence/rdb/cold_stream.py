@@ -1,4 +1,4 @@
-"""Streams some of whose nodes are in cold files: an RDB type that only the base of a log contains.
+"""Write and read cold runs in an RDB stream: a type of its own, which only the base of a log contains.
 
 A rewrite of the log then takes as long as what is in memory, however much is in the files. No other server
 knows the type: redis-server rejects such a base. The object, between key and next opcode:
@@ -43,7 +43,10 @@ COUNT_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 @cython.ccall
 def write_run(out: RdbOutput, image: StreamImage, references: Any) -> cython.void:
-    """Write the run that is the current node of the image, and add it to references, ColdReferences."""
+    """Write the location of the run that is the image's current node; add it to these ColdReferences.
+
+    Raises DamagedColdRun if the run cannot be read, and only the log has its entries: ColdReferences.add().
+    """
     run: ColdRun | None = image.run
     assert run is not None
     place: Any = run.place
@@ -67,9 +70,9 @@ def write_run(out: RdbOutput, image: StreamImage, references: Any) -> cython.voi
 
 @cython.ccall
 def read_run(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> Node:
-    """Read a run, after the byte for its kind, and add it to the stream; return its node.
+    """Read the location of a run, after the byte for its kind; add it to the stream and return its node.
 
-    The cold file is opened, but the run is not read. Raises Damaged.
+    The cold file is opened, but the nodes in it are not read. Raises Damaged.
     """
     at: cython.longlong = inp.offset()
     run: ColdRun

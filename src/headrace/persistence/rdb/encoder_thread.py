@@ -91,15 +91,15 @@ class EncoderThread:
     # ---- called by the thread that walks the data
 
     def taken_bytes(self) -> int:
-        """Return the bytes of the pieces that were encoded and written, before they were encoded."""
+        """Return the size of the pieces that were encoded and written; it counts their bytes before that."""
         return self._taken_bytes
 
     def has_encoded_all(self) -> bool:
-        """Return whether no piece is left, so that the thread reads no shared strings."""
+        """Return whether no piece is left to encode or write, so that the thread reads no shared strings."""
         return self._taken_bytes == self._put_bytes
 
     def has_room(self) -> bool:
-        """Return whether to put the next piece. True after a failure: put() raises it."""
+        """Return whether the queue has room for a piece. True after a failure, which put() then raises."""
         return self._put_cost - self._taken_cost < self._queue_cost or self.state is EncoderState.FAILED
 
     def wait_for_room(self, timeout: float | None = None) -> bool:

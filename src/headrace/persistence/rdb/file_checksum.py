@@ -23,10 +23,14 @@ TRAILER_BYTES = cython.declare(cython.longlong, 8)
 
 
 class FileChecksum:
-    """The CRC-64 of the beginning of a file, which it computes in a thread up to the trailer at its end."""
+    """Computes the CRC-64 of a file, without the trailer at its end, in a thread."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        """Start the thread. descriptor: of the file, which has `size` bytes; open until up_to() is called.
+        """Start the thread.
+
+        Args:
+            descriptor: of the file; it must stay open until up_to() has returned.
+            size: of the file, in bytes.
 
         Raises:
             OSError, RuntimeError: if there can be no other descriptor or thread.
@@ -44,7 +48,9 @@ class FileChecksum:
             raise
 
     def up_to(self, end: int) -> int:
-        """Return the CRC-64 of the first `end` bytes: wait for the thread, or compute another part here.
+        """Wait for the thread, and return the CRC-64 of the first `end` bytes.
+
+        If the trailer does not begin at `end`, the CRC-64 is computed here, from the start.
 
         Raises:
             OSError: if the file cannot be read, or has become shorter.
@@ -66,7 +72,10 @@ class FileChecksum:
 
 
 def checksum_of(source: object) -> FileChecksum | None:
-    """Start computing the checksum of a source that is a large file; None if it is not, or on one core."""
+    """Start computing the checksum of a source in a thread.
+
+    Returns None if the source is not a large file, or there is one core only, or no thread can be started.
+    """
     descriptor: int = getattr(source, "descriptor", -1)
     if descriptor < 0 or len(os.sched_getaffinity(0)) < 2:
         return None

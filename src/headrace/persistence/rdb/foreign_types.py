@@ -83,7 +83,10 @@ MODULE_STRING = cython.declare(cython.ulonglong, 5)
 
 @cython.ccall
 def skip_value(inp: RdbInput, kind: cython.int, valkey: cython.bint) -> cython.void:
-    """Skip a value of the type `kind`; valkey: in a file of Valkey. Raises Damaged."""
+    """Skip a value of the type `kind`; valkey: the file is one of Valkey.
+
+    Raises Damaged; ForeignData for a type that cannot be skipped.
+    """
     count: cython.ulonglong
     once: bytes
     star: bytes
@@ -102,7 +105,7 @@ def skip_value(inp: RdbInput, kind: cython.int, valkey: cython.bint) -> cython.v
 
 @cython.ccall
 def skip_module_data(inp: RdbInput) -> cython.void:
-    """Skip module data."""
+    """Skip module data, as the table above describes them. Raises Damaged."""
     at: cython.longlong = inp.offset()
     what: cython.ulonglong = inp.length()
     while what != MODULE_END:

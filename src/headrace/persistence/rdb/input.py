@@ -46,7 +46,7 @@ LZF = cython.declare(cython.ulonglong, 3)
 class RdbInput(ReadBuffer):
     """Reads primitives, one after the other, from a source. Raises Damaged for invalid bytes.
 
-    read(n) returns up to n bytes, b"" at the end. raw_id() and id() store the ID in ms and seq.
+    The methods are named after what they read. raw_id() and id() store the ID in ms and seq.
     """
 
     read: Any
@@ -66,7 +66,13 @@ class RdbInput(ReadBuffer):
         checksum: bool = True,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """progress is called with the bytes read so far, about every MiB."""
+        """Read nothing yet.
+
+        Args:
+            read: read(n) returns up to n bytes of the source, b"" at its end.
+            checksum: compute the CRC-64 of what is consumed.
+            progress: called with the bytes read so far, about every MiB.
+        """
         super().__init__()
         self.read = read
         self.progress = progress

@@ -89,7 +89,14 @@ class RdbPiece:
         trailer: cython.int = 0,
         spare: list[bytearray] | None = None,
     ) -> None:
-        """owner: it must not change before recycle(), which appends it to `spare`, if given."""
+        """Create a piece of the first `used` bytes of owner.
+
+        Args:
+            owner: must not change before recycle(), which appends a bytearray to `spare`, if that is given.
+            marks_at: the index at which the marks begin; they reach to the end of owner.
+            whole: all the bytes are one string to compress; there are no marks.
+            trailer: NO_TRAILER, ZEROS or CHECKSUM.
+        """
         self._owner = owner
         self._spare = spare
         self.p = owner
@@ -105,11 +112,11 @@ class RdbPiece:
         return self.used + self.shared_bytes
 
     def queue_cost(self) -> int:
-        """Return the number of bytes, of those of shared strings a quarter: for a limit of a queue."""
+        """Return how much the piece counts in a queue: its bytes, but shared strings only a quarter."""
         return self.used + self.shared_bytes // 4
 
     def recycle(self) -> None:
-        """Give the buffer and the shared strings back: the piece was encoded, and must not be used again."""
+        """Release the shared strings, and make the buffer available for reuse. The piece is useless then."""
         self.shared = []
         if self._spare is not None and isinstance(self._owner, bytearray):
             self._spare.append(self._owner)
@@ -189,7 +196,7 @@ class RdbOutput:
 
     @cython.ccall
     def string(self, value: bytes | bytearray) -> cython.void:
-        """Write a string in its one form."""
+        """Write a string in the form that the rules above give it."""
         n: cython.Py_ssize_t = len(value)
         source: cython.p_const_uchar = value
         if n > MARKED_MAX and self.deferred and isinstance(value, bytes):
@@ -319,7 +326,10 @@ class RdbOutput:
 
     @cython.ccall
     def pass_apart(self, piece: Any, size: cython.longlong) -> cython.void:
-        """Pass something else than an RdbPiece to the sink, of about size bytes; only in deferred form."""
+        """Pass an object that is not an RdbPiece, such as a RunPiece, to the sink; only in deferred form.
+
+        size: about how many bytes it stands for in the file.
+        """
         assert self.deferred and self.sink is not None
         self.flush()
         self.sink(piece)

@@ -53,7 +53,10 @@ class ByteReader(Protocol):
 
 @dataclass
 class LoadedSnapshot:
-    """What was read. keys counts the keys put, expired those that had expired and were dropped."""
+    """What a snapshot contained: counts, and its auxiliary fields.
+
+    keys counts the keys put into the keyspace; expired, those that had expired and were dropped.
+    """
 
     version: str = ""
     aux: dict[bytes, bytes] = field(default_factory=dict)
@@ -83,8 +86,9 @@ def read_rdb(
     """Put all keys of source into keyspace, without events.
 
     Args:
-        now_ms: Unix milliseconds; keys that have expired by then are dropped unless keep_expired, or the
-            snapshot names its position in the stream of a primary: replicas at that position have them, too.
+        now_ms: Unix milliseconds. Keys that have expired by then are dropped.
+        keep_expired: do not drop them. They are also kept if the snapshot names its position in a replication
+            stream: replicas at that position have these keys, too.
         merge: replace keys that exist already.
         skip_foreign_types: skip and count keys of types that Headrace does not hold, and data of modules.
         foreign_advice: if those are not skipped, the advice in the error that they cause.
@@ -92,7 +96,8 @@ def read_rdb(
 
     Raises:
         Damaged: if the file is damaged. The keyspace then has a part of it.
-        ForeignData: if it has types that Headrace does not hold, and they are not skipped. The same.
+        ForeignData: if it has types that Headrace does not hold, and they are not skipped. The keyspace then
+            has a part of it, too.
     """
     file = _RdbFile(source, keyspace, progress)
     file.now_ms, file.keep_expired, file.merge = now_ms, keep_expired, merge

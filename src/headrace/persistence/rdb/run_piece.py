@@ -1,4 +1,4 @@
-"""A placeholder for a cold run in a snapshot: the encoder's thread reads the run, so no other one waits.
+"""A placeholder for a cold run in a snapshot. The encoder's thread reads the run: no other one waits for it.
 
 walk              piece │ RunPiece │ piece        a run takes no memory in the queue
                             │
@@ -28,7 +28,7 @@ def write_node_head(out: RdbOutput, ms: cython.ulonglong, seq: cython.ulonglong)
 @cython.final
 @cython.cclass
 class RunPiece:
-    """The nodes of a run, as they were when it was passed on. len() is about their size in the file."""
+    """A copy of a cold run, to be expanded later. len() is about the size of its nodes in the file."""
 
     run: ColdRun
     compress: cython.bint
@@ -48,7 +48,7 @@ class RunPiece:
 @cython.final
 @cython.cclass
 class RunExpander:
-    """Makes the pieces of runs, for one file, in one thread."""
+    """Reads cold runs and makes RdbPieces of their nodes, for one file, in one thread."""
 
     out: RdbOutput
     pieces: list[RdbPiece]

@@ -80,7 +80,7 @@ def encode_extras(
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def may_have_extras(image: StreamImage, settings: Settings) -> cython.bint:
-    """Return whether extras_steps() may return anything but None: most streams have no extras."""
+    """Return False if the stream certainly has no extras, as most streams."""
     return len(image.groups) > 0 or _has_producers(image, settings) or image.rules is not None
 
 
@@ -113,7 +113,7 @@ def extras_steps(
 
 
 def finish(steps: Generator[None, None, bytes | None]) -> bytes | None:
-    """Run all steps; return the result of the last one."""
+    """Run the steps of extras_steps() to their end, and return its result."""
     while True:
         try:
             next(steps)
@@ -248,9 +248,9 @@ def is_extras(data: bytes) -> bool:
 
 
 def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
-    """Apply extras to a stream that was just read for keyspace.
+    """Apply extras to a stream that was just read, and is to be put into keyspace.
 
-    Raises ValueError for damaged data; the stream may then have a part of it.
+    Raises ValueError for damaged data; a part of it may be applied then.
     """
     inp = RdbInput(BytesIO(data).read, checksum=False)
     try:

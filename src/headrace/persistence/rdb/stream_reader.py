@@ -63,13 +63,13 @@ NO_TIME_LIMIT = cython.declare(cython.Py_ssize_t, 0x7FFFFFFFFFFFFFFF)
 
 @cython.ccall
 def is_stream(kind: cython.int) -> cython.bint:
-    """Return whether this is a type byte of streams."""
+    """Return whether this is a type byte of a stream; not TYPE_COLD."""
     return kind == 15 or kind == 19 or kind == 21 or kind == 26 or kind == 27
 
 
 @cython.ccall
 def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
-    """Read a stream of the type `kind`, which may be TYPE_COLD, for keyspace. Raises Damaged."""
+    """Read a stream that is to be put into keyspace. kind: its type, may be TYPE_COLD. Raises Damaged."""
     stream: Stream = Stream()
     alive: cython.ulonglong
     at: cython.longlong = inp.offset()
@@ -95,7 +95,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
 
 @cython.ccall
 def drop_expired_iids(stream: Stream, now_ms: cython.longlong) -> cython.void:
-    """Delete the iids that have expired at now_ms."""
+    """Delete the idempotency IDs that have expired at now_ms (Unix milliseconds)."""
     memory: IdempotencyStore | None = stream.idempotency
     if memory is not None:
         memory.expire(now_ms, NO_TIME_LIMIT)

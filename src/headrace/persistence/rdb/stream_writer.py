@@ -37,7 +37,7 @@ NODE_STEP_FACTOR = cython.declare(cython.longlong, 4)  # a node takes less time 
 
 
 def write_stream(out: RdbOutput, stream: Stream, stream_type: int, now_ms: int) -> None:
-    """Write the stream as this type (19 or above), without the iids that have expired at now_ms."""
+    """Write the stream as this type (19 or above), without idempotency IDs that have expired at now_ms."""
     write_image(out, stream.view(), stream_type, now_ms)
 
 
@@ -49,7 +49,7 @@ def write_image(
     now_ms: cython.longlong,
     references: Any = None,
 ) -> cython.void:
-    """Write the image as stream_steps() does."""
+    """Write the image at once; arguments: see stream_steps()."""
     group: Group
     for _ in _node_steps(out, image, stream_type, STEP_BYTES, references):
         pass
@@ -71,8 +71,8 @@ def stream_steps(
 ) -> Iterator[None]:
     """Write the image as write_stream() does, in steps of about step_bytes; yield after each.
 
-    If image.by_reference is set, a cold run is passed on as a RunPiece. With references, the object is that
-    of TYPE_COLD instead, and the cold files that it needs are added to these.
+    If image.by_reference is set, a cold run is passed to the sink as a RunPiece. With references as well, the
+    stream has TYPE_COLD: its runs are only referred to, and added to these ColdReferences.
     """
     group: Group
     yield from _node_steps(out, image, stream_type, step_bytes, references)
@@ -113,7 +113,7 @@ def write_producers(out: RdbOutput, image: StreamImage, now_ms: cython.longlong)
 
 @cython.ccall
 def placeholder_consumer(group: Group) -> bytes:
-    """Return the name of the placeholder owner of unowned entries, which the group does not use."""
+    """Return a consumer name that the group does not use, for the placeholder owner of unowned entries."""
     name = b"headrace-unowned"
     used = {consumer.name for consumer in group.pending.consumers()}
     while name in used:

@@ -24,7 +24,7 @@ TYPE_COLD = 150
 
 
 class RdbVersion(NamedTuple):
-    """A version of RDB: its name in the configuration, the number in the magic, the type of streams."""
+    """A version of RDB: its name for rdb-stream-types, the number in the magic, the type byte of streams."""
 
     name: str
     rdb_version: int

@@ -52,7 +52,7 @@ def write_rdb(
     progress: Callable[[int], None] | None = None,
     references: Any = None,
 ) -> SnapshotSize:
-    """Write all keys that have not expired at now_ms to sink(bytes), in pieces of up to 64 KiB.
+    """Write all keys that have not expired at now_ms (Unix ms) to sink(bytes), in pieces of up to 64 KiB.
 
     Args:
         checksum: False writes zeros, which readers accept as "not computed".

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BufferLimit:
-    """The limits of one class, in bytes and seconds. A soft limit of zero seconds has no effect."""
+    """The limits of one class of clients, in bytes and seconds; 0 bytes or seconds: no such limit."""
 
     hard: int
     soft: int
@@ -16,7 +16,7 @@ class BufferLimit:
 
 @dataclass(frozen=True)
 class OutputBufferLimits:
-    """The limits of all classes."""
+    """The limits of all classes of clients."""
 
     normal: BufferLimit
     slave: BufferLimit

@@ -23,7 +23,7 @@ NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # accepted values of
 
 
 class Config:
-    """The value of every directive, and warnings for the start."""
+    """The value of every directive, where it was set, and warnings to show at the start."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {d.name: d.kind.parse([d.default]) for d in DIRECTIVES}
@@ -74,13 +74,13 @@ class Config:
     def override(self, name: str, value: Value) -> None:
         """Set the value that the server uses instead of the requested one.
 
-        Shown, but not written to the file.
+        CONFIG GET shows this value; CONFIG REWRITE writes the requested one.
         """
         self.requested.setdefault(name, self.values[name])
         self.values[name] = value
 
     def requested_value(self, name: str) -> Value:
-        """Return the value as it was requested."""
+        """Return the value as it was requested, also if the server uses another one."""
         return self.requested.get(name, self.values[name])
 
     # CONFIG GET and CONFIG SET.
@@ -158,7 +158,7 @@ class Config:
         self.read_lines(path, text.split(b"\n"), depth)
 
     def read_lines(self, path: str, lines: list[bytes], depth: int = 0) -> None:
-        """Read the lines of such a file. Raises UsageError."""
+        """Read the lines of a file as read_file() does; `path` is for messages. Raises UsageError."""
         for number, line in enumerate(lines, 1):
             where = f"{path}, line {number}"
             if line.strip().startswith(b"#"):
@@ -250,7 +250,7 @@ def _similar_option(option: str) -> str:
 
 
 def set_failed(name: str, why: str) -> CommandError:
-    """Return the error that CONFIG SET could not change that directive, or another one of its command."""
+    """Return the error of a CONFIG SET that failed because of this directive."""
     return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
 
 

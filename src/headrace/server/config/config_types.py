@@ -1,4 +1,4 @@
-"""The types of directives' values: parsed from arguments, shown as text."""
+"""The types of directives' values: parse them from arguments, format them as CONFIG GET does."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DirectiveType(Protocol):
 
 
 def bound(number: int) -> str:
-    """Return a bound as text; a large one as a power of two."""
+    """Return a bound as text; one of 2^20 or more as 2^n or 2^n-1."""
     if number < 1 << 20:
         return str(number)
     bits = number.bit_length()
@@ -122,7 +122,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class BacklogSize(Memory):
-    """The size of the backlog: a smaller one than SMALLEST is raised to it."""
+    """The size of the replication backlog in bytes; less than SMALLEST becomes SMALLEST."""
 
     least: int = 1
     most: int = I63_MAX
@@ -143,7 +143,7 @@ class PrimaryAddress:
     syntax = "host and port"
 
     def parse(self, words: list[str]) -> Value:
-        """Parse two words, in one argument or two. NO ONE is none."""
+        """Parse host and port, in one argument or two; `no one`, or no argument, for none."""
         words = [word for text in words for word in text.split()] or ["no", "one"]
         if len(words) != 2:
             raise ValueError("must be host and port, separated by a blank")
@@ -155,7 +155,7 @@ class PrimaryAddress:
         return f"{host} {port}"
 
     def show(self, value: Value) -> str:
-        """Return both, separated by a space."""
+        """Return host and port, separated by a space; empty for none."""
         return str(value)
 
 
@@ -203,7 +203,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class OwnChoice(Choice):
-    """A choice with other words than Redis has; a word of Redis is rejected with the reason."""
+    """A choice with other words than Redis has; a word that only Redis accepts is rejected with `why`."""
 
     theirs: tuple[str, ...]
     why: str

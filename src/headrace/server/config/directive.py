@@ -11,9 +11,12 @@ from headrace.server.config.config_types import DirectiveType, Value
 class Directive:
     """One directive.
 
-    `only` is the sole accepted value, for directives that clients set but that have no effect yet; `why`
-    gives the reason. `unsupported_is_fatal`: any other value ends the start, because ignoring it would
-    endanger data. `secret`: only CONFIG GET shows the value. `alias`: the directive's old name.
+    Attributes:
+        only: the sole accepted value, for directives that clients set but that have no effect yet; `why`
+            gives the reason.
+        unsupported_is_fatal: any other value prevents the start, because ignoring it would endanger data.
+        secret: only CONFIG GET shows the value.
+        alias: the directive's old name; empty for none.
     """
 
     name: str

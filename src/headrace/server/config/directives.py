@@ -447,7 +447,7 @@ ALIASES = {directive.alias: directive.name for directive in DIRECTIVES if direct
 
 
 def canonical(name: str) -> str:
-    """Return the present name of a directive for an old one, in lower case."""
+    """Return the name in lower case; for the old name of a directive, its present name."""
     return ALIASES.get(name.lower(), name.lower())
 
 

@@ -32,7 +32,7 @@ UNITS = (("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10))
 
 
 def rewrite(config: Config) -> None:
-    """Replace the file atomically. Raises CommandError with CONFIG REWRITE's texts."""
+    """Write the configuration into its file, atomically. Raises CommandError with CONFIG REWRITE's texts."""
     if not config.file:
         raise CommandError("ERR The server is running without a config file")
     path = os.path.realpath(config.file)  # keep a symbolic link
@@ -81,7 +81,8 @@ def replace(path: str, text: bytes) -> None:
 def rewritten(config: Config, text: bytes) -> bytes:
     """Return the file's text, changed as little as possible to contain the configuration.
 
-    Raises UsageError.
+    Raises:
+        UsageError: if the text cannot be parsed, or an included file defines users.
     """
     lines = text.removesuffix(b"\n").split(b"\n") if text else []
     places: dict[str, list[int]] = {}
@@ -153,7 +154,7 @@ def missing(config: Config, lines: list[bytes]) -> list[bytes]:
 
 
 def line_of(directive: Directive, value: Value) -> bytes:
-    """Return the line of a directive that is parsed as the value."""
+    """Return a line that sets the directive to this value."""
     shown = directive.kind.show(value)
     if isinstance(directive.kind, PrimaryAddress) and not value:
         return line_of_words(directive.name, ["no", "one"])

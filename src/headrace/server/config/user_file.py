@@ -71,7 +71,10 @@ def _raw(word: str) -> bytes:
 
 
 def read(path: str) -> list[tuple[str, list[bytes]]]:
-    """Return the lines of aclfile. Raises CommandError if it cannot be read or there is none."""
+    """Return the users of aclfile: for each, a description for errors, and its words.
+
+    Raises CommandError if the file cannot be read, or none is configured.
+    """
     if not path:
         raise NoAclFile()
     try:

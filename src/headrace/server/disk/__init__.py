@@ -1,1 +1,1 @@
-"""The disk: start-up, group commit of the log, snapshots between requests."""
+"""The disk: start-up, snapshots between requests, turning the log on and off, threads of cold storage."""

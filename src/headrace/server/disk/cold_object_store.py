@@ -27,7 +27,9 @@ class ColdObjectStore:
             self.uploader.set_local_bytes(self.config.number("cold-local-bytes"))
 
     def attach(self, seconds: float = START_S) -> None:
-        """Let cold files be read from the store: the directory is locked. Raises OSError, HeadraceError.
+        """Make the cold files in the store readable. Call it with the directory locked.
+
+        Does nothing without a store, or if it was called before. Raises OSError, HeadraceError.
 
         Args:
             seconds: how long to wait for the store; 0: not at all.
@@ -37,7 +39,7 @@ class ColdObjectStore:
             self._is_attached = True
 
     def begin(self) -> None:
-        """Upload files from now on: the directory is locked, and the data are loaded."""
+        """Upload files from now on. Call it with the directory locked and the data loaded."""
         if self.uploader is not None and not self._has_begun:
             self.attach(0)  # it is attached unless the directory was locked now, in the event loop
             self.uploader.begin()

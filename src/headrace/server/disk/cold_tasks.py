@@ -81,7 +81,10 @@ class ColdTasks:
             self._start()
 
     def open_for_rules(self) -> None:
-        """Open the cold storage if it is not: a stream has HOT-BYTES or HOT-AGE. Raises CommandError."""
+        """Open the cold storage because a stream has a HOT-BYTES or HOT-AGE rule. Raises CommandError.
+
+        Does nothing if it is open.
+        """
         if self.engine.cold is not None:
             return
         if self._is_loaded:
@@ -93,7 +96,7 @@ class ColdTasks:
         self.apply_config()
 
     def prepare(self) -> None:
-        """Open the cold storage if the log refers to cold runs; called before it is loaded.
+        """Open the cold storage if the log refers to cold runs. Call it before the log is loaded.
 
         Raises OSError, HeadraceError.
         """
@@ -110,7 +113,8 @@ class ColdTasks:
         """Use threads from now on: the data are loaded. Raises OSError, HeadraceError.
 
         Args:
-            logged: there is a log, which has removed cold files that nothing refers to.
+            logged: there is a log. Opening it has removed the cold files that nothing refers to; without a
+                log they are removed here.
         """
         self._is_loaded = True
         if self.disk.lock_descriptor >= 0 and not logged:
@@ -143,7 +147,7 @@ class ColdTasks:
         self.engine.park_requests(load)
 
     def close(self) -> None:
-        """End the threads after what they are doing, and seal the current file."""
+        """End the threads when their running tasks are done, and seal the current file."""
         self.object_store.close()
         if self.engine.cold is not None:
             self.engine.cold.writer = None
@@ -153,11 +157,11 @@ class ColdTasks:
         self.files.close()
 
     def enter_event_loop(self) -> None:
-        """Note that the calling thread is that of the event loop: it must not wait for an object store."""
+        """Register the calling thread as that of the event loop, which must not wait for an object store."""
         self.store.event_loop = threading.get_ident()
 
     def take_results(self) -> None:
-        """Do what the results of the threads allow: nodes leave memory, parked requests run."""
+        """Apply the results of the threads: free stored nodes, run parked requests."""
         while self._results:
             self._results.popleft()()
 

@@ -54,7 +54,10 @@ class LogSwitch:
         self._enabled = on
 
     def restart(self) -> None:
-        """Begin a new log: the data in memory did not come through the old one, which stays until then."""
+        """Begin a new log, because the data in memory were replaced. Does nothing if the log is off.
+
+        The old log stays until the first rewrite of the new one is done.
+        """
         if self.durability.log is None:
             return
         self._disable()

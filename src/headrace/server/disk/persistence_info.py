@@ -1,4 +1,4 @@
-"""INFO persistence: Redis's fields, for the log and snapshots."""
+"""The fields of INFO persistence: about loading, snapshots and the log."""
 
 from __future__ import annotations
 

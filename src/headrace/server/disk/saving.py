@@ -115,7 +115,10 @@ class SaveManager:
         return self.job == job or (self.running is None and self.queued[:1] == [job])
 
     def background_save(self, schedule: bool) -> bytes:
-        """Run BGSAVE; return its reply."""
+        """Run BGSAVE; return its reply. Raises CommandError if a job is running or queued.
+
+        schedule: BGSAVE SCHEDULE: a job other than a snapshot is waited for instead.
+        """
         if self.is_running(SNAPSHOT):
             raise SaveRunning()
         if (self.running is not None or self.queued) and not schedule:
@@ -125,7 +128,7 @@ class SaveManager:
         return b"Background saving scheduled" if waits else b"Background saving started"
 
     def rewrite_log(self) -> bytes:
-        """Run BGREWRITEAOF; return its reply."""
+        """Run BGREWRITEAOF; return its reply. Raises CommandError if the log is off or being rewritten."""
         if self.durability.log is None:
             raise NoLogToRewrite()
         if self.is_running(REWRITE):
@@ -144,7 +147,7 @@ class SaveManager:
         self.kill_rewrite()
 
     def kill_rewrite(self) -> None:
-        """Kill a running rewrite."""
+        """Cancel the running job if it is a rewrite."""
         if self.job == REWRITE:
             self.kill()
 
@@ -170,7 +173,7 @@ class SaveManager:
                 self.save(now)
 
     def queue_rewrite(self) -> None:
-        """Queue a rewrite, because the data in memory did not come through the log."""
+        """Queue a rewrite: the log does not contain the data in memory."""
         self._enqueue(REWRITE)
 
     def _must_wait(self) -> bool:
@@ -292,7 +295,10 @@ class SaveManager:
         )
 
     def _time_of_snapshot(self, fields: dict[bytes, bytes], now: int) -> int:
-        """Return the time of which a snapshot is: now, or one at which no key of replication had expired.
+        """Return the time up to which a snapshot leaves out expired keys, in Unix milliseconds.
+
+        A snapshot for replication must contain the keys that the primary has not deleted yet: its time is
+        before the first expiry.
 
         Args:
             fields: of the snapshot; empty if it names no position in the stream of replication.

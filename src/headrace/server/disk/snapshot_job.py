@@ -54,7 +54,7 @@ class SnapshotJob:
             thread: gets the pieces of the snapshot; it ends with this job.
             steps: returns the steps that write an image to the thread.
             sync: makes the complete snapshot durable; runs in the thread.
-            publish: then makes it take its place; runs in the thread, but not after kill().
+            publish: then replaces the previous snapshot by it; runs in the thread, but not after kill().
             now: in Unix milliseconds; keys that have expired are left out.
         """
         self.loop = loop
@@ -100,7 +100,7 @@ class SnapshotJob:
         return again if more else PAUSE_MS
 
     def share_done(self) -> float:
-        """Return about which share of the snapshot is written, from 0 to 1."""
+        """Return about how much of the snapshot is written, as a fraction from 0 to 1."""
         return min(self.thread.taken_bytes() / max(self.data_bytes, 1), 1.0)
 
     def _write(self, until: int) -> bool:
@@ -144,7 +144,10 @@ class SnapshotJob:
             self.loop.background = None
 
     def has_ended(self) -> bool:
-        """Return whether it has ended. Then `reason` is empty after success, else the error."""
+        """Return whether the job has ended; if so, release the image.
+
+        Then `reason` is empty after success, else the error.
+        """
         if self.thread.state is EncoderState.RUNNING:
             return False
         self._release()
@@ -156,7 +159,7 @@ class SnapshotJob:
         return True
 
     def kill(self) -> None:
-        """End it now. It does not take its place any more; the thread may write to its file for a moment."""
+        """Cancel the job: publish() is not called any more. The thread may write to its file for a moment."""
         with self._ending:
             self._killed = True
         self._release()

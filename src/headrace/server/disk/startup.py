@@ -114,9 +114,9 @@ class Startup:
         return found
 
     def replay(self, now: int) -> None:
-        """Load the log alone into an empty keyspace, without serving clients.
+        """Load the log alone into an empty keyspace, for DEBUG LOADAOF; no client is served meanwhile.
 
-        Raises HeadraceError, OSError.
+        Raises HeadraceError, OSError; also for a log that ends within a record.
         """
         skips = self.config.flag("load-skip-foreign-types")
         recover(

@@ -90,11 +90,14 @@ class OutputBufferMonitor:
         self.any_over_soft_limit = len(self.over_since_ms) > 0
 
     def shift_clock(self, by_ms: int) -> None:
-        """Correct the noted times after the clock was set by so many milliseconds."""
+        """Shift the recorded times: the clock was set by so many milliseconds."""
         self.over_since_ms = {connection: since + by_ms for connection, since in self.over_since_ms.items()}
 
     def overdue(self, now_ms: int) -> list[Any]:
-        """Return connections above a soft limit for too long; forget closed ones and those below it."""
+        """Return the connections that have been above a soft limit for too long; the caller closes them.
+
+        Stops tracking those, closed connections, and those that are below the limit again.
+        """
         found = []
         for connection, since in list(self.over_since_ms.items()):
             limit = self._limit_of(connection.session)

@@ -21,7 +21,10 @@ _pollers: dict[int, select.epoll] = {}
 
 
 def read(fd: int, buf: bytearray, at: int, n: int) -> int:
-    """Read up to n bytes into buf[at:]; return how many, 0 at the end of the stream, or a negative."""
+    """Read up to n bytes into buf[at:].
+
+    Returns the number of bytes, 0 at the end of the stream, or WOULD_BLOCK or BROKEN.
+    """
     try:
         with memoryview(buf) as whole, whole[at : at + n] as part:
             return os.readv(fd, [part])
@@ -32,7 +35,7 @@ def read(fd: int, buf: bytearray, at: int, n: int) -> int:
 
 
 def write(fd: int, buf: bytes | bytearray, at: int, n: int) -> int:
-    """Write up to n bytes of buf[at:]; return how many, or a negative."""
+    """Write up to n bytes of buf[at:]; return the number of bytes, or WOULD_BLOCK or BROKEN."""
     try:
         with memoryview(buf) as whole, whole[at : at + n] as part:
             return os.write(fd, part)

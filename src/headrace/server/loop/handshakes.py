@@ -47,7 +47,10 @@ class Handshakes:
 
     @cython.ccall
     def read(self, connection: Connection, scratch: bytearray) -> cython.Py_ssize_t:
-        """Read and decrypt to the front of scratch, as descriptors.read(); set `eof` with the last bytes."""
+        """Read and decrypt to the front of scratch; return what TlsConnection.read() returns.
+
+        Sets connection.eof with the last bytes. Also WOULD_BLOCK after STEPS_MAX handshake steps in a turn.
+        """
         tls: TlsConnection | None = connection.tls
         assert tls is not None
         begins: cython.bint = tls.handshaking

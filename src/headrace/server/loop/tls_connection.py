@@ -142,9 +142,10 @@ class TlsConnection:
     def write(
         self, fd: cython.int, p: cython.p_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Send of the n bytes at p[at:] what the socket takes; return how many are sent for good, or BROKEN.
+        """Encrypt the n bytes at p[at:], and send as much as the socket accepts.
 
-        The next call must begin with the first byte that was not.
+        Returns how many of them are sent completely, or BROKEN. The next call must begin with the byte after
+        those: some of the next ones may be encrypted already, in `unsent`.
         """
         done: cython.Py_ssize_t = 0
         if self.unsent:

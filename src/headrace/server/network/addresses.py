@@ -11,7 +11,15 @@ from headrace.server.config.config import Config
 
 
 def for_each_address(config: Config, port: str, listen: Callable[[str], None]) -> None:
-    """Call listen with each address of `bind`. Raises HeadraceError if one without `-` is not available."""
+    """Call listen(address) for each address of `bind`; one with `-` before it may be missing.
+
+    Args:
+        port: describes the port in an error.
+        listen: raises OSError if it cannot listen on the address.
+
+    Raises:
+        HeadraceError: if an address is in use, or one without `-` is not available.
+    """
     words = config.values["bind"]
     assert isinstance(words, list)
     for word in words:

@@ -309,7 +309,7 @@ def close_all(listeners: list[socket.socket]) -> None:
 
 
 def reject(client: socket.socket, reason: bytes, encrypted: bool) -> None:
-    """Send the reason if that does not block, and close. It is only logged for TLS clients."""
+    """Send the reason if that does not block, and close the socket. TLS clients get none; it is logged."""
     with client, suppress(OSError):
         if encrypted:
             logging.getLogger("headrace").info("rejecting a TLS client: %s", reason[1:].decode().strip())

@@ -18,7 +18,7 @@ class ClientBuffers:
 
     @classmethod
     def of(cls, engine: Engine, server: ServerInterface, *, replicas: bool = False) -> ClientBuffers:
-        """Return those of the ordinary clients, or of the replicas."""
+        """Measure the buffers of the ordinary clients, or of the replicas instead."""
         most_input = most_output = total = 0
         for session in engine.clients.values():
             if session.is_replica == replicas:

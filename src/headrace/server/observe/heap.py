@@ -1,4 +1,4 @@
-"""Return free memory of the C library's heap to the system.
+"""The C library's heap: return its free memory to the system, and keep it on small pages.
 
 The C library keeps freed memory for later use. After many clients have disconnected that can be much more
 than the data: RSS stays high, and looks like a memory leak.
@@ -14,7 +14,7 @@ PR_SET_THP_DISABLE = 41  # of sys/prctl.h
 
 
 def disable_large_pages() -> None:
-    """Disable large pages for this process."""
+    """Disable transparent huge pages for this process, if the C library can."""
     if hasattr(LIBC, "prctl"):
         LIBC.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 

@@ -45,7 +45,7 @@ def json_line(level: int, message: str) -> str:
 
 
 class LogFile(logging.FileHandler):
-    """The file named by logfile; opened again before a line is written if it was moved or removed.
+    """The file named by logfile. Before each line it is opened again if it was moved or removed.
 
     If it cannot be opened or written, the error is printed once, on standard error.
     """

@@ -1,4 +1,4 @@
-"""The limit on the data's memory, from the configuration, and INFO's fields of memory.
+"""Apply maxmemory and maxmemory-policy, and return the fields of INFO memory.
 
 used_memory            memory of keys and values, and of the keys that clients watch or are blocked
                        on: what `maxmemory` limits
@@ -42,7 +42,10 @@ def note_peak(engine: Engine) -> None:
 
 
 def fields(config: Config, engine: Engine, startup: int) -> Section:
-    """Return INFO memory; startup is the resident memory before any data was loaded."""
+    """Return the fields of INFO memory.
+
+    startup: the resident memory of the process before any data was loaded, in bytes.
+    """
     note_peak(engine)
     eviction = engine.write_gate.eviction
     used, peak = engine.keyspace.memory.total, eviction.peak
@@ -81,7 +84,7 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
 
 
 def allocator_fields(used: int, resident: int) -> Section:
-    """Return the fields of the allocator, which keeps no statistics: it gave out the data's memory."""
+    """Return the fields of the allocator. It keeps no statistics: the data's memory counts as allocated."""
     return [
         ("allocator_allocated", used),
         ("allocator_active", used),

@@ -46,7 +46,10 @@ class MetricsServerIPv4(ThreadingMixIn, TCPServer):
         super().__init__(address, handler)
 
     def add(self, handler: ScrapeHandler) -> None:
-        """Note a handler that runs; disconnect the oldest one that reads if there are too many."""
+        """Register a running handler.
+
+        If there are too many, disconnect the oldest one whose request has not arrived, else this one.
+        """
         with self.lock:
             self.handlers[handler] = None
             if len(self.handlers) > CONNECTIONS_MAX:
@@ -54,7 +57,7 @@ class MetricsServerIPv4(ThreadingMixIn, TCPServer):
                 next(reading, handler).disconnect()
 
     def remove(self, handler: ScrapeHandler) -> None:
-        """Forget a handler that has ended."""
+        """Remove a handler that has ended."""
         with self.lock:
             self.handlers.pop(handler, None)
 
@@ -75,7 +78,7 @@ class MetricsServerIPv6(MetricsServerIPv4):
     address_family = socket.AF_INET6
 
     def server_bind(self) -> None:
-        """Leave the port's IPv4 addresses to others."""
+        """Bind for IPv6 only: the server of an IPv4 address may use the same port."""
         self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         super().server_bind()
 

@@ -27,7 +27,7 @@ class ShutdownAborted(CommandError):
 
 
 class DelayedShutdown:
-    """At most one shutdown that waits."""
+    """Delays a shutdown. At most one waits at a time."""
 
     def __init__(self, config: Config, engine: Engine, replicas: PrimarySide) -> None:
         self.config = config
@@ -43,11 +43,11 @@ class DelayedShutdown:
         return self._finish is not None
 
     def begin(self, finish: Callable[[], None], session: Session | None) -> bool:
-        """Wait for the replicas, then call finish(); return False if there is nothing to wait for.
+        """Begin to wait for the replicas; tick() then calls finish(). False: there is nothing to wait for.
 
         Args:
-            finish: ends the server; a CommandError that it raises becomes the reply.
-            session: the client that waits for that.
+            finish: ends the server; a CommandError that it raises becomes the reply to the waiting clients.
+            session: the client that requested the shutdown; None: a signal did.
         """
         timeout_ms = 1000 * self.config.number("shutdown-timeout")
         if self._finish is None and not (timeout_ms and self._must_wait()):
@@ -81,7 +81,10 @@ class DelayedShutdown:
         ]
 
     def tick(self, now: int) -> int:
-        """Finish if the replicas have everything; return in how many milliseconds to look again."""
+        """Call finish() if the replicas have everything, or the timeout is over.
+
+        Returns in how many milliseconds to call it again, -1 if nothing waits.
+        """
         if self._finish is None:
             return -1
         lagging = self._lagging()

@@ -67,7 +67,7 @@ class Takeover(Protocol):
 
 
 class Failover:
-    """At most one failover."""
+    """Runs FAILOVER, one at a time."""
 
     def __init__(self, engine: Engine, replicas: PrimarySide, takeover: Takeover) -> None:
         self.engine = engine
@@ -79,7 +79,13 @@ class Failover:
         self._deadline_ms = 0
 
     def start(self, host: str | None, port: int, force: bool, timeout_ms: int) -> None:
-        """Start a failover, to that replica or any. A timeout of 0 is none. Raises CommandError."""
+        """Start a failover. Raises CommandError if that is not possible.
+
+        Args:
+            host: of the replica that takes over; None: any replica.
+            force: hand over when the timeout is over, even to a replica that lacks data.
+            timeout_ms: how long to wait for a replica to have everything; 0: without a limit.
+        """
         if self.state != NONE:
             raise AlreadyRunning()
         if self.takeover.is_replica():
@@ -113,7 +119,10 @@ class Failover:
         ]
 
     def tick(self, now: int) -> int:
-        """Hand over when a replica has everything; return in how many milliseconds to look again."""
+        """Hand over if a replica has everything; give up after the timeout.
+
+        Returns in how many milliseconds to call it again, -1 if it is not waiting.
+        """
         if self.state != WAITING:
             return -1
         primary = self.replicas.primary
@@ -134,13 +143,16 @@ class Failover:
         return -1
 
     def succeeded(self) -> None:
-        """Note that the other server has taken over."""
+        """End the failover: the other server has taken over. Does nothing if none is in progress."""
         if self.state == IN_PROGRESS:
             LOG.log(NOTICE, "FAILOVER: done")
             self.end()
 
     def lost(self, reason: str, may_have_taken_over: bool) -> None:
-        """Become the primary again, unless the other server may have taken over: there must not be two."""
+        """End the failover: the link to the other server was lost. Does nothing if none is in progress.
+
+        Become the primary again, unless the other server may have taken over: there must not be two.
+        """
         if self.state != IN_PROGRESS:
             return
         if may_have_taken_over:
@@ -162,7 +174,7 @@ class Failover:
         self.end()
 
     def end(self) -> None:
-        """Let writes continue, here or at the new primary."""
+        """Reset the state, and let paused writes continue, here or at the new primary."""
         self.state = NONE
         self.replicas.pings = True
         self.engine.write_gate.end_pause(FAILOVER)

@@ -1,10 +1,10 @@
-"""A snapshot for replicas: a job writes it (disk/snapshot_job.py); the server passes it on.
+"""Full synchronisation: a job writes a snapshot (disk/snapshot_job.py), the server sends it to replicas.
 
     job ── pipe ──▶ server ──▶ every replica of the group       $EOF:<mark> <snapshot> <mark>
     job ── file ──▶ server ──▶ each replica at its own pace     $<bytes> <snapshot>
 
-The first form needs no disk, and replicas that announced `capa eof`. The snapshot is that of one position
-of the stream: the stream continues there.
+The first form needs no disk, but the replicas must have announced `capa eof`. The snapshot is that of one
+position in the stream: the stream continues there.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class FullSync:
         return not replica.connection.closed and replica.session.reply.pending() > AHEAD_BYTES
 
     def fill(self) -> None:
-        """Read on, if all replicas have read what was passed on. Called when one has."""
+        """Read the pipe again if no replica is far behind. Called when a replica has read something."""
         if self._read_end >= 0 and not self._ended and not any(map(self._is_behind, self.replicas)):
             self._set_reading(True)
 
@@ -135,7 +135,7 @@ class FullSync:
     # The end.
 
     def tick(self) -> None:
-        """Finish when the snapshot is written."""
+        """Finish when the snapshot is written; cancel it when all replicas are closed."""
         if self.done or (self.is_diskless and not self._ended) or not self.job.has_ended():
             if not self.done and all(replica.connection.closed for replica in self.replicas):
                 self.cancel()
@@ -190,7 +190,7 @@ class FullSync:
             self._read_end = -1
 
     def cancel(self) -> None:
-        """Cancel the snapshot and close the replicas that wait for its snapshot."""
+        """Cancel the snapshot and close the replicas that wait for it."""
         if self.done:
             return
         self.done = True
@@ -203,7 +203,7 @@ class FullSync:
 
 
 class SnapshotFile:
-    """The bytes of a snapshot's file that one replica has still to get."""
+    """Sends a snapshot's file to one replica: fill() puts the next part into its buffer."""
 
     def __init__(self, sync: FullSync, replica: Replica, descriptor: int, size: int) -> None:
         self.sync = sync

@@ -1,4 +1,4 @@
-"""The socket of a replica to its primary.
+"""The connection of a replica to its primary: its socket, with or without TLS.
 
 thread:      resolve the name ─ connect ─ TLS ─┐ wake the event loop
 event loop:                                    └▶ on_open ─ on_bytes, a piece in each turn ─ on_lost
@@ -26,7 +26,7 @@ CLOSED = "the primary has closed the connection"
 
 
 class ConnectionEvents(Protocol):
-    """What a connection tells its owner, within turns of the event loop."""
+    """The callbacks of a connection to its owner, called within turns of the event loop."""
 
     def on_open(self) -> None:
         """Begin the handshake of replication: the connection is open."""
@@ -35,11 +35,11 @@ class ConnectionEvents(Protocol):
         """Handle the next bytes."""
 
     def on_lost(self, reason: str) -> None:
-        """Note that the connection failed or could not be made; it is closed already."""
+        """Handle that the connection was lost or could not be made; it is closed already."""
 
 
 class PrimaryConnection:
-    """A connection to host and port, begun at once."""
+    """A connection to a primary. The constructor begins to connect."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class PrimaryConnection:
                 os.eventfd_write(self._wake, 1)
 
     def pause_reading(self) -> None:
-        """Leave further bytes in the system's buffer."""
+        """Read nothing until resume_reading(): further bytes stay in the system's buffer."""
         if self.socket is not None and self._reading:
             self._reading = False
             self.loop.remove_reader(self.socket.fileno())
@@ -170,7 +170,7 @@ class PrimaryConnection:
         return b"".join(pieces), reason
 
     def send(self, data: bytearray) -> None:
-        """Send what the socket takes at once, and delete it from data. Errors are found by reading."""
+        """Send what the socket accepts at once, and delete that from data. Reading reports errors."""
         if self.socket is not None and data:
             with suppress(OSError):
                 del data[: self.socket.send(data)]

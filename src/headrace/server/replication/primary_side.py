@@ -40,7 +40,7 @@ class PendingOutput(CommandError):
 
 
 class StreamSource:
-    """The part of the stream that one online replica has still to get."""
+    """Sends the stream to one online replica: fill() puts the next part into its buffer."""
 
     def __init__(self, primary: Primary, replica: Replica) -> None:
         self.primary = primary
@@ -112,7 +112,7 @@ class PrimarySide:
     # Requests of replicas.
 
     def of(self, session: Session) -> Replica:
-        """Return what is known of the session as a replica."""
+        """Return the Replica of a session; create it if the session has none."""
         found = self.known.get(session)
         if found is None:
             host = to_text(session.address).rpartition(":")[0]
@@ -165,7 +165,12 @@ class PrimarySide:
         self._alone_since_ms = 0
 
     def acknowledge(self, session: Session, offset: int, synced: int) -> None:
-        """Note REPLCONF ACK; the first one after a snapshot shows that it is loaded."""
+        """Handle REPLCONF ACK; the first one after a snapshot shows that it is loaded.
+
+        Args:
+            offset: up to where the replica has applied the stream.
+            synced: up to where its log is synced.
+        """
         replica = self.known.get(session)
         if replica is None or not replica.state:
             return
@@ -186,7 +191,7 @@ class PrimarySide:
     # Replicas that know the commands of Redis 7.0 only.
 
     def update_translation(self) -> None:
-        """Let commands note older forms of their effects if the stream is translated here."""
+        """Have commands record older forms of their effects, if and only if the stream is translated here."""
         self.primary.update_translation(self.engine.keyspace.now)
         effects = self.engine.effects
         on = self.generates and self.primary.translates
@@ -195,7 +200,7 @@ class PrimarySide:
             effects.forget_forms()
 
     def request_translation(self, replica: Replica, on: bool) -> None:
-        """Note that a replica, which is Headrace, has replicas that need the translated stream."""
+        """Record whether a Headrace replica needs the translated stream, for replicas of its own."""
         replica.wants_translation = on
         self.update_translation()
         if on and self.generates and self.pings and self.primary.backlog is not None:
@@ -203,7 +208,7 @@ class PrimarySide:
             self.send()
 
     def pass_on(self, data: bytes) -> str:
-        """Append a part of the stream of this server's own primary, and have it sent to the replicas.
+        """Append a part of the stream of this server's own primary, and schedule its sending to the replicas.
 
         Replicas that know the commands of Redis 7.0 only are closed if there is a newer one.
 
@@ -251,7 +256,7 @@ class PrimarySide:
             self.send()
 
     def send(self) -> None:
-        """Have new bytes of the stream sent to the replicas at the end of this turn."""
+        """Schedule sending: the replicas get new bytes of the stream at the end of this turn."""
         for replica in self.primary.replicas:
             if replica.state == ONLINE and not replica.connection.closed:
                 self.loop.schedule_flush(replica.connection)
@@ -263,13 +268,13 @@ class PrimarySide:
             self.loop.commit_required = True
 
     def open_backlog(self) -> None:
-        """Begin to keep the stream, and to record effects for it."""
+        """Begin to keep the stream, and to record effects for it; do nothing if that has begun."""
         if self.primary.backlog is None:
             self.primary.open_backlog()
             self.start_feeding()
 
     def start_feeding(self) -> None:
-        """Let the stream consist of the effects that are recorded from now on."""
+        """Feed the effects that are recorded from now on into the stream; earlier ones do not go there."""
         encoded = self.durability.encoded
         encoded.encode(self.engine.effects.items)
         encoded.mark_fed()
@@ -277,14 +282,14 @@ class PrimarySide:
         self.durability.set_replicating(True)
 
     def stop_feeding(self) -> None:
-        """End what start_feeding() began."""
+        """Stop feeding effects into the stream, and recording them for it."""
         self.durability.feed = None
         self.durability.set_replicating(False)
 
     def feed_now(self) -> bool:
-        """Bring the effects recorded so far in this turn into the stream.
+        """Feed the effects recorded so far in this turn into the stream, so that its end includes them.
 
-        Returns whether some are left: those of a transaction that is running.
+        Returns True if some could not be fed: those of a transaction that is running.
         """
         effects = self.engine.effects
         if not self.generates or self.primary.backlog is None:
@@ -493,14 +498,14 @@ class PrimarySide:
             self.stop_feeding()
 
     def disconnect_replicas(self) -> None:
-        """Close all replicas: the history has changed, and they come back to continue in the new one."""
+        """Close all replicas: the history has changed, and they reconnect to continue in the new one."""
         for replica in list(self.primary.replicas):
             if not replica.connection.closed:
                 self.loop.drop(replica.connection)
         self._forget_closed()
 
     def close(self) -> None:
-        """End a running snapshot."""
+        """Cancel a running snapshot for replicas."""
         if self.sync is not None:
             self.sync.cancel()
 

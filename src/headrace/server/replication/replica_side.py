@@ -57,7 +57,7 @@ POSITIONS_MAX = 1000  # of the log that are remembered until it is synced there
 
 @dataclass(frozen=True)
 class ReplicaSettings:
-    """The directives of a replica; read for each connection and each report."""
+    """The directives of a replica. They are read again for each connection and each report."""
 
     listening_port: int
     announced_address: str = ""
@@ -75,7 +75,7 @@ class _Interrupted(Exception):
 
 
 class ReplicaEvents(Protocol):
-    """What the replica side tells its server, and asks it."""
+    """The callbacks of the replica side to its server."""
 
     def on_raw(self, data: bytes) -> None:
         """Pass on bytes of the stream that were applied, to the replicas of this server."""
@@ -84,10 +84,10 @@ class ReplicaEvents(Protocol):
         """Handle a PUBLISH or SPUBLISH of a client of the primary."""
 
     def on_new_history(self, history: str, offset: int) -> None:
-        """Note that the stream goes on from that offset, in a history that may be a new one."""
+        """Continue the stream at that offset. Its history (the replication ID) may be a new one."""
 
     def before_replacing(self, keyspace: Keyspace) -> None:
-        """Save what the present data have and these lack: they are about to replace them.
+        """Save the entries that the new keyspace lacks: it is about to replace the present data.
 
         Raises HeadraceError if the present data must stay.
         """
@@ -96,10 +96,10 @@ class ReplicaEvents(Protocol):
         """Begin a new log: all data were replaced, and the log on disk still describes the old data."""
 
     def on_online(self) -> None:
-        """Note that the data are those of the primary, and the stream is being followed."""
+        """Handle that the data are those of the primary now, and the stream is being followed."""
 
     def on_full_sync(self, history: str, offset: int) -> None:
-        """Note that all data were replaced by those of that history at that offset."""
+        """Handle that a snapshot has replaced all data: they are those of that history at that offset."""
 
     def needs_translation(self) -> bool:
         """Return whether replicas of this server know commands of Redis 7.0 only."""
@@ -125,8 +125,8 @@ class ReplicaSide:
             files: where snapshots are stored while they are received.
             settings: returns the present settings.
             events: what has happened.
-            synced_offset: returns how much of the log is synced, measured as engine.effects.offset is; -1
-                if there is no log: Durability.synced_offset.
+            synced_offset: returns up to which value of engine.effects.offset the log is synced; -1 if there
+                is no log.
             tls: returns what a TLS connection to the primary needs, None for a plain one. May raise
                 UsageError.
         """
@@ -208,7 +208,7 @@ class ReplicaSide:
         self._remove_file()
 
     def close_link(self) -> None:
-        """Close the connection because a client requests it; another one is made."""
+        """Close the connection because a client requests it; the next one is scheduled."""
         self._lose("a client has closed it (CLIENT KILL)", repeats=False)
 
     def request_translation(self, now: int) -> None:
@@ -487,7 +487,10 @@ class ReplicaSide:
             )
 
     def on_progress(self, done: int = 0) -> None:
-        """Serve clients and run timers during a load, and show the primary that it goes on."""
+        """Serve clients and run timers during a load, and send the primary a keepalive once a second.
+
+        Raises an exception to end the load if the server stops, or follows another primary now.
+        """
         seconds = time.monotonic()
         link = self.link
         if link is not None and seconds - self._last_keepalive_s >= KEEPALIVE_S:
@@ -542,7 +545,7 @@ class ReplicaSide:
         return [b"slave", self.host.encode(), self.port, self.state.encode(), offset]
 
     def info(self) -> Section:
-        """Return the fields of INFO replication that follow the role."""
+        """Return the fields of INFO replication about the link to the primary."""
         now, link, settings = self.loop.clock.now_ms(), self.link, self.settings()
         silent = -1 if link is None else max(now - link.last_received_ms, 0) // 1000
         syncing = link is not None and link.state == "sync"

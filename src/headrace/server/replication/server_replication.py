@@ -4,8 +4,8 @@ primary:  effects ─▶ PrimarySide ─▶ replicas
 replica:  its primary ─▶ ReplicaSide ─▶ data
                                     └─▶ the same bytes ─▶ PrimarySide ─▶ replicas of this replica
 
-If the primary is no Headrace and uses commands that a replica of this replica may not know, this server
-writes their stream itself, in a history of its own: it republishes.
+If the primary is not Headrace, and uses commands that a replica of this replica may not know, this server
+writes the stream of its replicas itself, in a history of its own: it republishes.
 
 replica:  its primary ─▶ ReplicaSide ─▶ data, effects ─▶ PrimarySide ─▶ replicas of this replica
 """
@@ -57,7 +57,7 @@ class FailingOver(CommandError):
 
 
 class ServerReplication(ReplicationInterface):
-    """What the replication commands call, and the timers."""
+    """The role of this server, its replicas, and its link to a primary. Commands and timers call it."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class ServerReplication(ReplicationInterface):
         LOG.log(NOTICE, "this server is a replica of %s:%d now", host, port)
 
     def promote(self) -> None:
-        """Become a primary, whose history continues that of the last one."""
+        """Become a primary; its history continues that of its former primary. Does nothing on a primary."""
         if self.following is None:
             return
         self.tail.begin()
@@ -176,8 +176,8 @@ class ServerReplication(ReplicationInterface):
     def begin(self, fields: dict[bytes, bytes], log_comment: bytes) -> None:
         """Take up the role that is configured, after the data were loaded.
 
-        If the files name the position of the data in a history, replicas that are exactly there can
-        continue, and this server can as a replica.
+        If the files name the position of the data in a history, replicas that are exactly there can continue
+        without a snapshot. So can this server, if it is a replica.
 
         Args:
             fields: the auxiliary fields of the snapshot that was loaded, if there is no log.
@@ -274,7 +274,7 @@ class ServerReplication(ReplicationInterface):
         return self.replica_side.is_translated or not self.replica_side.applier.accepts_rules
 
     def before_replacing(self, keyspace: Keyspace) -> None:
-        """Save the entries that the new data lacks. Raises HeadraceError, or what ends the load."""
+        """Save the entries that the new data lacks. Raises HeadraceError if that fails."""
         try:
             self.tail.save(keyspace, self.replica_side.on_progress)
         except OSError as error:
@@ -283,7 +283,7 @@ class ServerReplication(ReplicationInterface):
             ) from error
 
     def on_new_history(self, history: str, offset: int) -> None:
-        """Follow the history of the primary, from that offset on."""
+        """Adopt the history of the primary, from that offset on."""
         self.tail.end()
         if self.republishes:
             return
@@ -294,11 +294,11 @@ class ServerReplication(ReplicationInterface):
             self.primary.set_position(offset)
 
     def on_online(self) -> None:
-        """Let clients read, which must not read stale data."""
+        """Update the write gate: clients that must not read stale data may read again."""
         self.update_write_gate()
 
     def on_full_sync(self, history: str, offset: int) -> None:
-        """Take over the history of the data that has replaced the present one."""
+        """Adopt the history of the snapshot that has replaced the data."""
         self._pass_on_again()
         if history:
             self.primary.history.adopt(history)
@@ -317,7 +317,7 @@ class ServerReplication(ReplicationInterface):
     # Replicas of this server.
 
     def configure(self, session: Session, option: bytes, value: bytes) -> None:
-        """Note one pair of a REPLCONF."""
+        """Apply one option of REPLCONF; ignore unknown ones."""
         replica = self.replicas.of(session)
         text = to_text(value)
         if option == b"listening-port":
@@ -344,7 +344,7 @@ class ServerReplication(ReplicationInterface):
         return dialect_of(self.replica_side.applier) if passed_on else HEADRACE
 
     def acknowledge(self, session: Session, offset: int, synced: int) -> None:
-        """Note that the replica has applied, and synced, the stream up to these offsets."""
+        """Record that the replica has applied, and synced, the stream up to these offsets."""
         self.replicas.acknowledge(session, offset, synced)
         self.quorum.on_acknowledged()
 
@@ -420,7 +420,7 @@ class ServerReplication(ReplicationInterface):
         return min((wait for wait in waits if wait >= 0), default=-1)
 
     def update_write_gate(self) -> None:
-        """Reject what must not run in this role and state, with these settings."""
+        """Update which requests are rejected, by the role, the link, the replicas and the configuration."""
         config, gate, replica = self.config, self.engine.write_gate, self.following is not None
         needed = max(config.number("min-replicas-to-write"), self.quorum.size)
         gate.set_read_only(replica and config.flag("replica-read-only"))
@@ -436,7 +436,7 @@ class ServerReplication(ReplicationInterface):
         return self.primary.good_replicas(now, self.config.number("min-replicas-max-lag"))
 
     def close(self) -> None:
-        """End the link and a running snapshot."""
+        """Close the link to the primary, and cancel a running snapshot for replicas."""
         self.replica_side.stop()
         self.replicas.close()
 
@@ -488,11 +488,11 @@ class ServerReplication(ReplicationInterface):
         ]
 
     def snapshot_job(self) -> SnapshotJob | None:
-        """Return the job that writes a snapshot for replicas."""
+        """Return the job that writes a snapshot for replicas; None if there is none."""
         return None if self.replicas.sync is None else self.replicas.sync.job
 
     def counters(self) -> Section:
-        """Return the fields of INFO stats."""
+        """Return the fields of INFO stats about replication."""
         return [
             ("sync_full", self.replicas.full_syncs),
             ("sync_partial_ok", self.replicas.partial_syncs),

@@ -27,13 +27,13 @@ UNSENT = 0x4  # epoll's event of a socket that takes bytes again: a part of earl
 
 
 def not_confirmed(until: str) -> NotConfirmed:
-    """Return the error for writes whose wait for replicas ended so: "in time", for example."""
+    """Return the error for writes that were not confirmed; until: such as "within 5000 ms"."""
     return NotConfirmed(f"{NotConfirmed.text} {until}: a failover may lose them")
 
 
 @dataclass(slots=True)
 class Held:
-    """A client whose replies wait."""
+    """A client whose replies are held."""
 
     offset: int  # of the stream: its end after the client's last write, which a replica acknowledges
     since_ms: int
@@ -122,7 +122,7 @@ def replace_replies(reply: ReplyWriter, error: CommandError) -> bool:
     """Replace each unsent reply by the error, and keep push messages.
 
     Returns:
-        False if the bytes are no whole replies; nothing was changed then.
+        False if the bytes are not just whole replies; then nothing was changed.
     """
     data = reply.take()
     kept: list[bytes] = []
