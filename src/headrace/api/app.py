@@ -32,14 +32,14 @@ CONSUMER_OPTIONS = ("consumer", "concurrency", "fetch_count", "on_gap")
 
 
 class EntryDecorator(Protocol[T]):
-    """Decorates a function of an entry, sync or async; the function stays as it is."""
+    """Decorates a handler of single entries, sync or async; returns the function unchanged."""
 
     def __call__(self, function: Callable[[Delivery[T]], R], /) -> Callable[[Delivery[T]], R]:
         """Declare the function as a handler."""
 
 
 class BatchDecorator(Protocol[T]):
-    """Decorates a function of a batch, sync or async; the function stays as it is."""
+    """Decorates a handler of batches, sync or async; returns the function unchanged."""
 
     def __call__(self, function: Callable[[Batch[T]], R], /) -> Callable[[Batch[T]], R]:
         """Declare the function as a handler."""
@@ -77,7 +77,7 @@ class HandlerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A handler, and whose entries it gets: names and settings, without a database."""
+    """A declared handler: its function, its stream and group by name, and settings. No database yet."""
 
     function: Callable[[Any], Any]
     stream: str | bytes
@@ -93,7 +93,7 @@ class Declaration:
         return encode_name(self.stream), encode_name(self.group)
 
     def open(self, db: Database, block: float) -> Handler:
-        """Return the handler with a consumer in this database, whose group is created if necessary."""
+        """Create a consumer, and its group if it does not exist; return the handler for this consumer."""
         group = db.stream(self.stream, self.codec).group(self.group, **self.group_settings)
         settings = dict(self.consumer_settings)
         consumer = group.consumer(settings.pop("consumer", None), block=block, **settings)
@@ -227,11 +227,11 @@ class App:
                 raise UsageError(f"consumer {name!r} has a handler already; each handler needs its own name")
 
     def run(self, db: Database, signals: bool = True) -> None:
-        """Run all handlers until stop(), SIGTERM or SIGINT, which end all groups of the process.
+        """Run all handlers until stop(), SIGTERM or SIGINT. A signal stops all groups of the process.
 
-        Running handlers finish and their entries are acknowledged; entries that none has begun are released.
-        Then the program's own handler of the signal is called. If a handler is an `async def`, an event loop
-        runs here.
+        Running handlers finish and their entries are acknowledged. Entries that no handler has begun are
+        released. Then the program's own handler of the signal is called. If a handler is an `async def`, an
+        event loop runs here.
 
         Args:
             db: the database with the streams.
@@ -260,13 +260,13 @@ class App:
         >>> orders.add(Order("ann", cents=1250))
         >>> assert app.run_once(db).handled == 1
 
-        An entry whose handler raised waits for its back-off, and is left pending if that is not over.
+        An entry whose handler raised waits for its back-off. It stays pending if the back-off has not ended.
 
         Args:
             db: the database with the streams.
 
         Returns:
-            What was done, in entries.
+            The sum of the counters of all handlers.
 
         Raises:
             UsageError: if there is no handler.
@@ -323,7 +323,7 @@ def stop_handlers(handlers: Sequence[Handler]) -> None:
 
 
 def add_counters(total: Counters, handlers: Sequence[Handler]) -> bool:
-    """Add what the handlers have done. Return whether any entry was settled."""
+    """Add the handlers' counters to `total`. Return whether an entry was handled or dead-lettered."""
     skipped: dict[tuple[bytes, bytes], int] = {}  # by stream and group: each of its consumers counts them
     for each in handlers:
         counters, group = each.consumer.counters, each.consumer.group

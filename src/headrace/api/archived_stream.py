@@ -5,7 +5,7 @@
                                 ^ the anchor
 
 Up to archived_through only the archive is read, after it only the stream. So each entry is read once, and the
-archived part of the stream is not read, also if it is in files. If the archive grows after its state was
+archived part of the stream is not read, even in cold files. If the archive grows after its state was
 read, and the stream is trimmed up to its new end, entries would be missing. So the anchor, the last archived
 entry, must still be there after the stream was read; trimming keeps it.
 """
@@ -50,7 +50,7 @@ class ArchivedStream:
         backend: the database of the stream; not a replica, which may be behind the archive.
         stream: the stream.
         archive: the archive.
-        anchor: the ID of an entry that must be in the stream until it is read; None without one.
+        anchor: the ID of an entry that must still exist after the stream was read; None: nothing to check.
     """
 
     backend: Backend
@@ -70,7 +70,7 @@ class ArchivedStream:
 
     @property
     def live_start(self) -> bytes:
-        """The start of the part of the stream that is read, as an argument."""
+        """The argument of XRANGE where reading the stream starts: `-`, or `(` and the last archived ID."""
         return b"-" if self.through == START else b"(" + self.through.encode()
 
     def columns(self) -> list[pa.Field]:
@@ -85,7 +85,11 @@ class ArchivedStream:
         return sample_files(self.files)[0]
 
     def batches(self, schema: pa.Schema, after: str, upto: str | None) -> Iterator[pa.RecordBatch]:
-        """Yield the archived entries after an ID and up to another, or to the last one."""
+        """Yield the archived entries after an ID and up to another; `upto` None: to the last one.
+
+        Raises:
+            CodecError: if a value of a column that is not nullable is missing or does not fit.
+        """
         last = self.archive.highest_ids.get(self.stream, START)
         end = last if upto is None else min(last, upto, key=parse_id)
         if parse_id(after) >= parse_id(end):
@@ -129,7 +133,7 @@ def open_archive(
 def archived_stream(
     backend: Backend, location: ArchiveLocation, archive: Archive, stream: str
 ) -> ArchivedStream:
-    """Return the archived part of a stream, and the entry by which a later trim is noticed.
+    """Return the archived part of a stream, with the anchor that detects a later trim.
 
     Raises:
         HeadraceError: if the stream was recreated since it was archived, or the archive grows too fast.
@@ -154,7 +158,7 @@ def archived_stream(
 
 
 def check_same_stream(found: ArchivedStream) -> None:
-    """Raise HeadraceError if the stream is not the archived one: its entries would not be those after it."""
+    """Raise HeadraceError if the stream was recreated: its entries do not continue the archive."""
     position = found.archive.positions.get(found.stream) or Position(found.through)
     key = encode_name(found.stream)
     entries = found.backend.request(b"XRANGE", key, position.id.encode(), position.id.encode())

@@ -1,9 +1,9 @@
 """Read the entries of a stream as Arrow record batches, from a database in this process or from a server.
 
-    Headrace         XARROW: the engine encodes the columns; a server the next batch while this one is used
+    Headrace         XARROW: the engine encodes the columns; a server does so for the next batch ahead
     Redis, Valkey    XRANGE: entries are fetched page by page, and encoded here
 
-The second way is also for columns whose errors need the whole entry, and for users that may not send XARROW.
+XRANGE is also used for columns whose errors need the whole entry, and for users that may not send XARROW.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Assembled = tuple[pa.RecordBatch, list[int]]
 class ArrowBatches:
     """Entries of a stream as Arrow record batches: what `stream.arrow_batches()` returns.
 
-    Iterate over it, or pass it to a library that reads Arrow streams (`__arrow_c_stream__`). Each of them
-    reads the entries again, from those that existed when this object was made.
+    Iterate over it, or pass it to a library that reads Arrow streams (`__arrow_c_stream__`). Each read
+    starts again, and ends at the last entry that existed when this object was made.
 
     >>> polars.DataFrame(orders.arrow_batches())
 
@@ -78,7 +78,7 @@ class ArrowBatches:
         return f"ArrowBatches({decode_name(self._key)!r}, {', '.join(self.schema.names)})"
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Read the entries. Memory is needed for a few batches, each of 20,000 rows and 2 MB at most."""
+        """Yield batches of at most 20,000 rows and about 2 MB; only a few are in memory at a time."""
         counts: dict[str, int] = {}
         self.misfits = counts
         try:
@@ -174,7 +174,7 @@ class ArrowBatches:
 
 
 class Position:
-    """How far a read is: the first ID to read as an argument, the last one, and the number left."""
+    """Progress of a read: the next start argument, the end ID, how many entries are left (None: no limit)."""
 
     def __init__(self, at: bytes, end: bytes, left: int | None) -> None:
         self.at = at
@@ -182,17 +182,17 @@ class Position:
         self._left = left
 
     def limit(self) -> int:
-        """Return how many entries to request."""
+        """Return the COUNT of the next request."""
         return BATCH_ROWS if self._left is None else min(BATCH_ROWS, self._left)
 
     def advance(self, last: bytes | None, entries: int) -> None:
-        """Continue after an ID."""
+        """Record that `entries` entries were read, up to the ID `last`; None: there were none."""
         self.at = self.at if last is None else b"(" + last
         if self._left is not None:
             self._left -= entries
 
     def has_more(self) -> bool:
-        """Whether there may be entries that are not read yet."""
+        """Return whether there may be entries that are not read yet."""
         return self._left != 0 and self.at != b"(" + self.end
 
 
@@ -238,7 +238,7 @@ def numbered(reply: list[Any]) -> list[tuple[int, int, list[bytes]]]:
 
 
 def describe_misfits(stream: str, column: str, count: int) -> str:
-    """Return the warning about so many values of a column."""
+    """Return the warning that `count` values became null; for `_fields`, that entries were escaped."""
     if column == "_fields":
         return (
             f"{stream}: {plural(count, 'entry')} with bytes that are not UTF-8; the map shows each as \\xNN "

@@ -46,7 +46,7 @@ class Wakeup:
         return self._lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
     def resume(self, now_ms: int) -> None:
-        """Nothing to do: the session of a blocking call has no further requests."""
+        """Do nothing: the session of a blocking call has no further requests."""
 
 
 class Wakeable(Protocol):
@@ -77,7 +77,7 @@ class Stop:
             wakeup.wake()
 
     def is_set(self) -> bool:
-        """Whether set() was called."""
+        """Return whether set() was called."""
         return self._set
 
     def on_signals(self) -> AbstractContextManager[None]:
@@ -111,7 +111,7 @@ class Stop:
 
 
 class Backend(Protocol):
-    """Executes requests.
+    """Executes commands, on an engine in this process or on a server.
 
     Arguments are bytes; replies have the shapes of RESP2, and a status is bytes, too.
     """
@@ -131,9 +131,9 @@ class Backend(Protocol):
         """
 
     def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
-        """Execute a read with STREAMS that waits for entries. Returns None after a timeout.
+        """Execute a read that waits for entries. Returns None after a timeout, or when `stop` is set.
 
-        words: the command without BLOCK. seconds: None for no limit. stop: ends the wait.
+        words: the command, with STREAMS and without BLOCK. seconds: None for no limit.
         """
 
     def add(self, key: bytes, id: bytes, fields: Fields, options: Sequence[bytes] = ()) -> bytes | None:
@@ -143,10 +143,10 @@ class Backend(Protocol):
         """Execute one XADD for each entry as a transaction. Returns the IDs."""
 
     def now_ms(self) -> int:
-        """The clock of IDs and idle times, in milliseconds since 1970."""
+        """Return the time in milliseconds since 1970; of a remote backend that of this machine."""
 
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
         """Sleep by that clock. Returns True if stop ended the sleep."""
 
     def close(self) -> None:
-        """Release everything. Waiting threads get a HeadraceError."""
+        """Release everything. Calls that wait in other threads raise HeadraceError."""

@@ -1,4 +1,4 @@
-"""Entries that are delivered together, and settled together."""
+"""Batch: entries that are delivered together, and acknowledged, retried or failed together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Batch(Sequence[Delivery[T]], Generic[T]):
     >>> for batch in consumer.batches(size=500, seconds=1):
     ...     database.insert_many(batch.values)
 
-    A loop over batches and a handler settle a batch by themselves: see Consumer.batches(). To settle some of
+    Loops and handlers settle a batch automatically (ack or retry): see Consumer.batches(). To settle some of
     its entries in another way, pass them to ack(), retry() or fail() before that. Of several calls about one
     entry only the first has an effect. They may be called from any thread.
     """

@@ -162,7 +162,7 @@ class Database:
         fit the type is null, and counted in a warning of the logger `headrace.stream`.
 
         The query sees the entries that exist when it begins. Of these only the named columns are read, and
-        only the times that conditions on `_timestamp` admit. With `archive`, archived entries and those that
+        only the times that conditions on `_timestamp` allow. With `archive`, archived entries and those that
         are in the stream after them are one table, each entry once.
 
         Args:
@@ -247,7 +247,7 @@ class Database:
         return getattr(self.backend, "durable", False)
 
     def engine_session(self, on_reply: Callable[[], None] | None = None) -> EngineSession:
-        """Open a session with the engine, in bytes of the Redis protocol.
+        """Open a session with the engine in this process, which exchanges bytes of the Redis protocol.
 
         Args:
             on_reply: called from any thread when there may be something to receive. It must not block, and
@@ -325,7 +325,7 @@ class Database:
     def close(self) -> None:
         """Sync everything and release the directory. A second call does nothing.
 
-        Waiting threads get DatabaseClosed.
+        Calls that wait in other threads raise DatabaseClosed.
 
         Raises:
             NotOnDisk: if the disk rejected the last changes.
@@ -387,11 +387,11 @@ def open(
         clock: the clock of IDs, expiry and waits; for tests, see `headrace.testing`.
         replica_of: the URL of a server (`redis://`, `rediss://`, `unix://`, `sentinel://`) whose data this
             database copies and follows. It is read-only, and has all data once `db.replica.wait()` returns;
-            `db.replica.status()` tells how far it is. Opened again after close(), it continues where it was
-            if the server still has what followed; otherwise it copies all data again.
+            `db.replica.status()` has its progress. Opened again after close(), it continues where it was
+            if the server still has the changes since then; otherwise it copies all data again.
         skip_foreign_types: leave out keys of other types than streams and strings, in the directory of a
-            Redis or at the server of `replica_of`. Otherwise such data is not opened, or not copied. They are
-            gone from the directory after the next compact(), so keep a copy of it.
+            Redis or at the server of `replica_of`. Otherwise such data is not opened, or not copied. The next
+            compact() removes them from the directory, so keep a copy of it.
         hot_memory: bytes of data in memory, as a number or as text such as `"512mb"`. Beyond it the oldest
             entries of streams move to files of the directory, and are read from there. 0: no limit.
         cold_cache_memory: bytes of entries read from these files that are kept in memory, at least 1 MiB.
@@ -432,7 +432,10 @@ def open(
 
 
 def follow(database: Database, url: str, skip_foreign_types: bool) -> None:
-    """Let a database of this process follow a server. Raises UsageError if the URL is invalid."""
+    """Make a database in this process a replica of a server, and start it.
+
+    Raises UsageError if the URL is invalid; the database is closed then.
+    """
     from headrace.api.local.replica import Replica
 
     try:
@@ -444,7 +447,7 @@ def follow(database: Database, url: str, skip_foreign_types: bool) -> None:
 
 
 def build_database(storage: Storage | None, clock: Clock, settings: Settings) -> Database:
-    """Build a database of its parts; load what the storage contains."""
+    """Make a database with an engine in this process; load the files of `storage`, if there are any."""
     host = LibraryHost(settings)
     engine = Engine(settings, host)
     local_engine = LocalEngine(engine, clock)

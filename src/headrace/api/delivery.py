@@ -46,12 +46,12 @@ class Settler(Protocol):
 class Delivery(Entry[T]):
     """An Entry delivered to a consumer, with ack(), retry() and fail().
 
-    A loop over a consumer and a handler settle it by themselves: see Consumer. Only the first of these calls
+    Loops over a consumer, and handlers, settle it automatically: see Consumer. Only the first of these calls
     has an effect. They may be called from any thread.
 
     Attributes:
         times_delivered: 1 for the first time; retries and claims count, renewed leases do not.
-        lost: True if the entry is not this consumer's any more: its lease ran out and another one claimed it,
+        lost: True if the entry no longer belongs to this consumer: its lease ran out and another claimed it,
             so that it is handled twice; or it was deleted, or acknowledged by another client.
     """
 
@@ -135,7 +135,7 @@ class Delivery(Entry[T]):
         self._settler.record_failure(self, error)
 
     def redeliver(self, flat_fields: list[bytes], deliveries: int, now: int) -> None:
-        """Update it for another delivery; forget the decoded value."""
+        """Update the object for another delivery; forget the decoded value."""
         self.flat_fields = flat_fields
         self.fields = fields_from_reply(flat_fields)
         self.times_delivered = deliveries

@@ -1,4 +1,4 @@
-"""Waits for new entries for all followers of a database: one thread, and one request that blocks.
+"""Wait for new entries on behalf of all followers of a backend: one thread, one request that blocks.
 
     follower ──submit(FollowRead)──▶ waiting ──check: XREAD──▶ it has entries: deliver()
                                         │
@@ -47,7 +47,7 @@ class FollowRead:
 
     Attributes:
         reply: the entries, as in a reply; None as long as there are none.
-        error: why there are none.
+        error: the error that ended the wait; None without one.
     """
 
     __slots__ = ("checked", "count", "deliver", "error", "gaps", "key", "position", "reply")
@@ -101,7 +101,7 @@ class FollowerHub:
         self._process = os.getpid()
 
     def submit(self, backend: Backend, read: FollowRead) -> None:
-        """Let a follower wait; its deliver() is called when there are entries, or an error."""
+        """Queue the read of a follower; its deliver() is called when there are entries, or an error."""
         with self._lock:
             if self._process != os.getpid():  # the thread stayed in the parent process
                 self._process, self._is_running, self._waiting = os.getpid(), False, {}
@@ -131,9 +131,9 @@ class FollowerHub:
         return read.position >= start
 
     def cancel(self, read: FollowRead) -> None:
-        """Let a follower wait no longer. Its result, if there is one by now, is in the read.
+        """Remove the read of a follower. If it is done by now, its result is in the read.
 
-        After the last one the blocking read ends: it holds a connection.
+        The blocking read, which holds a connection, ends with the last follower.
         """
         with self._lock:
             self._waiting.pop(read, None)
@@ -287,7 +287,7 @@ def stream_info_request(key: bytes) -> tuple[bytes, ...]:
 
 
 def info_from_reply(reply: Any) -> dict[str, Any] | None:
-    """Return the state of a stream; None if it does not exist or the user may not ask."""
+    """Return the state of a stream; None if it does not exist or the user may not send XINFO."""
     return None if isinstance(reply, CommandError) else pairs_from_reply(reply)
 
 
@@ -295,7 +295,7 @@ def check_gaps(gaps: GapWatch, info: dict[str, Any] | None, unread: Reply) -> No
     """Look for entries that were removed after a follower's position and before it read them.
 
     Args:
-        gaps: the follower's.
+        gaps: the follower's GapWatch.
         info: the state of the stream; None: unknown, the check is repeated later.
         unread: what was received and is not delivered yet.
     """

@@ -15,7 +15,7 @@ class Follower(Iterator[Entry[T]], Generic[T]):
     """An iterator over a stream's entries, also over those that are added later: see Stream.follow().
 
     Attributes:
-        gaps: what was removed before it was read, one StreamGap after the other.
+        gaps: a StreamGap for each time that entries were found to be removed unread.
     """
 
     def __init__(self, entries: Iterator[Entry[T]], watch: GapWatch) -> None:
@@ -31,10 +31,10 @@ class Follower(Iterator[Entry[T]], Generic[T]):
 
 
 class AsyncFollower(AsyncIterator[Entry[T]], Generic[T]):
-    """The same for `async for`: see Stream.follow_async().
+    """An asynchronous iterator over a stream's entries, also later ones: see Stream.follow_async().
 
     Attributes:
-        gaps: what was removed before it was read, one StreamGap after the other.
+        gaps: a StreamGap for each time that entries were found to be removed unread.
     """
 
     def __init__(self, entries: AsyncIterator[Entry[T]], watch: GapWatch) -> None:

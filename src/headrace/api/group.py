@@ -91,8 +91,8 @@ class Group(Generic[T]):
         dead_letters: the stream for dead letters. None: `{orders}:dead` for the stream `orders`; the braces
             keep both on one server of a cluster, as is necessary. False: none; such entries are acknowledged
             and logged.
-        lease: seconds without a sign of life from a consumer after which others claim its entries. Work may
-            take longer, because the lease is renewed while the process lives.
+        lease: seconds after which other consumers claim an entry that its consumer has not renewed. Work may
+            take longer, because a consumer renews its entries while its process lives.
         backoff: how long a failed entry waits: Backoff(initial=1, multiplier=2, maximum=60), in seconds.
         ordered_by: the name of a field. Entries with the same value of it are handled one after the other, in
             stream order, by all consumers of the group together. The server does that, and redelivers what
@@ -218,16 +218,16 @@ class Group(Generic[T]):
         """Replace the rules by which the server delivers to all clients of this group: see docs/rules.md.
 
         With a lease, consumers of this library leave redelivery to the server, too. Those that run already
-        do so after a restart.
+        do so after a restart. Durations are seconds or a timedelta.
 
         Args:
             lease: an entry that is not acknowledged for so long is delivered again; None: never.
             backoff: delays before the first, second, ... redelivery; the last one repeats.
-            max_deliveries: instead of one more delivery move the entry to the dead letters.
+            max_deliveries: after so many deliveries move the entry to the dead letters; None: no limit.
             dead_letters: their stream; None: `{orders}:dead` for the stream `orders`.
-            ordered_by: the field whose equal values are processed one after the other.
-            max_pending: a consumer with so many pending entries receives no others.
-            consumer_ttl: remove a consumer that was not seen for so long.
+            ordered_by: entries with equal values of this field are processed one after the other.
+            max_pending: a consumer with so many pending entries receives no others; None: no limit.
+            consumer_ttl: remove a consumer that was not seen for so long; None: never.
 
         Raises:
             NoSuchGroup: if the group does not exist.
@@ -442,8 +442,8 @@ class Group(Generic[T]):
         Then running handlers finish and their entries are acknowledged. Fetched entries that no handler has
         begun are released: their delivery does not count, and other consumers claim them within seconds.
         Entries that wait for a retry are claimed when it is due. A signal stops all groups that run in the
-        process. Then the program's own handler of that signal is called. A second signal has its previous
-        effect.
+        process. Then the program's own handler of that signal is called. A second signal has the
+        effect that it had before run().
 
         Args:
             signals: handle SIGTERM and SIGINT. Groups in other threads are stopped, too, if a group runs in
@@ -535,7 +535,7 @@ class Group(Generic[T]):
     def set_position(self, id: IdLike) -> None:
         """Continue after this ID: `"0"` to read all entries again, `"$"` to read only new ones.
 
-        A datetime is for entries added at that moment or later. Pending entries stay pending.
+        With a datetime, continue with entries added at that moment or later. Pending entries stay pending.
 
         Raises:
             NoSuchGroup: if the group does not exist.
@@ -585,9 +585,7 @@ def missing_group(group: str, stream: str) -> NoSuchGroup:
 
 
 def group_start_id(id: IdLike) -> bytes:
-    """Return the ID after which a group starts: this ID, "0" or "$"; for a datetime, the one before that
-    moment.
-    """
+    """Return the ID after which a group starts: this ID, or "$"; for a datetime, the last ID before it."""
     if isinstance(id, datetime):
         moment = StreamID.at(id)
         return bytes(moment.previous() if moment > StreamID.MIN else moment)

@@ -1,4 +1,4 @@
-"""Notice that entries were removed before a consumer group has read them.
+"""Detect entries that were removed before a consumer group has read them.
 
 A Headrace server counts them for each group (`lost-unread`). Other servers count the entries that were ever
 added, and those that a group has read, from Redis 7 on:
@@ -40,7 +40,7 @@ class GroupState:
     Attributes:
         position: the ID of the last entry that the group has read.
         read: how many entries up to the position it has read; None if unknown.
-        is_read_told: whether the server says so.
+        is_read_told: whether the server reports `read`, its entries-read.
         lag: how many entries are after the position; None if unknown.
         lost: how many entries were removed before it has read them; None if the server does not count them,
             or there are none.
@@ -98,14 +98,14 @@ class GroupState:
 
     @property
     def is_before_first(self) -> bool:
-        """Whether all that the group has read was removed, and it has not read all."""
+        """Whether the group has read only removed entries, and not yet up to the last ID."""
         return self.position < self.first or (not self.length and self.position < self.last)
 
     def with_read(self, before: GroupState | None) -> GroupState:
-        """Return the state with `read`, as far as it is known.
+        """Return the state with `read` filled in, if it can be derived.
 
-        Servers do not say it before the group has read an entry. What was removed before the first check is
-        not missing then.
+        Servers do not report it before the group has read an entry. Entries that were removed before the
+        first check are not counted as missing then.
         """
         if self.read is not None:
             return self
@@ -126,7 +126,7 @@ class GroupState:
 
 
 class GroupGapWatch:
-    """Watches a group for one of its consumers."""
+    """Detects gaps in what a group reads, on behalf of one of its consumers."""
 
     def __init__(self, name: str = "", on_gap: OnGap = "warn") -> None:
         """Create a watch; `name` begins its log lines."""
@@ -154,13 +154,13 @@ class GroupGapWatch:
         return self._delivered > 0
 
     def advance(self, count: int, last: bytes) -> None:
-        """Record that the consumer has got so many new entries."""
+        """Record that `count` new entries were delivered to the consumer, and the ID of the last one."""
         if count:
             self._delivered += count
             self._last = last
 
     def forget_deliveries(self) -> None:
-        """Record that the consumer may have got more entries than it knows: a reply was lost."""
+        """Record that a reply was lost, so more entries may have been delivered than were recorded."""
         self._knows_deliveries = False
 
     def postpone(self, now: int) -> None:
@@ -170,7 +170,7 @@ class GroupGapWatch:
     def check(self, about: Any, groups: Any, group: bytes) -> StreamGap | AccessDenied | None:
         """Return the gap that replies of XINFO STREAM and XINFO GROUPS reveal, and log it; None if none.
 
-        AccessDenied if the user may not send one of them, so that gaps are not found.
+        Returns (does not raise) AccessDenied if the user may not send one of them: gaps are not found then.
         """
         for reply in (about, groups):
             if isinstance(reply, AccessDenied):

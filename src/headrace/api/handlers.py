@@ -1,4 +1,4 @@
-"""Functions that handle a group's entries, and running them until a signal or stop()."""
+"""Handler: a function and its consumer. Run handlers in threads until a signal or stop()."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Handler:
 
 
 def is_async_function(function: object) -> bool:
-    """Whether a function, or the method __call__ of an object, is an `async def`."""
+    """Return whether a function, or the method __call__ of an object, is an `async def`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - of an object
     )

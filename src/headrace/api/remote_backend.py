@@ -279,7 +279,7 @@ class RemoteBackend:
             raise NotReplicated(ids, confirmed, wait.replicas, reason) from denied
 
     def now_ms(self) -> int:
-        """The clock of this machine, in milliseconds since 1970."""
+        """Return the time of this machine, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def slot_of(self, key: bytes) -> int:
@@ -300,7 +300,7 @@ class RemoteBackend:
         return stop.is_set()
 
     def close(self) -> None:
-        """Close all connections. Waiting threads get DatabaseClosed."""
+        """Close all connections. Calls that wait in other threads raise DatabaseClosed."""
         self._closed = True
         self.topology.close()
         self._wakeups.close()
@@ -439,7 +439,7 @@ class RemoteBackend:
         return replies if asked is None else replies[1:]
 
     def _may_unblock(self, connection: Any) -> bool:
-        """Whether the user may send CLIENT UNBLOCK; the server is asked once."""
+        """Return whether the user may send CLIENT UNBLOCK; the server is asked once."""
         if self.topology.unblock_works is None:
             self.topology.unblock_works = may_unblock(connection)
         return self.topology.unblock_works

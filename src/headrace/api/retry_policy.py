@@ -57,7 +57,7 @@ class RetryPolicy:
     Attributes:
         max_deliveries: the most deliveries of an entry; None: no limit.
         dead_letters: the stream for entries that failed so often; None: they are acknowledged and logged.
-        lease: seconds without a sign of life after which an entry may be claimed from its consumer.
+        lease: seconds without a renewal after which another consumer may claim an entry.
         backoff: how long a failed entry waits.
         recreate: b"0" or b"$": where a recreated group starts; None: raise NoSuchGroup.
         server_rules: the arguments of XGROUP CFGSET that set the rules of the group, if it has a LEASE: then
@@ -91,7 +91,7 @@ class RetryPolicy:
 
     @property
     def ownership_ms(self) -> int:
-        """For how long after a sign of life no other consumer receives an entry, in milliseconds."""
+        """Milliseconds after its last renewal in which no other consumer receives an entry."""
         return min(self.lease_ms, self.consumer_ttl_ms or self.lease_ms)
 
     @property

@@ -46,7 +46,7 @@ def check_rule_name(name: bytes | None, argument: str) -> None:
 
 
 def explain_rules(rejected: CommandError) -> CommandError:
-    """Return the error; NotSupported if the server has no rules."""
+    """Return the error to raise: NotSupported if the server has no rules, otherwise the rejection itself."""
     if isinstance(rejected, InvalidSyntax | NotSupported | UnknownSubcommand | NoSuchKey):
         return NotSupported(f"{rejected} (rules of streams and groups need a Headrace server)")
     return rejected
@@ -61,7 +61,7 @@ def rules_from_reply(reply: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """What a Headrace server keeps of a stream, without any client: see docs/rules.md.
+    """Rules by which a Headrace server trims a stream, or moves entries to files: see docs/rules.md.
 
     >>> db.stream("orders", retention=Retention(max_age=timedelta(days=7), keep_unacked=True))
 
@@ -69,7 +69,7 @@ class Retention:
         max_len: keep at most so many entries.
         max_bytes: keep at most so many bytes of nodes.
         max_age: keep entries that are younger: seconds or a timedelta.
-        exact: trim to the entry; False: by whole nodes, which is cheaper.
+        exact: trim entry by entry; False: by whole nodes, which is cheaper.
         keep_unacked: keep what a group has not read or not acknowledged.
         keep_unarchived: keep what is not archived.
         drop_acked: remove an entry as soon as all groups have acknowledged it.

@@ -46,8 +46,8 @@ class QueryTable:
     """A stream as a table.
 
     Attributes:
-        stream: the name of both.
-        fields: the names of the columns of fields.
+        stream: the name of the stream and of the table.
+        fields: the names of the columns that are read from fields.
         schema: all columns.
         last_id: the last entry; None for an empty stream, or one that is only in the archive.
         archived: its part in the archive; None without one.
@@ -213,5 +213,5 @@ class StreamTable(ScannedStream):
 
 
 def first_live_ms(archived: ArchivedStream | None) -> int:
-    """Return the first time of which entries may be read from the stream and not from the archive."""
+    """Return the first millisecond whose entries may be read from the stream, not from the archive."""
     return 0 if archived is None else parse_id(archived.through)[0]

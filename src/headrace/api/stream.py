@@ -176,7 +176,7 @@ class Stream(Generic[T]):
             delay: schedule the entry: the server adds it after so many seconds. The ID returned is for
                 cancel().
             at: schedule the entry for a datetime with a time zone.
-            wait_replicas: how many replicas must have the entry; None: as connect() was told.
+            wait_replicas: how many replicas must have the entry; None: the setting of connect().
             timeout: seconds to wait for them.
 
         Returns:
@@ -477,17 +477,17 @@ class Stream(Generic[T]):
         return list(self.range(at.start, end.previous())) if end > StreamID.MIN else []
 
     def __contains__(self, id: IdLike) -> bool:
-        """Whether an entry has that ID."""
+        """Return whether an entry has that ID."""
         whole = to_stream_id(id)
         return any(True for _ in self.range(whole, whole))
 
     def __len__(self) -> int:
-        """The number of entries."""
+        """Return the number of entries."""
         length: int = self.entry_reader.request(b"XLEN", self.key)
         return length
 
     def __bool__(self) -> bool:
-        """Whether the stream has entries."""
+        """Return whether the stream has entries."""
         return len(self) > 0
 
     def first(self) -> Entry[T] | None:
@@ -675,8 +675,8 @@ class Stream(Generic[T]):
         Args:
             after: entries after this ID; `"$"` for entries added from now on.
             stop: its set() ends the iteration; without it there is no end.
-            on_gap: what happens if entries were removed before they were read. `"warn"`: the follower's
-                `gaps` has a StreamGap that says how many, and the logger `headrace.stream` a warning.
+            on_gap: what happens if entries were removed before they were read. `"warn"`: a StreamGap that
+                says how many is added to the follower's `gaps`, and the logger `headrace.stream` warns.
                 `"raise"`: the StreamGap is raised, too.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Notice that entries were removed before a follower of a stream has read them.
+"""Detect entries that were removed before a follower of a stream has read them.
 
 A stream counts the entries ever added. While a follower is before the first entry, or has read all, the
 number up to its position is known: entries added minus those that are left to read. If that number has grown
@@ -43,10 +43,10 @@ class StreamGap(HeadraceError):
     Followers and consumers collect them in their attribute `gaps`, or raise them: `on_gap="raise"`.
 
     Attributes:
-        after: an ID that precedes them: the position when nothing was known to be missing after it.
-        first: the ID of the next entry, or the last ID of a stream without one. If a group has read entries
+        after: an ID before them: the last position up to which no further entries were missing.
+        first: the ID of the next entry, or the last ID of an empty stream. If a group has read entries
             since the removal, it may be the ID of a later entry.
-        missing: how many they are; None if it is not known, and there may be none.
+        missing: how many entries were removed; None if unknown: there may be none.
     """
 
     after: StreamID
@@ -73,12 +73,12 @@ class StreamGap(HeadraceError):
 
 
 class GapWatch:
-    """Watches the position of one follower."""
+    """Detects gaps in what one follower reads."""
 
     def __init__(self, name: str, after: StreamID | None = None, on_gap: OnGap = "warn") -> None:
         """Create a watch for a follower of the stream `name` that has read up to `after`.
 
-        after: None: the end of the stream, which start() tells. on_gap: "raise": raise_found() raises gaps.
+        after: None: start() sets it, to the end of the stream. on_gap: "raise": raise_found() raises gaps.
         """
         self.found: list[StreamGap] = []
         self.checks_each_read = check_on_gap(on_gap) == "raise"

@@ -111,7 +111,7 @@ def required_properties(location: ArchiveLocation) -> dict[str, str]:
 
 
 def lacking_properties(location: ArchiveLocation, table: DeltaTable) -> dict[str, str]:
-    """Return the properties to set: of a table that an earlier version created, or that was set back."""
+    """Return the required properties that a table of an earlier version, or a restored one, lacks."""
     known = table.metadata().configuration
     required = required_properties(location)
     return {name: value for name, value in required.items() if known.get(name) != value}
@@ -141,7 +141,7 @@ def check_empty(location: ArchiveLocation) -> None:
 
 
 def create_table(location: ArchiveLocation, fields: pa.Schema | None, zone: str) -> DeltaTable:
-    """Create the table of an empty archive."""
+    """Create the table of an empty archive. UsageError if Delta has no such columns, or the disk fails."""
     from deltalake import DeltaTable, Schema
 
     typed = [FIELDS_COLUMN] if fields is None else list(fields)
@@ -175,7 +175,7 @@ def missing_columns(
     """Return the fields for which the archive has no column yet.
 
     Raises:
-        UsageError: if a column has another type, or only one of both has a map of all fields.
+        UsageError: if a column has another type, or only one of archive and `fields` has a map of all fields.
     """
     known = {column.name: column for column in existing}
     has_map = "fields" in known and known["fields"].type == FIELDS_COLUMN.type

@@ -154,7 +154,7 @@ def read_bytes(store: pafs.FileSystem, name: str) -> bytes:
 
 
 def read_commit(file: LogFile, data: bytes) -> None:
-    """Note the actions of a commit, or what is wrong with it."""
+    """Record the paths and actions of a commit in `file`, or its damage."""
     if not data.strip():
         file.damage = "is empty"
         return
@@ -180,7 +180,7 @@ def read_commit(file: LogFile, data: bytes) -> None:
 
 
 def wrong_counts(info: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return how the files that a commit adds differ from what Headrace has recorded in it."""
+    """Return how the files that a commit adds differ from the counts recorded in it; None: they do not."""
     try:
         recorded = json.loads(info[ADDED_KEY])
         counts = [json.loads(each.get("stats") or "{}").get("numRecords") for each in added]
@@ -200,7 +200,7 @@ def wrong_counts(info: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) ->
 
 
 def read_checkpoint(file: LogFile, store: pafs.FileSystem) -> None:
-    """Note the actions of a checkpoint, or what is wrong with it."""
+    """Record the paths and actions of a checkpoint in `file`, or its damage."""
     try:
         with pq.ParquetFile(file.name, filesystem=store) as parquet:
             for batch in parquet.iter_batches():
@@ -279,7 +279,7 @@ def pointer_damages(
 
 
 def parse_pointer(data: bytes) -> dict[str, Any] | None:
-    """Return a JSON object that names a version; None if it is none."""
+    """Parse a JSON object with a version; None if it is not one."""
     try:
         found = json.loads(data)
         return found if isinstance(found["version"], int) else None
@@ -324,7 +324,7 @@ def table_errors(location: ArchiveLocation) -> Iterator[None]:
 
 
 def damaged_log(location: ArchiveLocation, error: BaseException | None) -> HeadraceError | None:
-    """Return the error to raise if the log of an archive is why the library failed; None if it is not."""
+    """Return the error to raise if a damaged log made the library fail; otherwise None."""
     is_library = error is not None and type(error).__module__.startswith(("deltalake", "_internal"))
     if error is None or not is_library or type(error).__name__ == "CommitFailedError":
         return None
@@ -349,7 +349,7 @@ def damage_error(location: ArchiveLocation, damages: tuple[LogDamage, ...]) -> H
 
 
 def raise_if_cut(location: ArchiveLocation) -> None:
-    """Raise HeadraceError if a commit of a directory is empty: the library would read the table without it.
+    """Raise HeadraceError if the file of a commit is empty: the library would ignore that commit.
 
     A crash of the machine leaves such a file if a program did not sync it. An object is written as a whole.
     """

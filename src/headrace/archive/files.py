@@ -63,13 +63,13 @@ UNREADABLE_FEATURES = {"deletionVectors", "columnMapping"}
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """A file that counts.
+    """A data file that belongs to the current version of an archive.
 
     Attributes:
         path: Its path within the archive.
         stream: The stream of its entries.
         date: Their day; None for a day after the year 9999.
-        logged_rows: The number of entries that the log says; None if it does not say any.
+        logged_rows: The number of entries according to the log; None if the log has no number.
         size: Its size in bytes.
         first_ms: The time of its first entry in milliseconds; None if the log does not say.
         last_ms: The same of its last entry.
@@ -134,7 +134,7 @@ class Archive:
         location: Where it is.
         files: Its files, by stream, day and first entry.
         archived_through: For each stream, the ID up to which it is archived.
-        positions: The same as positions, as far as the log has them.
+        positions: The archived position of each stream, if the log has it.
         highest_ids: The highest ID in the files of each stream: the same as archived_through, unless the
             stream was recreated and now has lower IDs.
         columns: The columns of the table, without those of its partitions.
@@ -159,18 +159,18 @@ class Archive:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a column has texts."""
+    """Return whether a type is a string type."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_pairs(kind: pa.DataType) -> bool:
-    """Return whether a column has lists of pairs: the names and values of fields."""
+    """Return whether a type is a list of pairs: the names and values of fields."""
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return bool(is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
 
 
 def new_digest() -> hashlib.blake2b:
-    """Return the digest of a file's bytes, of which none is added yet."""
+    """Return a new hash object, for the digest of a file's bytes."""
     return hashlib.blake2b(digest_size=DIGEST_BYTES)
 
 
@@ -299,7 +299,7 @@ def recorded_streams(location: ArchiveLocation, table: DeltaTable) -> set[str]:
 
 
 def recorded_positions(location: ArchiveLocation, commit: Mapping[str, Any]) -> Positions:
-    """Return the positions in a commit; none if it has none. HeadraceError if they are damaged."""
+    """Return the positions in a commit; {} if it has none. Raises HeadraceError if they are damaged."""
     try:
         return parse_positions(json.loads(commit.get(POSITIONS_KEY, "{}")))
     except (ValueError, TypeError, AttributeError) as error:
@@ -310,7 +310,7 @@ def recorded_positions(location: ArchiveLocation, commit: Mapping[str, Any]) -> 
 
 
 def commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
-    """Yield the commits of a table, the newest first; reads only as many as the caller takes, about."""
+    """Yield the commits of a table, the newest first. Reads the log in steps, as the caller iterates."""
     seen = 0
     for limit in HISTORY_STEPS:
         history: list[dict[str, Any]] = table.history(limit)
@@ -354,7 +354,7 @@ def archived_files(location: ArchiveLocation, table: DeltaTable) -> list[Archive
 
 
 def sort_key(file: ArchivedFile) -> tuple[str, datetime.date, int, str]:
-    """Return what files are sorted by: stream, day, first entry, and then the path."""
+    """Return the key by which files are sorted: stream, day, time of the first entry, path."""
     return file.stream, file.date or datetime.date.max, file.first_ms or 0, file.path
 
 

@@ -159,7 +159,7 @@ class ArchiveLocation:
         return f"; headrace check {self} lists damaged files"
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files of the archive that no version of its table has; those that are missing are skipped.
+        """Delete files to which no version of the table refers; files that are missing are skipped.
 
         Raises:
             HeadraceError: if the store fails.
@@ -180,7 +180,7 @@ def archive_location(
         options: The options of the store by name.
 
     Raises:
-        UsageError: if it is none of them, or a directory is given options.
+        UsageError: if `given` is none of these, or options are given for a directory.
     """
     if isinstance(given, ArchiveLocation):
         return given
@@ -221,7 +221,7 @@ def same_store_url(one: str, other: str) -> bool:
 
 
 def check_path(text: str) -> None:
-    """Raise UsageError for a path that deltalake would take for another one, because it decodes it."""
+    """Raise UsageError for a path with an escape such as %20, which deltalake would decode."""
     if escape := ESCAPE.search(text):
         raise UsageError(f"{text}: an archive cannot be in a path with {escape[0]}")
 
@@ -248,7 +248,7 @@ def store_errors(location: ArchiveLocation) -> Iterator[None]:
 def one_line(error: BaseException) -> str:
     """Return what an error of a store says in one line: its first words and its last ones.
 
-    Between them the library lists its layers; behind them there may be the XML of the store.
+    The library lists its layers between them, and may append the XML of the store.
     """
     text = COLOR.sub("", str(getattr(error, "strerror", None) or error))
     message = XML_MESSAGE.search(text)

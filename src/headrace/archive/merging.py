@@ -66,7 +66,7 @@ def merge_files(location: ArchiveLocation, columns: pa.Schema, files: Sequence[C
 
 
 def with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the columns of a schema. A column that was added later is null."""
+    """Return the rows with exactly the columns of a schema, cast to its types; a missing column is null."""
     columns = [
         batch.column(column.name).cast(column.type)
         if column.name in batch.schema.names

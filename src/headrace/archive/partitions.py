@@ -5,8 +5,8 @@
     stream=orders/date=__HIVE_DEFAULT_PARTITION__            entries after the year 9999
     stream=zzzz…~3f2a9c0b17d4e586/date=2026-03-01            a name that is too long for a folder
 
-The log of the table has the true values, which most readers take. Polars takes the names of the folders, and
-Spark does if it reads the files without the log.
+The log of the table has the true values, which most readers use. Polars uses the names of the folders, and
+so does Spark if it reads the files without the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def partition_folder(stream: str, date: str | None) -> str:
 
 
 def folder_value(stream: str) -> str:
-    """Return the name of a stream in the name of a folder."""
+    """Return the name of a stream as it is encoded in the name of its folder."""
     if not stream:
         return NULL_VALUE
     encoded = quote(stream, safe="")

@@ -1,7 +1,7 @@
 """List the archives of streams by their watermarks, and release those that are no longer used.
 
-An archive that is forgotten, or whose directory was deleted, keeps entries for ever. Once it is released, its
-watermark is deleted. If it is archived to again, it publishes one again.
+The watermark of an archive that is no longer used, or was deleted, protects entries from trimming for ever.
+Releasing the archive deletes its watermark. The next archive job to the same archive publishes a new one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def iter_watermarks(servers: Servers, streams: Iterable[str]) -> Iterator[tuple[
 
 
 def delete_watermarks(url: str, streams: Iterable[str], name: str) -> list[str]:
-    """Delete the watermarks of an archive: it keeps no entries of these streams any more.
+    """Delete the watermarks of an archive: it no longer protects entries of these streams from trimming.
 
     Args:
         url: The server.

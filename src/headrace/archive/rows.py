@@ -111,7 +111,7 @@ def column_of_field(spec: ColumnSpec) -> str | None:
 
 
 def columns_to_read(schema: pa.Schema, specs: Sequence[ColumnSpec]) -> list[str]:
-    """Return the columns of a file that these columns need. One that was added later is missing in it."""
+    """Return the columns of a file to read for these specs. A column that the file lacks is left out."""
     needed = ["fields"] if has_fields_map(schema) else map(column_of_field, specs)
     return ["id", *(name for name in [*needed, EXACT_COLUMN] if name is not None and name in schema.names)]
 

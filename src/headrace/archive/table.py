@@ -84,9 +84,9 @@ class UpkeepResult:
     """What the upkeep of an archive has done.
 
     Attributes:
-        merged: Files that were merged.
-        into: Files that replaced them.
-        deleted: Entries of days that were deleted.
+        merged: The number of files that were merged.
+        into: The number of files that replaced them.
+        deleted: The number of entries whose days were deleted.
     """
 
     merged: int = 0
@@ -232,7 +232,7 @@ class ArchiveTable:
         replaced files stay for the readers of older versions.
 
         Raises:
-            HeadraceError: if a file of both was replaced or deleted meanwhile, or the store fails. The old
+            HeadraceError: if one of the files was replaced or deleted meanwhile, or the store fails. The old
                 files count then.
         """
         if lost := lost_files(self.location, new):
@@ -274,7 +274,7 @@ class ArchiveTable:
         return UpkeepResult(deleted=sum(file.rows for file in old))
 
     def vacuum(self, now: datetime.datetime) -> int:
-        """Once a day delete the files of killed jobs, and replaced files, that are older than a week.
+        """Delete files of killed jobs, and replaced files, older than a week; at most once a day.
 
         A commit repeats the positions then, because Delta deletes commits that are older than a month.
 
@@ -295,7 +295,7 @@ class ArchiveTable:
 
 
 def add_action(file: CountedFile, *, data_change: bool = True) -> Any:
-    """Return the entry of a file for a commit."""
+    """Return the action of Delta that adds a file."""
     from deltalake.transaction import AddAction
 
     stats: dict[str, Any] = {"numRecords": file.rows}
@@ -307,7 +307,7 @@ def add_action(file: CountedFile, *, data_change: bool = True) -> Any:
 
 
 def remove_action(file: CountedFile) -> Any:
-    """Return the entry of a file that is replaced, for a commit."""
+    """Return the action of Delta that removes a file that is replaced."""
     from deltalake.transaction import RemoveAction
 
     return RemoveAction(file.path, False, now_ms(), file.size, partition_of(file))

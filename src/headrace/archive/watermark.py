@@ -95,7 +95,7 @@ def published_id(client: Any, stream: str) -> str | None:
 
 
 def parse_watermarks(stream: str, value: bytes | str | None) -> list[Watermark]:
-    """Return the value of the key as watermarks, the lowest first. HeadraceError if it is something else."""
+    """Parse the value of the key: watermarks, the lowest first. HeadraceError if it has another form."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value or ""
     try:
         found = [parse_line(line) for line in text.split("\n") if text]
@@ -109,7 +109,7 @@ def parse_watermarks(stream: str, value: bytes | str | None) -> list[Watermark]:
 
 
 def parse_line(line: str) -> Watermark:
-    """Return the watermark of a line. ValueError if it is none."""
+    """Parse a line of the key. Raises ValueError if it is not a watermark."""
     position, table, location, *others = [*line.split(" "), "", ""]
     if any(others):
         raise ValueError(f"{line!r} has more than three words")
@@ -124,8 +124,8 @@ def change_watermarks(
     Args:
         client: A client of redis-py.
         stream: The stream's name.
-        change: Returns the new watermarks. It gets a client for reading, and the present ones; it is called
-            again if another client has changed them meanwhile.
+        change: Called with a client for reading and the present watermarks; returns the new ones. It is
+            called again if another client has changed them meanwhile.
 
     Returns:
         The watermarks after the call, the lowest first.

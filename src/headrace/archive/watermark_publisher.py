@@ -58,7 +58,7 @@ class WatermarkPublisher:
 
         Args:
             positions: What the table has.
-            is_job: Whether a job archives these streams now: then it gets a watermark of each one.
+            is_job: Whether a job archives these streams now: then missing watermarks are added, with 0-0.
 
         Raises:
             HeadraceError: if the server rejects one.

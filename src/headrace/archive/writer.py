@@ -168,9 +168,9 @@ class DayFile:
 
 
 class ArchiveOutput:
-    """A new file of an archive, for writing. It is there when it is complete, and its digest is known.
+    """A new file of an archive, for writing. It gets its name when it is complete and its digest is known.
 
-    Until then a file of a directory has a name with .tmp; that of an object store is in a temporary file.
+    Until then it has a name with .tmp in a directory; for an object store it is a local temporary file.
     """
 
     def __init__(self, location: ArchiveLocation, stem: str) -> None:

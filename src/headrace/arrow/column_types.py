@@ -58,7 +58,7 @@ ENTRY_KINDS = {"id", "timestamp", "sequence", "fields", "corrupt"}
 
 
 def type_argument(kind: str, settings: dict[str, Any]) -> bytes | None:
-    """Return the type argument for such a column; None if the server cannot fill it."""
+    """Return the type argument of XARROW for a kind and settings of Column; None if it has no such type."""
     plain = {name: value for name, value in settings.items() if name != "nullable"}
     for word, kind_and_settings in TYPES.items():
         if kind_and_settings == (kind, plain):

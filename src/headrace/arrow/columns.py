@@ -1,4 +1,4 @@
-"""Arrow buffers that grow value by value: the decoder of replies and the encoder of nodes append to them.
+"""Column: the Arrow buffers of one column, to which decoders of replies and encoders of nodes append.
 
     a string column                              a map column
 

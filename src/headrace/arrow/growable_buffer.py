@@ -25,7 +25,7 @@ ESCAPE_BYTES = cython.declare(cython.Py_ssize_t, 4)  # of `\xNN`
 @cython.final
 @cython.cclass
 class GrowableBuffer:
-    """Bytes that are appended to, and then taken as a bytearray."""
+    """A buffer to append bytes to; take() returns its contents as a bytearray."""
 
     buf: bytearray
     p: cython.p_uchar

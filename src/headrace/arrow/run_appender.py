@@ -65,7 +65,7 @@ class RunAppender:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def finish(self, before: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.bint:
-        """Truncate all columns to so many rows, and append nulls to columns without a field in the run."""
+        """Truncate all columns to `rows` rows, and append nulls to columns without a field in the run."""
         row: cython.Py_ssize_t
         column: Column
         for column in self.columns:

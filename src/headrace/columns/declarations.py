@@ -3,8 +3,8 @@
     columns = name [:] type [NOT NULL] [COMMENT 'text'], ...
     type    = BIGINT | STRING | ... | DECIMAL(9, 2) | ARRAY<type> | MAP<type, type> | STRUCT<columns>
 
-Names of types are those of Spark, also in what users are shown. Each is an Arrow type, in which Spark passes
-such a column to Python. The comment of a column is in the metadata of its field.
+The names of types are those of Spark, also in messages. Each stands for the Arrow type that Spark uses when
+it passes such a column to Python. The comment of a column is in the metadata of its field.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DeclaredColumns:
 
     Attributes:
         schema: The columns.
-        infers_others: Whether those of all other fields are inferred; else there are no others.
+        infers_others: Whether columns of all other fields are inferred; if not, there are no others.
     """
 
     schema: pa.Schema
@@ -65,7 +65,7 @@ class DeclaredColumns:
 
 
 def parse_columns(text: str) -> DeclaredColumns:
-    """Parse columns in SQL; after the word `infer` the others are inferred: `infer, delay INT`.
+    """Parse columns in SQL. If they begin with `infer`, all others are inferred: `infer, delay INT`.
 
     Raises:
         UsageError: if they are not valid.
@@ -106,7 +106,7 @@ def quote_identifier(name: str) -> str:
 
 
 def with_declared(inferred: pa.Schema, declared: pa.Schema) -> pa.Schema:
-    """Return the inferred columns, with those that are declared in their place or at the end."""
+    """Return the inferred columns, or declared ones of the same name; then the other declared ones."""
     own = {column.name: column for column in declared}
     columns = [own.pop(column.name, column) for column in inferred]
     return pa.schema([*columns, *own.values()])

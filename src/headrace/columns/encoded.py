@@ -147,7 +147,7 @@ def convert_texts(texts: pa.Array, kind: pa.DataType, convert: Converter) -> tup
     """Convert binary values, each distinct one once.
 
     Returns:
-        The values, where those that do not convert are null, and the number of these.
+        The values, null where the conversion failed, and how many those are.
     """
     encoded = texts.dictionary_encode()
     values: list[Any] = []

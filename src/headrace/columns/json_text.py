@@ -31,5 +31,5 @@ def json_text(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a string of JSON."""
+    """Return a text as a string of JSON, in quotes."""
     return json.dumps(text, ensure_ascii=False)

@@ -53,7 +53,7 @@ FIELD_TYPES = (
 
 
 class ArrowLayout:
-    """The columns of one read.
+    """The columns of an Arrow schema, and how each of them is read from entries.
 
     Attributes:
         schema: the schema of the batches.
@@ -96,7 +96,7 @@ class ArrowLayout:
 
 
 def column_spec(field: pa.Field, default_format: str) -> ColumnSpec:
-    """Return how a column is made; default_format: of times, if no comment of the column says another one.
+    """Return how a column is made. default_format: of times, for a column whose comment has no format.
 
     Raises:
         UsageError: if its type cannot be read.

@@ -30,7 +30,7 @@ UNITS = {"0": "s", "3": "ms", "6": "us"}
 
 @dataclass(frozen=True)
 class IsoStyle:
-    """One style of ISO 8601. unit: of Arrow, with as many digits; shift: of the zone from UTC."""
+    """A style of ISO 8601. unit: the Arrow unit with these digits; shift: the zone's UTC offset."""
 
     pattern: str
     unit: str

@@ -154,7 +154,7 @@ def time_column(column: pa.Array, timestamp_format: str) -> pa.Array:
 
 
 def time_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
-    """Return the texts that times are written as."""
+    """Return times as the texts of fields, in this format."""
     if timestamp_format in EPOCHS:
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
         return pc.divide(micros, 1_000_000 // EPOCHS[timestamp_format]).cast(pa.string())
@@ -345,7 +345,7 @@ def _interval_texts(column: pa.Array) -> pa.Array:
 
 
 def duration_text(months: int, days: int, nanoseconds: int) -> str:
-    """Return a duration in ISO 8601. Nanoseconds of more than a day become days if there are no others."""
+    """Return a duration in ISO 8601. Without months and days, whole days of the nanoseconds become days."""
     parts = (months, days, nanoseconds)
     if all(part <= 0 for part in parts) and any(parts):
         return "-" + duration_text(-months, -days, -nanoseconds)

@@ -77,7 +77,7 @@ def run_in_duckdb(
 
 
 def distinct_tables(sql: str, names: Sequence[str], instead: str) -> list[str]:
-    """Return the names, without those that are no tables of the query and differ from others only in case.
+    """Drop names that differ from others only in case and are not tables of the query; return the rest.
 
     Args:
         sql: The query.
@@ -124,7 +124,7 @@ def errors_explained(
     data: Mapping[str, ScannedStream],
     known: Callable[[], Iterable[str]] | None,
 ) -> Iterator[None]:
-    """Raise the errors of DuckDB in one line; instead of an error in a scan what made the scan fail."""
+    """Raise the errors of DuckDB as one line; if a scan has failed, raise the error of the scan instead."""
     import duckdb
 
     try:

@@ -24,7 +24,7 @@ POLL_S = 0.1
 
 
 def do_nothing() -> None:
-    """Do not look for signals that were only recorded."""
+    """Do nothing: the default of `poll`."""
 
 
 class InterruptibleConnection:

@@ -1,4 +1,4 @@
-"""Scans of a stream by DuckDB, and the times that a filter admits.
+"""Scans of a stream by DuckDB, and the range of times that a filter can select.
 
 A filter of Arrow cannot be taken apart. But Arrow can say whether it contradicts another expression. So the
 first and the last time that a filter admits are found by bisection: does it contradict `_timestamp < x`?
@@ -18,7 +18,7 @@ MS_MAX = (1 << 63) // 1000 - 1  # the last millisecond that a timestamp in micro
 
 
 class StreamScan:
-    """One scan. Without the threads of Arrow's Scanner, which read on when a query with a LIMIT has ended."""
+    """One scan without threads: those of Arrow's Scanner read on after a query with a LIMIT has ended."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ScannedStream(ds.Dataset):  # type: ignore[misc]
         return StreamScan(self._noting_errors(self.read(names, first, last)), self._schema, columns, filter)
 
     def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
-        """Read at least these columns of the entries of some milliseconds; MS_MAX: to the last entry."""
+        """Yield at least these columns of entries from first_ms to last_ms (MS_MAX: to the last entry)."""
         raise NotImplementedError
 
     def _noting_errors(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -89,7 +89,7 @@ class ScannedStream(ds.Dataset):  # type: ignore[misc]
 
 
 def time_bounds(condition: ds.Expression | None, schema: pa.Schema) -> tuple[int, int]:
-    """Return the first and the last millisecond that a filter may admit; 0 and MS_MAX without a bound."""
+    """Return the first and the last millisecond that a filter can select; 0 and MS_MAX without a bound."""
     if condition is None or TIME_COLUMN not in schema.names:
         return 0, MS_MAX
     time = ds.field(TIME_COLUMN)
@@ -106,7 +106,7 @@ def time_bounds(condition: ds.Expression | None, schema: pa.Schema) -> tuple[int
 
 
 def bisect(holds: Callable[[int], bool]) -> int:
-    """Return the last number from 0 to MS_MAX for which a condition holds that holds for all before; or 0."""
+    """Return the largest number up to MS_MAX for which `holds` is true, as for all smaller ones; or 0."""
     low, high = 0, MS_MAX
     while low < high:
         middle = (low + high + 1) // 2

@@ -68,7 +68,7 @@ class StreamView:
     Attributes:
         stream: The stream's name, and the view's.
         columns: The columns that the query names.
-        table: All columns that a query can name, and where they are known from.
+        table: All columns that a query can name, and how they were determined.
         removed: The number of entries that were added to the stream and that the view lacks: they were
             trimmed or deleted, and no archive is read.
     """

@@ -60,7 +60,7 @@ class LivePartition:
 
 @brief_errors
 class ArchiveReader(BatchReader):
-    """Reads an archive and the live part of its streams, of the option archive.
+    """Reads the archive that the option archive names, and the live part of its streams.
 
     Reads the streams that the options name; if they name none, the streams of the archive.
     """
@@ -242,7 +242,7 @@ def plan_archive(
 
 
 def list_row_groups(file: ArchivedFile) -> list[tuple[ArchivedFile, int, int]]:
-    """Return the row groups of a file: the file, the number, the rows."""
+    """Return (file, index of the row group, number of its rows) for each row group of a file."""
     with file.open() as parquet:
         metadata = parquet.metadata
         return [(file, n, metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]

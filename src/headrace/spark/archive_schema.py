@@ -1,4 +1,4 @@
-"""The columns of an archive as Spark reads them."""
+"""The Spark schema with which an archive of typed columns is read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def typed_schema(location: ArchiveLocation) -> StructType | None:
-    """Return the columns to read of an archive of typed columns: all of them, and the entry's own.
+    """Return the entry's own columns, the typed columns of an archive, and `_exact`.
 
-    `_exact` has the entries that the others do not represent. None for an archive of maps.
+    None for an archive that stores the fields of an entry as one map.
 
     Raises:
         UsageError: if there is no archive.

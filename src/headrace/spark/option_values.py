@@ -41,7 +41,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def parse_name(text: str) -> str:
-    """Return a name. It must not be empty."""
+    """Return the text. Raises ValueError if it is empty."""
     if not text:
         raise ValueError("must not be empty")
     return text

@@ -560,10 +560,10 @@ def parse_fields_type(raw: Mapping[str, str]) -> str:
 
 
 def parse_archive_location(raw: Mapping[str, str]) -> ArchiveLocation:
-    """Return the archive among the options of a read, which name one.
+    """Return the location that the options archive and archiveOptions of a read give.
 
     Raises:
-        UsageError: if it is none, or its options are wrong.
+        UsageError: if it is not a location of an archive, or its options are wrong.
     """
     return archive_location(_parse_one(raw, "archive"), _parse_one(raw, "archiveOptions"))
 

@@ -52,8 +52,9 @@ def range_start(given: IdLike | None) -> bytes:
 
 
 def range_end(given: IdLike | None) -> bytes:
-    """Return the last ID of a range, inclusive; a datetime or milliseconds alone include the whole
-    millisecond.
+    """Return the last ID of a range, inclusive.
+
+    A datetime, or milliseconds alone, include the whole millisecond.
     """
     if given is None or given in ("+", b"+"):
         return b"+"
@@ -63,8 +64,9 @@ def range_end(given: IdLike | None) -> bytes:
 
 
 def xadd_id(given: IdLike) -> bytes:
-    """Return the ID argument of XADD: `*`, `ms-*` (also for a datetime: the stream adds the sequence number),
-    or an ID.
+    """Return the ID argument of XADD: `*`, an ID, or `ms-*`.
+
+    A datetime becomes `ms-*`: the stream adds the sequence number.
     """
     if isinstance(given, datetime):
         return b"%d-*" % StreamID.at(given).ms
@@ -83,7 +85,7 @@ def count_argument(count: int) -> bytes:
 
 
 def references_argument(references: References) -> bytes:
-    """Return the argument for what happens to references of groups to deleted entries."""
+    """Return KEEPREF, DELREF or ACKED: what happens to the pending entries of deleted entries."""
     if references not in REFERENCES:
         raise UsageError(f"references={references!r}: must be one of {', '.join(map(repr, REFERENCES))}")
     return REFERENCES[references]
@@ -109,7 +111,7 @@ def xadd_options(
     idempotency: tuple[str | bytes, str | bytes] | None,
     create: bool,
 ) -> list[bytes]:
-    """Return the options of XADD."""
+    """Return the options of XADD. Raises UsageError for an invalid value, or for maxlen with minid."""
     words = trim_arguments(maxlen, minid, approximate)
     if references != "keep":
         words.append(references_argument(references))
@@ -126,7 +128,7 @@ def xadd_options(
 def headrace_options(
     options: list[bytes], id: bytes, if_last: IdLike | None, delay: Duration | None, at: datetime | None
 ) -> list[bytes]:
-    """Return the options of XADD with those that only Headrace has.
+    """Return `options` with IFLAST, or DELAY or DUE, which only Headrace servers have.
 
     Raises:
         UsageError: if a time is invalid, or a scheduled entry has an ID or other options.

@@ -1,7 +1,7 @@
 """The attributes of a dataclass, encoded as the fields of an entry or as a JSON object.
 
 An attribute that is None is not stored. A missing one becomes None if its type allows that, else its default:
-so a class may get attributes while old entries exist. Unknown fields are ignored.
+so attributes can be added to a class while old entries exist. Unknown fields are ignored.
 
 Types are checked before a value is stored, so it comes back as it is. If the class may do more in its
 constructor, as in __post_init__, an instance is made of what would be stored, and compared.
@@ -22,7 +22,7 @@ CONVERSION_ERRORS = (TypeError, ValueError, LookupError, AttributeError, Arithme
 
 
 class NestedError(ValueError):
-    """An invalid part of a value. path: `.lines[2].price`; value: the invalid part."""
+    """An invalid part of a value: its path such as `.lines[2].price`, the part itself, and the reason."""
 
     def __init__(self, step: str, value: Any, wrong: BaseException) -> None:
         inner = wrong if isinstance(wrong, NestedError) else None
@@ -80,7 +80,7 @@ class Attributes:
                 self._all.append(Attribute(field.name, key_of(field.name), converter, nullable, required))
 
     def encode(self, value: Any) -> dict[Any, Any]:
-        """Return what is stored of an instance.
+        """Return the encoded attributes of an instance by key, without nullable ones that are None.
 
         Raises NestedError, also for a subclass with more attributes.
         """
@@ -101,14 +101,14 @@ class Attributes:
         return stored
 
     def check(self, value: Any, stored: Mapping[Any, Any]) -> None:
-        """Raises NestedError if the class makes another value of what is stored."""
+        """Raise NestedError if decoding `stored` gives another value than `value`."""
         changed = difference(value, self.decode(stored))
         if changed is not None:
             path, one, back = changed
             raise NestedError(path, one, ValueError(describe_difference(one, back)))
 
     def decode(self, stored: Mapping[Any, Any]) -> Any:
-        """Return an instance. Raises NestedError."""
+        """Return an instance from stored attributes. Raises NestedError if one is missing or invalid."""
         values: dict[str, Any] = {}
         for one in self._all:
             word = stored.get(one.key)
@@ -127,7 +127,7 @@ class Attributes:
 
 
 def _may_change_values(kind: type[Any]) -> bool:
-    """Whether an instance depends on more than the attributes that the generated constructor takes."""
+    """Return whether an instance depends on more than the attributes that the generated constructor takes."""
     generated = "__dataclass_params__" in kind.__dict__ and kind.__dataclass_params__.init
     taken = all(field.init for field in dataclasses.fields(kind))
     return (

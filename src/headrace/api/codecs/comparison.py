@@ -54,7 +54,7 @@ def difference(value: Any, back: Any, path: str = "") -> tuple[str, Any, Any] | 
 
 
 def _equal(value: Any, back: Any) -> bool:
-    """Whether two values are the same, or both are NaN."""
+    """Return whether two values are the same, or both are NaN."""
     if isinstance(value, datetime) and value.tzinfo and isinstance(back, datetime) and back.tzinfo:
         # In the hour that a zone has twice, a time equals none of another zone: PEP 495.
         with suppress(OverflowError):
@@ -64,7 +64,7 @@ def _equal(value: Any, back: Any) -> bool:
 
 
 def describe_difference(value: Any, back: Any) -> str:
-    """Return what would become of a value."""
+    """Return the end of an error message: what a stored value would come back as."""
     if value is MISSING:
         return f"is not set, and would come back as {shortened(back)}"
     return "would be lost" if back is MISSING else f"would come back as {shortened(back)}"
@@ -102,7 +102,7 @@ def _attribute_difference(
 
 
 def _same_type(value: Any, back: Any) -> bool:
-    """Whether the types match: True is not 1, and a member of an enum is not its value."""
+    """Return whether the types match: True is not 1, and a member of an enum is not its value."""
     if isinstance(value, bool | Enum) or isinstance(back, bool | Enum):
         return type(value) is type(back)
     return isinstance(value, type(back))

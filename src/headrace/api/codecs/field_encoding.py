@@ -37,7 +37,7 @@ def encode_value(value: object) -> bytes:
 
 @cython.cfunc
 def append_fields(argv: list[bytes], fields: object) -> cython.void:
-    """Append names and values."""
+    """Append names and values to argv. Raises CodecError for an invalid field, or if there is none."""
     if not fields:
         raise CodecError("an entry has at least one field")
     if type(fields) is dict:  # iterated at C speed, without an iterator object

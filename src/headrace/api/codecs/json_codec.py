@@ -102,9 +102,7 @@ def identity(value: Any) -> Any:
 
 
 def require_type(kind: type[Any]) -> Callable[[Any], Any]:
-    """Return a function that returns its argument, and raises TypeError for another type, which would be read
-    wrongly.
-    """
+    """Return a function that returns its argument, and raises TypeError if that has another type."""
 
     def checked(value: Any) -> Any:
         if not isinstance(value, kind):
@@ -122,7 +120,7 @@ def to_float(value: Any) -> float:
 
 
 def nullable_converter(converter: Converter) -> Converter:
-    """Return the converter extended by None."""
+    """Return a converter that also converts None, to null."""
     encode, decode = converter
     return (
         lambda value: None if value is None else encode(value),
@@ -148,8 +146,9 @@ def convert_items(way: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]
 
 
 def array_converter(kind: type[Any], item: Converter) -> Converter:
-    """Return the converter of a collection of one type; sets are sorted, so that equal sets are stored
-    equally.
+    """Return the converter of a list, set, frozenset or tuple with items of one type.
+
+    Sets are sorted, so that equal sets are stored equally.
     """
     checked, is_array = require_type(kind), require_type(list)
     ordered = kind in (set, frozenset)

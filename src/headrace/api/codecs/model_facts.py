@@ -67,7 +67,7 @@ def written_name(name: str, field: Any) -> str:
 
 
 def text_attributes(kind: Any) -> set[str]:
-    """Return the stored names whose JSON form is always a string, None apart."""
+    """Return the stored names of attributes whose JSON value is always a string or null."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about defaults that JSON cannot represent
@@ -98,18 +98,18 @@ def _model_fields(kind: Any) -> dict[str, Any]:
 
 
 def _is_json(part: Any) -> bool:
-    """Whether it is pydantic's Json, which is read from a text."""
+    """Return whether it is pydantic's Json, which is read from a text."""
     return (part if isinstance(part, type) else type(part)).__name__ == "Json"
 
 
 def _rejects_computed(kind: Any) -> bool:
-    """Whether a model has computed fields, and would not ignore them when it is read."""
+    """Return whether a model has computed fields, and would not ignore them when it is read."""
     computed = getattr(kind, "model_computed_fields", None) if isinstance(kind, type) else None
     return bool(computed) and kind.model_config.get("extra", "ignore") != "ignore"
 
 
 def _reads_what_it_writes(kind: Any, name: str, field: Any) -> bool:
-    """Whether a model validates an attribute by the name under which it is dumped."""
+    """Return whether a model validates an attribute by the name under which it is dumped."""
     config = kind.model_config
     alias = getattr(field, "validation_alias", None)
     read: set[Any] = set()

@@ -20,7 +20,7 @@ ADVICE = "use a type that keeps it, or a codec with encode() and decode()"
 
 
 class ModelJson:
-    """Dumps and reads instances of a class. Raises CodecError if instances would lose an attribute."""
+    """Converts instances of a class to JSON values and back. CodecError: an attribute would be lost."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -64,7 +64,7 @@ class ModelJson:
         return CodecError(f"{self.kind.__name__}: {describe_invalid(wrong)}")
 
     def check(self, value: Any, back: Any) -> None:
-        """Raises CodecError if a value would come back changed."""
+        """Raise CodecError if `back`, what was decoded again, differs from the value."""
         changed = difference(value, back) if self.is_pydantic else None
         if changed is not None:
             path, one, became = changed
@@ -72,7 +72,7 @@ class ModelJson:
             raise CodecError(f"{where}: {describe_difference(one, became)}; {ADVICE}")
 
     def dump_checked(self, value: Any) -> Any:
-        """Return the value in JSON form. One of pydantic is decoded again for comparison.
+        """Return the JSON form of a value. For a pydantic model, decode it again and compare.
 
         Raises:
             CodecError: if it cannot be encoded, or is decoded as another value.

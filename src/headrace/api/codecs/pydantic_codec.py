@@ -210,7 +210,7 @@ def _read_json(word: bytes) -> str:
 
 
 def _is_quoted(word: bytes) -> bool:
-    """Whether it is a string of JSON."""
+    """Return whether it is a string of JSON."""
     if not (word.startswith(b'"') and word.endswith(b'"')):
         return False
     try:

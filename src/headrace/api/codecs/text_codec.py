@@ -29,9 +29,7 @@ def read_bool(word: bytes) -> bool:
 
 
 def writer_for(kind: Any, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that writes values of that type and raises TypeError for others, which would be read
-    wrongly.
-    """
+    """Return a function that calls write() for values of a type, and raises TypeError for others."""
 
     def checked(value: Any) -> Any:
         if not isinstance(value, kind):

@@ -23,7 +23,8 @@ Replies: TypeAlias = list[Any]
 class SendRequests:
     """Requests to send in one round trip.
 
-    on_replies() receives the replies and may return further requests. undo() is called if there are none.
+    on_replies() receives the replies and may return further requests. undo() is called instead if there are
+    no replies, or one is an error that on_replies() does not handle.
     """
 
     requests: Sequence[Argv]

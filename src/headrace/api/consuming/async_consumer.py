@@ -114,13 +114,14 @@ class AsyncDriver:
             stop.set()
 
     def wake_after_calls(self) -> None:
-        """Wake also when the calls in threads end whose tasks were cancelled: no task waits for them."""
+        """Call wake() when each running call ends: the tasks that waited for them were cancelled."""
         for call in self._running_calls:
             call.add_done_callback(lambda _: self.wake())
 
     def settle(self, how: Callable[..., None], *arguments: Any) -> None:
-        """Report an entry's result to the Worker without waking waiters, because this task asks for the next
-        action.
+        """Report a result to the Worker by how(*arguments).
+
+        Other tasks are not woken, because this one asks for the next action.
         """
         self._settling = True
         try:
@@ -181,11 +182,11 @@ async def works(consumer: Consumer[Any], batches: BatchSettings | None) -> Async
 async def run(
     consumer: Consumer[Any], function: Callable[[Any], Any], batches: BatchSettings | None = None
 ) -> None:
-    """Call `function` with each entry or batch, `concurrency` at a time, until consumer.stop(). An exception
-    is a failure.
+    """Call `function` with each entry or batch, `concurrency` at a time, until consumer.stop().
 
-    A coroutine function runs in the loop, any other one in a thread. Cancelling this task cancels the
-    handlers, and their entries are delivered again. Raises the error that ended a runner.
+    A coroutine function runs in the loop, any other one in a thread. An exception is a failure of the entry.
+    Cancelling this task cancels the handlers, and their entries are delivered again. Raises the error that
+    ended a runner.
     """
     async with AsyncDriver(consumer, batches) as driver:
         await TaskPool(driver, function, consumer.concurrency).run()

@@ -42,7 +42,7 @@ class AsyncWakeup:
 async def follow(
     stream: Stream[T], after: StreamID | None, stop: Stop | None, gaps: GapWatch
 ) -> AsyncIterator[Entry[T]]:
-    """See Stream.follow_async."""
+    """Yield the entries of Stream.follow_async(). after: None: entries added from now on."""
     wakeup = AsyncWakeup()
     backend = stream.entry_reader
     hub = hub_of(backend, stream.key)

@@ -26,7 +26,7 @@ class BatchSettings:
 
     Args:
         size: the most entries, up to 10,000.
-        seconds: how long after its first entry a batch is delivered that is not full.
+        seconds: how long after its first entry a batch is delivered even if it is not full.
 
     Raises:
         UsageError: if one of them is out of range.
@@ -43,7 +43,7 @@ class BatchSettings:
 
 
 class BatchTimer:
-    """When a batch that is not full is due. Used under the Worker's lock.
+    """Decides when a batch that is not full is due. Used under the Worker's lock.
 
     Args:
         settings: of the batches.
@@ -63,7 +63,7 @@ class BatchTimer:
         self._wait_ms = wait_ms if block_ms is None else min(wait_ms, block_ms)
 
     def observe(self, is_ready: bool, now: int) -> None:
-        """Start when an entry is ready; stop when none is."""
+        """Start the timer if an entry is ready; reset it if none is."""
         if not is_ready:
             self.due_ms = None
         elif self.due_ms is None:

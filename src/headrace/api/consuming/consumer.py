@@ -59,17 +59,17 @@ class Consumer(Generic[T]):
         name: the consumer's name; None: a generated one.
         fetch_count: entries to fetch at a time, up to 1024. None: as many as are handled in about a tenth of
             a second, from one to 512; for batches, their size.
-        block: seconds without anything to do after which the loop ends; 0: when no entry is left; the default
-            is never. Retries that wait for their back-off are not something to do: the loop ends before them
-            if they wait longer, and the entries stay pending.
+        block: seconds without work after which the loop ends; 0: when no entry is left; default: never. A
+            retry that waits for its back-off is not work: if it waits longer than `block`, the loop ends and
+            the entry stays pending.
         concurrency: how many threads run() uses, or tasks in asyncio: so many entries are handled at the same
             time. A consumer holds up to 1024 entries, or `concurrency` if that is more.
         ordered_by: a function of an entry that returns an order key. Entries with an equal key are handled
             one after the other in the order of the stream, also when one is retried. Then only one consumer
-            of the group may run, because others get their share of the entries regardless. The argument of
-            the same name of Group has no such limit, on a Headrace server.
-        on_gap: what happens if entries were removed before the group read them. `"warn"`: they are counted as
-            `counters.skipped`, `gaps` has a StreamGap, and the logger `headrace.consumer` a warning.
+            of the group may run, because entries go to other consumers whatever their key is. `ordered_by` of
+            Group has no such limit; it needs a Headrace server.
+        on_gap: what happens if entries were removed before the group read them. `"warn"`: they are counted in
+            `counters.skipped`, a StreamGap is added to `gaps`, and the logger `headrace.consumer` warns.
             `"raise"`: the loop or run() also ends with the StreamGap; each fetch then asks for the state of
             the group. The next loop continues with the entries that are left.
 
@@ -155,16 +155,15 @@ class Consumer(Generic[T]):
         return worker
 
     def finish_worker(self) -> None:
-        """Forget the Worker of the loop that ended, and have it forget the loop."""
+        """Detach the Worker of the loop that ended."""
         if self._worker is not None:
             self._worker.on_change = do_nothing
         self._worker = None
 
     def stop(self) -> None:
-        """End the loop, from any thread or a signal handler. Running handlers finish; no other entry is
-        begun.
+        """End the loop. It may be called from any thread or a signal handler.
 
-        It is permanent: a later loop ends at once.
+        Running handlers finish; no other entry is begun. It is permanent: a later loop ends at once.
         """
         self._stopped = True
         if (worker := self._worker) is not None:
@@ -199,8 +198,8 @@ class Consumer(Generic[T]):
 
         Args:
             size: the most entries of a batch, up to 10,000.
-            seconds: how long after its first entry a batch is delivered that is not full; `block`, if that is
-                shorter.
+            seconds: how long after its first entry a batch is delivered even if it is not full; `block`, if
+                that is shorter.
 
         Raises:
             UsageError: if an argument is invalid.
@@ -220,7 +219,7 @@ class Consumer(Generic[T]):
         ...         send_invoice(entry.value)  # may raise: the loop continues
 
         Args:
-            work: what the loop got from the consumer.
+            work: an entry or a batch that the consumer has delivered.
 
         Raises:
             UsageError: if the argument is not an entry or a batch that a consumer has delivered.
@@ -251,7 +250,7 @@ class Batches(Generic[T]):
         self._settings = settings
 
     def __iter__(self) -> Iterator[Batch[T]]:
-        """Iterate over the batches as they are complete."""
+        """Iterate over the batches as they become due."""
         return works(self._consumer, self._settings)
 
     def __aiter__(self) -> AsyncIterator[Batch[T]]:
@@ -365,8 +364,9 @@ class ThreadDriver:
             stop.set()
 
     def settle(self, how: Callable[..., None], *arguments: Any) -> None:
-        """Report a result to the Worker without waking other threads, because this one asks for the next
-        action.
+        """Report a result to the Worker by how(*arguments).
+
+        Other threads are not woken, because this one asks for the next action.
         """
         self._settling.now = True
         try:

@@ -1,4 +1,6 @@
-"""The stream for entries that failed too often: the entry's fields, and these, all as text:
+"""Dead letters: copies of entries that failed too often, in a stream of their own.
+
+A dead letter has the fields of the entry, and these, all as text:
 
     dead:stream       the entry's stream, where it stays until it is trimmed
     dead:id           its ID there
@@ -81,7 +83,7 @@ class DeadLetter(Entry[T]):
 
 
 def origin_of(text: bytes) -> StreamID:
-    """Return the ID of a dead letter in its stream; 0-0 if it is none: any client may add an entry."""
+    """Parse the field dead:id, the ID of the original entry; 0-0 if it is invalid: any client may add one."""
     try:
         return StreamID.parse(text)
     except InvalidID:
@@ -126,11 +128,11 @@ class DeadLetters(Generic[T]):
         return entry.get(b"dead:group") == self._group and entry.get(b"dead:stream") == self._stream
 
     def __len__(self) -> int:
-        """The number of dead letters; they are read to be counted."""
+        """Return the number of dead letters, which are read to be counted."""
         return sum(1 for _ in self)
 
     def retry(self, *ids: IdLike) -> int:
-        """Give dead letters to the group again.
+        """Make dead letters pending in the group again.
 
         An entry becomes pending again in this group only, its delivery count restarts, and a consumer soon
         claims it. If the entry was trimmed from its stream, it is added there again, for all groups. After a

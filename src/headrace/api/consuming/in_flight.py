@@ -77,7 +77,7 @@ class InFlight:
         self._queues_by_key: dict[Any, deque[Delivery[Any]]] = {}
 
     def has(self, key: bytes) -> bool:
-        """Whether the entry is in flight, or done and not acknowledged yet."""
+        """Return whether the entry is in flight, or done and not acknowledged yet."""
         return key in self.by_id or key in self.acks
 
     # Adding entries.
@@ -122,8 +122,9 @@ class InFlight:
         (self._last_tries if self.is_last_try(delivery) else self._ready).append(delivery)
 
     def is_last_try(self, delivery: Delivery[Any], deliveries: int = 0) -> bool:
-        """Whether an entry is to be delivered alone after so many more deliveries: it has failed before, and
-        has no other try after that.
+        """Return whether the entry, after so many more deliveries, is in its last one and is delivered alone.
+
+        False for its first delivery: nothing suggests that the entry causes failures.
         """
         most = self._policy.max_deliveries
         count = delivery.times_delivered + deliveries
@@ -158,11 +159,11 @@ class InFlight:
             self.running += 1
 
     def ready_count(self) -> int:
-        """Return how many entries are ready, including some that are not any more."""
+        """Return how many entries are queued as ready: an upper bound, because some may be lost by now."""
         return len(self._ready) + len(self._last_tries)
 
     def has_last_try(self) -> bool:
-        """Whether an entry is ready that is delivered alone."""
+        """Return whether an entry is ready that is delivered alone."""
         return bool(self._last_tries)
 
     def next_due_ms(self) -> int | None:
@@ -177,8 +178,9 @@ class InFlight:
         return heappop(self._waiting)[2] if due is not None and due <= now else None
 
     def pop_due_batch(self, now: int, size: int) -> list[Delivery[Any]]:
-        """Remove and return up to `size` waiting entries that are due; one whose last delivery is next comes
-        alone.
+        """Remove and return up to `size` waiting entries that are due.
+
+        An entry whose next delivery is its last one is returned alone.
         """
         found: list[Delivery[Any]] = []
         while len(found) < size and (due := self.next_due_ms()) is not None and due <= now:

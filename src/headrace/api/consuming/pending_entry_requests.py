@@ -60,8 +60,9 @@ class PendingEntryRequests:
         return SendRequests(requests, on_replies, undo)
 
     def count_deliveries(self, due: list[Delivery[Any]], now: int) -> SendRequests:
-        """Read how often entries pending with this consumer were delivered, before they are redelivered
-        together: those in their last delivery are redelivered alone.
+        """Read how often these entries, pending with this consumer, were delivered.
+
+        For batches: an entry whose next delivery is its last one must be redelivered alone.
         """
 
         def undo() -> None:
@@ -99,9 +100,7 @@ class PendingEntryRequests:
             self._on_redelivered(delivery)
 
     def _on_redelivered(self, delivery: Delivery[Any]) -> None:
-        """Pass a redelivered entry to the handler; give it up if it was never settled within its delivery
-        limit.
-        """
+        """Make a redelivered entry ready; give it up if it exceeds the limit of deliveries."""
         now = self._clock()
         deliveries = delivery.times_delivered
         most = self._policy.max_deliveries
@@ -169,7 +168,7 @@ class PendingEntryRequests:
         return SendRequests([(b"TYPE", target)], looked, undo)
 
     def release(self, rest: list[Delivery[Any]], now: int, then: Callable[[], None]) -> SendRequests:
-        """Release entries for other consumers: at once, or when a waiting one is due."""
+        """Release entries for other consumers: at once, or when a waiting one is due. Then call then()."""
         if not all(self.lease_is_valid(one, now) for one in rest):
             return self.renew_leases(rest, now, then)
         requests = []
@@ -191,7 +190,7 @@ class PendingEntryRequests:
     # Ownership.
 
     def lease_is_valid(self, delivery: Delivery[Any], now: int) -> bool:
-        """Whether no other consumer can have claimed it: it was renewed recently enough."""
+        """Return whether no other consumer can have claimed it: it was renewed recently enough."""
         return 0 <= now - delivery.renewed_ms < self._policy.ownership_ms
 
     def renew_leases(

@@ -1,4 +1,4 @@
-"""Performs the actions of a Worker (see actions.py) on a backend, and reports the results to the Worker.
+"""Perform the actions of a Worker (see actions.py) on a backend, and report the results to the Worker.
 
 perform(backend, worker, request)       requests, and those that follow from the replies
 wait(backend, worker, action, stop)     wait for entries or idle, until `stop` at the latest
@@ -52,12 +52,12 @@ def wait(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: St
 
 
 def is_unawaited(result: object) -> bool:
-    """Whether a handler returned an awaitable or a generator, so that its body has not run."""
+    """Return whether a handler returned an awaitable or a generator, so that its body has not run."""
     return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
 
 
 def unawaited_handler_error(function: object, result: object) -> UsageError:
-    """Return the error for such a handler."""
+    """Return the error for a handler that returned an awaitable or a generator."""
     name = getattr(function, "__name__", repr(function))
     return UsageError(
         f"{name} only returned a {type(result).__name__}, so the entry is not handled:"

@@ -193,10 +193,9 @@ class Worker:
         return Batch(entries, self)
 
     def renew_leases(self) -> SendRequests | None:
-        """Return requests that keep entries in flight from being claimed, or None. Call it every
-        renewal_interval.
+        """Return requests that keep entries in flight from being claimed; None if there are none.
 
-        Call it again after each reply until it returns None.
+        Call it every renewal_interval seconds, and then again after each reply until it returns None.
         """
         with self._lock:
             now = self._clock()
@@ -561,8 +560,9 @@ class Worker:
         self._gaps.forget_deliveries()
 
     def _list_own_pending(self, after: bytes, count: int) -> SendRequests:
-        """List the entries pending with this consumer since before its start; renew their leases without
-        counting.
+        """List the entries that were pending with this consumer at its start, and renew their leases.
+
+        This does not count as a delivery.
         """
         self._fetching = True
 
@@ -656,5 +656,5 @@ class Worker:
 
 
 def deliveries_of(work: Work | Sequence[Delivery[Any]]) -> Sequence[Delivery[Any]]:
-    """Return the entries of what a handler got, or the one entry that it got."""
+    """Return the entries of a batch, or a single entry as a sequence of one."""
     return (work,) if isinstance(work, Delivery) else work

@@ -200,7 +200,7 @@ class AsyncEngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
 def connection_class(database: Database) -> type[AsyncEngineConnection]:
     """Return redis-py's asynchronous connection class bound to the database.
 
-    Raises UsageError for a server.
+    Raises UsageError if the database is on a server.
     """
     require_local(database)
     named = {"database": database, "__module__": __name__}

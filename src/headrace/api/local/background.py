@@ -64,7 +64,7 @@ class TimerThread:
 
 
 class BackgroundSync:
-    """A sync beside writers. The timer thread runs it, or the log if it needs the result earlier."""
+    """An fsync while others write. The timer thread runs it, or the log if it needs the result earlier."""
 
     def __init__(self, file: File) -> None:
         self.file = file

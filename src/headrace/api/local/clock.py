@@ -99,12 +99,12 @@ class ManualClock:
 
 
 def elapsed_ms_of(clock: Clock) -> Callable[[], int]:
-    """Return a function that returns elapsed milliseconds, however the clock is set."""
+    """Return a function that returns elapsed milliseconds, which setting the clock does not change."""
     return clock.elapsed_ms if isinstance(clock, SystemClock) else clock.now_ms
 
 
 def clock_change_checker(clock: Clock, listener: Callable[[int], None]) -> Callable[[], None]:
-    """Return a function that reports to the listener by how many milliseconds the clock was set meanwhile."""
+    """Return a function that calls the listener with the milliseconds by which the clock was set, if any."""
     return ClockWatch(RealClock(), listener).follow if isinstance(clock, SystemClock) else do_nothing
 
 

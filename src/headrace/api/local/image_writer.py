@@ -40,9 +40,9 @@ def write_image(
     is_cancelled: Callable[[], bool],
     rewrite: PendingRewrite | None = None,
 ) -> None:
-    """Write the image to the file, sync it, and release the image. Holds no lock at the start.
+    """Write the image to the file, sync it, and release the image. Call it without locks.
 
-    rewrite: that of the log, whose base the file is; None: it is a snapshot.
+    rewrite: the rewrite of the log whose new base the file is; None: it is a snapshot.
 
     Raises:
         DatabaseClosed: if is_cancelled() returns True meanwhile.

@@ -129,14 +129,14 @@ class LocalEngine:
             self.release()
 
     def freeze(self) -> KeyspaceImage:
-        """Return an image of the data as they are now. Called with both locks."""
+        """Return an image of the data as they are now. Call it with snapshot_lock and lock held."""
         return self.engine.keyspace.freeze(self.now())
 
     @cython.ccall
     def commit_and_wake(self, written: cython.longlong) -> cython.void:
-        """Return when batch `written` of a session is as durable as promised; wake unblocked threads.
+        """Wait until batch `written` is as durable as fsync= promises (-1: no batch); wake unblocked threads.
 
-        Raises NotOnDisk if that is not possible now.
+        Raises NotOnDisk if the disk rejects the batch.
         """
         try:
             if written >= self.durable_before and self.storage is not None:
@@ -467,7 +467,7 @@ class LocalEngine:
         return self.storage is not None and self.storage.policy == "always"
 
     def close(self) -> None:
-        """Sync everything and release the engine; waiting threads get DatabaseClosed.
+        """Sync everything and release the engine; calls that wait in other threads raise DatabaseClosed.
 
         A second call does nothing.
         """

@@ -67,7 +67,7 @@ class LogRewriter:
         """Replace the log with a snapshot of the present data; waits for a snapshot that is being written.
 
         Raises:
-            DatabaseClosed: if the database is or was closed meanwhile.
+            DatabaseClosed: if the database is closed, also meanwhile.
             HeadraceError: if it failed. The log continues without it.
         """
         storage = self.storage

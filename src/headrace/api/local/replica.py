@@ -47,14 +47,14 @@ SET_WHAT = "open it with skip_foreign_types=True to skip keys of other types"
 
 @dataclass(frozen=True)
 class ReplicaStatus:
-    """How a copy follows its server.
+    """The state of a replica in this process, and of its connection to the server.
 
     Attributes:
         primary: the URL of the server, without its password.
         state: `"connect"`, `"handshake"`, `"sync"` (a snapshot is received or loaded) or `"connected"`.
         offset: the position of the data in the primary's stream of changes, in bytes.
-        received_offset: up to where it was received.
-        snapshot_bytes: of the snapshot that is received; 0 if unknown.
+        received_offset: up to which offset the stream was received.
+        snapshot_bytes: the size of the snapshot that is being received; 0 if unknown.
         snapshot_received: bytes of it that have arrived.
         skipped_keys: keys of the last snapshot that Headrace has no type for, by the name of their type.
         skipped_commands: commands for such keys, and how often they came, by name.
@@ -134,7 +134,7 @@ class Replica:
         return encode_comment(encode_position(self._applier.database, self._history, self._offset))
 
     def promote(self) -> None:
-        """Stop following, and accept writes: the database goes on with the data that it has."""
+        """Stop following, and accept writes: the database keeps the data that it has."""
         self._promoted = True
         self.stop()
         if self._tail is not None:
@@ -249,7 +249,7 @@ class Replica:
     # What the link tells.
 
     def on_continue(self, history: str) -> None:
-        """Note the history of the data."""
+        """Record the replication history that the data continue."""
         assert self._link is not None
         self._history = history
         if self._tail is not None:
@@ -268,7 +268,7 @@ class Replica:
         self._file.write(data)
 
     def on_snapshot_complete(self) -> None:
-        """Leave the work to _load()."""
+        """Do nothing: _follow() loads the snapshot."""
 
     def _close_file(self) -> None:
         if self._file is not None:

@@ -149,7 +149,7 @@ class Storage:
         return found
 
     def attach(self, local_engine: LocalEngine) -> None:
-        """Work for this engine from now on: load() has ended."""
+        """Serve this engine from now on. Call it after load()."""
         self.local_engine = local_engine
         self.is_attached = True
         local_engine.storage = self
@@ -231,7 +231,7 @@ class Storage:
             raise NotOnDisk(f"the database was closed, but its last changes are not on the disk: {failure}")
 
     def abandon(self) -> None:
-        """Release the parent's files in a forked child; takes no lock."""
+        """Close the files without writing or locking: in a forked child, or after load() has failed."""
         self.closed = True
         self.log.abandon()
         self.files.unlock()
@@ -239,7 +239,7 @@ class Storage:
     # Commits.
 
     def commit(self, written: int) -> None:
-        """Return when batch `written` is as durable as promised; otherwise raise NotOnDisk."""
+        """Wait until batch `written` is as durable as fsync= promises. Raises NotOnDisk, DatabaseClosed."""
         with self.lock:
             if self.local_engine.durable_before > written:
                 return
@@ -273,7 +273,7 @@ class Storage:
         return self.log.commit(self.uncommitted, now_ms)
 
     def take_effects(self) -> None:
-        """Take the next batch. One statement without a call: see persistence/aof/log.py, 7."""
+        """Move the engine's effects to `uncommitted`. One statement without a call: see aof/log.py, 7."""
         effects = self.local_engine.engine.effects
         effects.offset = self.batch_count + 1
         self.batch_count, self.uncommitted, effects.items[:] = (

@@ -44,7 +44,7 @@ class ExactColumnBuilder:
         row_records: GrowableBuffer,
         cells: list[ArrowCells],
     ) -> cython.Py_ssize_t:
-        """Append a value for each row: null if its cells are written like the entry. Return the rows.
+        """Append a value for each row: null if its cells are written like the entry. Return how many rows.
 
         Args:
             replies: the received bytes with the entries.

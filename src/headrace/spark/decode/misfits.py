@@ -60,7 +60,7 @@ def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[i
 
 
 def describe_misfits(stream: str, column: str, count: int) -> str:
-    """Return the warning about so many values of a column."""
+    """Return the warning that `count` values became null; for `_fields`, that entries were escaped."""
     if column == MAP:
         entries = "entry has" if count == 1 else "entries have"
         return (
@@ -73,7 +73,7 @@ def describe_misfits(stream: str, column: str, count: int) -> str:
 
 @contextmanager
 def collecting_misfits(directory: Path) -> Iterator[None]:
-    """Set the directory for the counts of a Spark that is started within this context."""
+    """Set the environment variable with the directory for counts, for a Spark started in the block."""
     before = os.environ.get(DIRECTORY_VARIABLE)
     os.environ[DIRECTORY_VARIABLE] = str(directory)
     try:

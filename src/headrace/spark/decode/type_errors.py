@@ -6,7 +6,7 @@ from headrace.errors import UsageError
 
 
 def wrong_type(column: str, types: tuple[str, ...], kind: str) -> UsageError:
-    """Return the error for a reserved column that has none of its types."""
+    """Return the error for a reserved column whose type is not one of `types`."""
     return UsageError(f"The column {column} must be {' or '.join(types).upper()}, not {kind.upper()}.")
 
 

@@ -56,7 +56,7 @@ def new_attempt() -> str:
 
 
 class AttemptGuard:
-    """The keys of one execution of a batch. Connections that it uses must have no outstanding reply."""
+    """Reads and writes the keys of one execution of a batch, over connections without outstanding replies."""
 
     def __init__(self, marker: Marker) -> None:
         self._marker = marker
@@ -201,7 +201,7 @@ class AttemptGuard:
             raise ConcurrentAttempt("the batch has another execution")
 
     def fail(self, connection: SinkConnection, stream: bytes, message: str) -> None:
-        """Let no task add any more rows in this execution."""
+        """Record an error, so that no task adds any more rows in this execution."""
         error = replace(self._state(stream), error=message)
         with suppress(HeadraceError, OSError):  # the task fails anyway
             connection.execute_if(self.key(stream), self._current[stream], [self._set_request(stream, error)])

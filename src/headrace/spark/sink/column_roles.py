@@ -1,4 +1,4 @@
-"""Assign roles to the columns of a DataFrame.
+"""Determine which columns of a DataFrame are the stream, the ID, and the fields of an entry.
 
 Every column becomes a field of the entry; nulls are omitted. Reserved columns have the source's names:
 
@@ -29,7 +29,7 @@ SOURCE_COLUMNS = {"stream", "id", "timestamp", "sequence", "fields"}
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The roles of the columns of a schema. None: there is no such column."""
+    """The names of the columns of a schema by role; None: there is no such column."""
 
     stream: str | None
     entry_id: str | None

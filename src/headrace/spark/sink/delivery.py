@@ -33,7 +33,7 @@ REPLICAS_UNKNOWN = (
 
 
 class ConcurrentAttempt(HeadraceError):
-    """Another attempt of this task has written meanwhile; the marker contains how many rows."""
+    """Another attempt of this task has written rows at the same time; the marker says how many."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class RowChunk:
     encode         encodes rows [at, stop) again, and returns the digest after them
     requested_ids  returns the IDs of rows [at, stop); None if the server assigns all IDs
     digest_before  the digest of the rows before these; None if there are none
-    digest         the digest of all rows up to the last of these
+    digest         the digest of these rows and all before them
     marker_before  the value of the marker before these rows
     """
 
@@ -105,7 +105,7 @@ class SinkConnection:
         return answers
 
     def check_replicas(self, replicas: int) -> None:
-        """Check the reply to wait_request(), which is the next one. Raises ServerUnavailable."""
+        """Receive and check the reply to wait_request(), if there is one. Raises ServerUnavailable."""
         if replicas:
             counter = self.count_replies(1)
             reply = CommandError(counter.errors[0][2]) if counter.errors else counter.value

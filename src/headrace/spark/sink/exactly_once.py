@@ -49,9 +49,9 @@ class StreamState:
     """What is known of the task's rows for one stream.
 
     Attributes:
-        written: the rows that the marker counts, most recently read.
-        is_verified: whether the task's rows were found to be these.
-        may_add: whether rows may be added: nothing needs to be compared before.
+        written: what the marker says, as it was last read.
+        is_verified: whether the task has read the same rows as those that the marker counts.
+        may_add: whether all checks before adding rows have passed.
         rows_before: how many rows there were when an earlier execution read all; None if unknown.
         marker_value: the marker's value after all accepted chunks.
     """

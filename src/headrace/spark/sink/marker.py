@@ -93,8 +93,8 @@ class Marker:
         """Return which rows of the batch are written according to a value of the key.
 
         Raises:
-            CommandError: if the value is not a marker, records rejected rows, or is of a batch so late that
-                it does not tell which rows of this one are written.
+            CommandError: if the value is not a marker, records rejected rows, or is of a later batch
+                and does not say which rows of this one are written.
         """
         if value is None:
             return MarkerState()

@@ -14,7 +14,7 @@ def rejection_message(chunk: RowChunk, errors: list[str]) -> str:
 
 
 def marker_correction(marker: Marker, chunk: RowChunk, errors: list[str]) -> list[bytes]:
-    """Return the command that restores the marker if no row was added; else that records the error."""
+    """Return a command that restores the old marker, or, if some rows were added, records the error in it."""
     key, ttl = marker.key(chunk.stream), b"%d" % marker.ttl_ms
     if len(errors) < chunk.rows:
         rows = f"rows {chunk.first_row} to {chunk.end_row - 1}"

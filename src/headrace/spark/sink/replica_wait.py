@@ -35,7 +35,7 @@ def check_confirmed(reply: object, replicas: int, stream: str) -> None:
     """Check the reply to WAIT.
 
     Raises:
-        WritesUnconfirmed: if fewer replicas than that have confirmed in time.
+        WritesUnconfirmed: if fewer than `replicas` replicas have confirmed in time.
         ServerUnavailable: if the server became a replica.
         CommandError: if it rejects WAIT.
     """

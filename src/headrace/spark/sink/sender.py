@@ -116,7 +116,7 @@ class RowSender:
         return self.confirmed
 
     def finish(self) -> int:
-        """Wait until every row is confirmed, and check that all rows of earlier attempts were read again."""
+        """Flush, and check that all rows of earlier attempts were read again; return how many were added."""
         added = self.flush()
         for owner, writer in self._writers.items():
             writer.finish({s: rows for s, (rows, _) in self._sent.items() if self._owners[s] == owner})
@@ -135,7 +135,7 @@ class RowSender:
 
     @property
     def confirmed(self) -> int:
-        """How many rows the task has added, as far as confirmed."""
+        """How many rows of the task the servers have confirmed."""
         return sum(writer.confirmed_rows for writer in self._writers.values())
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ def _check_repeated(options: Options, messages: list[WriterCommitMessage | None]
 
 @brief_errors
 class HeadraceWriter(DataSourceArrowWriter):
-    """df.write.format("headrace").mode("append" or "overwrite")"""
+    """The writer of df.write.format("headrace"), for the modes append and overwrite."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         found = check_sink_columns(options, schema)
@@ -122,7 +122,7 @@ class HeadraceWriter(DataSourceArrowWriter):
 
 @brief_errors
 class HeadraceStreamWriter(DataSourceStreamArrowWriter):
-    """df.writeStream.format("headrace")"""
+    """The writer of df.writeStream.format("headrace")."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:

@@ -52,7 +52,7 @@ MALFORMED = "MALFORMED "
 def make_range_reader(
     part: OffsetRange, layout: ColumnLayout, options: Options
 ) -> RangeReader | ArrowRangeReader:
-    """Return the reader of a range that the option `fetch`, the schema and the server allow.
+    """Return an ArrowRangeReader; a RangeReader if the option fetch, the schema or the server requires it.
 
     Raises:
         UsageError: if fetch is arrow, and the server cannot fill a column.
@@ -89,7 +89,7 @@ def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
 
 @functools.cache
 def supports_arrow(url: str, reconnect_timeout: float | None = None, read_from: str = "primary") -> bool:
-    """Return whether the server has XARROW. Asked once in a process; nodes of clusters do not have it."""
+    """Return whether the server has XARROW; False for a cluster. The server is asked once in a process."""
     servers = Servers(url, reconnect_timeout, read_from)
     if servers.is_cluster:
         return False
@@ -106,6 +106,7 @@ def supports_arrow(url: str, reconnect_timeout: float | None = None, read_from: 
 class ReplyHeader:
     """The header of a reply. The first bytes of its message are at message_offset of the receive buffer.
 
+    more: whether entries of the range are left. dropped: how many malformed entries were omitted.
     misfits: for each column, how many values did not fit; empty if all did.
     """
 

@@ -83,7 +83,7 @@ class BatchReader(BaseReader):
     """Reads streams from one offset up to another.
 
     Attributes:
-        bounds: what filters leave of the read; None without filters.
+        bounds: the streams and IDs to which filters limit the read; None without filters.
     """
 
     bounds: ReadBounds | None = None
@@ -94,7 +94,7 @@ class BatchReader(BaseReader):
         return self._layout
 
     def partitions(self) -> Sequence[Any]:
-        """Return the tasks for the entries that exist now; read() takes them."""
+        """Return the tasks for the entries that exist now, each an argument for read()."""
         last_ids = self._last_ids()
         self._subscription.check_assigned(last_ids)
         streams = {*self._streams(), *last_ids}

@@ -52,9 +52,9 @@ class LossDetector:
         There is none if only the anchor was deleted, or if nothing after it was trimmed.
 
         Args:
-            anchor: its ID.
-            number: how many entries had been added up to it, as far as counted; None if unknown.
-            first_id: of the first entry that the server returned instead.
+            anchor: the ID of the anchor.
+            number: how many entries had been added up to the anchor; None if unknown.
+            first_id: the ID of the first entry that the server returned instead; None if unknown.
         """
         observation = self._observe()
         state = observation.state if observation else None
@@ -89,7 +89,7 @@ class LossDetector:
         return deleted is None or parse_id(deleted) > parse_id(self._part.after)
 
     def check_end(self, last: str) -> None:
-        """Report a loss if the range was read up to `last` only, or of a recreated stream."""
+        """Report a loss if the range was read only up to `last`, or its stream was recreated."""
         part = self._part
         is_whole = last == part.upto
         if is_whole and part.expected_position is None:

@@ -64,7 +64,7 @@ class HeadraceSource(DataSource):
     def schema(self) -> str | StructType:
         """Return the default schema, which depends on the option fieldsType. Makes no request to a server.
 
-        With an archive of typed columns it has these, and `_exact` with the entries that they lack.
+        For an archive of typed columns it is the schema of these columns and `_exact`.
         """
         from headrace.spark.decode.schema import DEFAULT_SCHEMAS
         from headrace.spark.options import parse_archive_location, parse_fields_type

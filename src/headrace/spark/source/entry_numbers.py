@@ -1,6 +1,7 @@
 """Track the numbers of the IDs that a query reads to, to compute its lag without counting entries.
 
-XINFO STREAM gives the numbers of a stream's last and first entry (stream_state.py). A micro-batch that is
+The number of an ID is how many entries were ever added up to it. XINFO STREAM gives those of a stream's last
+and first entry (stream_state.py). A micro-batch that is
 limited to n entries ends n after its start. So if a query starts at either end of the stream, the number of
 every offset is known:
 
@@ -85,7 +86,7 @@ class EntryNumbers:
         )
 
     def record_last_ids(self, states: Mapping[str, StreamState]) -> None:
-        """Record that the last ID of each stream has the number of all entries that were added."""
+        """Record the number of each stream's last ID: all entries that were ever added."""
         for stream, state in states.items():
             if state.entries_added is not None:
                 self._record(stream, state.last_id, EntryNumber(state.entries_added, True))

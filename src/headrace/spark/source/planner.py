@@ -68,7 +68,7 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class RangeEstimate:
-    """The number of entries with IDs from low up to, not including, high, which are those of id_to_int().
+    """The number of entries with IDs from low up to, not including, high; both are results of id_to_int().
 
     exact: they were counted, not estimated.
     """
@@ -122,7 +122,7 @@ def plan_ranges(
 
 
 def run_in_rounds(servers: Servers, steps: Mapping[str, ProbeSteps[T]]) -> dict[str, T]:
-    """Run the steps of many streams together: one round trip a shard for each round, not for each stream."""
+    """Run the steps of many streams together: each round is one round trip to each server."""
     results = {}
     commands: dict[str, list[Command]] = {}
 
@@ -292,7 +292,7 @@ def _estimate_piece(
 
 
 def split_points(stream: str, estimates: list[RangeEstimate], parts: int) -> ProbeSteps[list[str]]:
-    """Return at most parts - 1 IDs of entries, in order, each the end of one of about even parts."""
+    """Return the IDs, in order, that split the range into about even parts; at most parts - 1 IDs."""
     if parts < 2 or not estimates:
         return []
     share = _total_entries(estimates) / parts

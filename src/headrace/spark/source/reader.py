@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HeadraceReader(DataSourceReader):
-    """spark.read.format("headrace"), with the option archive or without it."""
+    """The reader of spark.read.format("headrace"), with or without the option archive."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._reader: BatchReader

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @brief_errors
 class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """spark.readStream.format("headrace")"""
+    """The reader of spark.readStream.format("headrace")."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, ColumnLayout(schema, options.timestamp_format))

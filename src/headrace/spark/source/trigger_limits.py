@@ -45,7 +45,7 @@ def default_limit(options: Options) -> ReadLimit:
 
 
 class AdmissionControl:
-    """The limits of one query."""
+    """Applies the limits of one query to its micro-batches."""
 
     def __init__(self, servers: Servers, options: Options, numbers: EntryNumbers) -> None:
         self._servers = servers
