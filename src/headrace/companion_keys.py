@@ -21,7 +21,7 @@ def has_hash_tag(key: bytes) -> bool:
 
 
 def hash_tagged(key: bytes) -> bytes:
-    """Return a prefix of the stream's slot that no other stream shares."""
+    """Return the prefix of the stream's companion keys: in its slot, and different for each stream."""
     return key + b":" if has_hash_tag(key) else b"{%b}" % key
 
 
@@ -33,17 +33,20 @@ def dead_letter_name(key: bytes) -> bytes:
 
 
 def schedule_name(key: bytes) -> bytes:
-    """Return the stream of the scheduled entries."""
+    """Return the key that holds the scheduled entries of a stream."""
     return hash_tagged(key) + SCHEDULED
 
 
 def scheduled_stream(key: bytes) -> bytes | None:
-    """Return the stream whose scheduled entries a key of this name holds; None if it has no such name."""
+    """Return the stream of which this key holds the scheduled entries; None if it is no such key."""
     return _stream_of(key, SCHEDULED)
 
 
 def scheduled_streams(key: bytes) -> list[bytes]:
-    """Return the streams that an entry of this key is moved to: from a schedule of a schedule to the last."""
+    """Return the streams that a scheduled entry of this key is moved to, one after the other.
+
+    Several if the key is the schedule of a schedule; empty if it is no schedule.
+    """
     streams: list[bytes] = []
     target = scheduled_stream(key)
     while target is not None:
@@ -53,7 +56,7 @@ def scheduled_streams(key: bytes) -> list[bytes]:
 
 
 def archived_stream(key: bytes) -> bytes | None:
-    """Return the stream whose watermarks a key of this name holds; None if it has no such name."""
+    """Return the stream of which this key holds the watermarks; None if it is no such key."""
     return _stream_of(key, ARCHIVED)
 
 
@@ -66,5 +69,5 @@ def _stream_of(key: bytes, suffix: bytes) -> bytes | None:
 
 
 def watermark_name(key: bytes) -> bytes:
-    """Return the string that says how far each archive has the stream."""
+    """Return the key that records up to which ID each archive has the stream."""
     return hash_tagged(key) + ARCHIVED

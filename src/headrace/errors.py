@@ -1,7 +1,7 @@
-"""Every error, with its exact wire text.
+"""All exception classes; those of commands have the exact text of the error reply.
 
 CommandError     a valid request that the engine or server rejected; the connection stays open
-ProtocolError    bytes that are not the protocol; reported once, then the connection is closed
+ProtocolError    bytes that are not the Redis protocol; reported once, then the connection is closed
 UsageError       an invalid argument, option or file; the program prints one line and exits with code 2
 """
 
@@ -23,8 +23,9 @@ def os_error_text(error: OSError) -> str:
 def copy_error(error: BaseException) -> BaseException:
     """Return an equal error without traceback, cause and context.
 
-    An object that keeps an error and raises it would be part of a reference cycle: the traceback has the
-    frames, and these have the object. So it keeps a copy, and raises a copy of that.
+    For an object that stores an error and raises it: it stores a copy and raises a copy of that, because a
+    traceback refers to frames, and these to the object (a reference cycle). An error that cannot be copied
+    becomes a HeadraceError with the same text.
     """
     try:
         return copy.copy(error)
@@ -38,7 +39,7 @@ def to_text(word: bytes) -> str:
 
 
 def log_text(word: bytes) -> str:
-    """Decode a client's bytes to text for a log: other bytes become escapes, and a long name is cut."""
+    """Decode a client's bytes to text for a log: bytes that are not UTF-8 are escaped, a long name is cut."""
     text = word[:LOG_NAME_MAX].decode("utf-8", "backslashreplace")
     return text if len(word) <= LOG_NAME_MAX else f"{text}... ({len(word)} bytes)"
 
@@ -51,10 +52,10 @@ class HeadraceError(Exception):
 
 
 def restore_error(kind: type[HeadraceError], args: tuple[Any, ...]) -> HeadraceError:
-    """Return a copied or unpickled error.
+    """Return an error with these args, for copy and pickle.
 
-    Its constructor is not called, since its arguments may be others than the text. Unpickling would fail, and
-    that breaks a pool of processes.
+    The constructor is not called: its parameters may differ from `args`, which hold the text. Calling it
+    would make unpickling fail, which breaks a process pool.
     """
     error = kind.__new__(kind)
     error.args = args
@@ -66,7 +67,7 @@ class ProtocolError(HeadraceError):
 
 
 class UnexpectedReply(HeadraceError):
-    """A reply that no Redis server sends: another program listens there."""
+    """The reply is not one of a Redis server: probably another program listens at this address."""
 
 
 class UsageError(HeadraceError):
@@ -118,7 +119,7 @@ class WrongArgumentCount(CommandError):
 
 
 class UnknownSubcommand(CommandError):
-    """A subcommand does not exist or got the wrong arguments. The text repeats it as the client sent it."""
+    """A subcommand does not exist or got the wrong arguments. The text repeats its name as sent."""
 
     def __init__(self, container: str, subcommand: bytes) -> None:
         name = to_text(subcommand[:NAME_ECHO_MAX])
@@ -220,7 +221,7 @@ COLD_ERROR = re.compile(
 
 
 class DamagedColdRun(CommandError):
-    """Entries that were moved to a file cannot be read back: it is missing, damaged or unreadable.
+    """Entries that were moved to a file cannot be read: the file is missing, damaged or unreadable.
 
     `file` is relative to the data directory, `offset` in bytes from its start. `ids` names the entries, such
     as "1-0 to 5-3"; "" if unknown.
@@ -237,7 +238,7 @@ class DamagedColdRun(CommandError):
 
     @classmethod
     def from_text(cls, text: str) -> DamagedColdRun:
-        """Return the error with this wire text. `file` is "" if the text does not name one."""
+        """Parse the text of an error reply. `file` is "" and `offset` 0 if the text does not name a file."""
         parts = COLD_ERROR.fullmatch(text)
         if parts is None:
             return cls("", 0, text.removeprefix("COLDERR "))
@@ -285,7 +286,7 @@ class CodecError(HeadraceError, ValueError):
 
 
 class ConnectionLost(HeadraceError, ConnectionError):
-    """The server cannot be reached, or does not accept the request, as a replica does not accept writes.
+    """The server cannot be reached, or cannot accept the request, such as a write to a replica.
 
     `maybe_executed`: whether it may have executed the request.
     """

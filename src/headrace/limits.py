@@ -1,4 +1,4 @@
-"""Every limit on outside input: a constant and its reason."""
+"""Limits on the input from clients, files and scripts: a constant for each, with the reason."""
 
 # Redis's proto-max-bulk-len: no client sends more; a longer length means garbage.
 BULK_BYTES_MAX = 512 * 1024 * 1024

@@ -40,7 +40,7 @@ def to_bytes(buf: bytes | bytearray, at: int, n: int) -> bytes:
 
 
 def compare(a: bytes | bytearray, a_at: int, b: bytes | bytearray, b_at: int, n: int) -> int:
-    """Return a number below, at or above zero if the n bytes of a sort before, with or after those of b."""
+    """Compare n bytes of a and b as memcmp does: return a negative number, 0 or a positive number."""
     assert 0 <= a_at <= a_at + n <= len(a), "compare past the end"
     assert 0 <= b_at <= b_at + n <= len(b), "compare past the end"
     left = a[a_at : a_at + n]
@@ -151,7 +151,7 @@ def sub_u64(a: int, b: int) -> int:
 
 
 def resize(buf: bytearray, n: int) -> None:
-    """Make buf n bytes long and keep its head; new bytes are undefined. Borrow pointers into it again."""
+    """Make buf n bytes long; new bytes are undefined. Pointers into it become invalid: borrow them again."""
     if n < len(buf):
         del buf[n:]
     else:
@@ -255,5 +255,5 @@ def has_crc32c() -> bool:
 
 
 def crc32c(buf: bytes | bytearray, at: int, n: int, crc: int) -> int:
-    """Continue the CRC-32C, without inversion at its begin and end, with the n bytes at `at`."""
+    """Return the CRC-32C `crc` continued with the n bytes at `at`, without inverting it before or after."""
     raise NotImplementedError("crc32c() exists only compiled: ask has_crc32c() first")

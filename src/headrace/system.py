@@ -12,7 +12,7 @@ import time
 def now_ms() -> int:
     """Return milliseconds since 1970, never negative.
 
-    If the clock is set before 1970, the monotonic clock is used: then time continues from a moment in 1970.
+    If the system's clock is set to a time before 1970, return that of the monotonic clock instead.
     """
     now = time.time_ns() // 1_000_000
     return now if now >= 0 else time.monotonic_ns() // 1_000_000
@@ -24,11 +24,11 @@ def monotonic_ns() -> int:
 
 
 def run_signal_handlers() -> None:
-    """Run the handlers of pending signals: compiled code must ask for it."""
+    """Run the handlers of pending signals. The interpreter does that itself; compiled code must call this."""
 
 
 def yield_core() -> None:
-    """Let another thread that waits for this core run."""
+    """Let another thread that is ready run on this core first (sched_yield)."""
     os.sched_yield()
 
 

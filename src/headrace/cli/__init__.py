@@ -1,1 +1,1 @@
-"""The headrace program."""
+"""The program `headrace`: its commands, their options, connections and output."""

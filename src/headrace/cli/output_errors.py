@@ -16,7 +16,7 @@ class OutputLostError(Exception):
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Convert an OSError in the block into OutputLostError, because callers catch those of a server."""
+    """Convert an OSError in the block into OutputLostError: callers take an OSError for a lost server."""
     try:
         yield
     except OSError as error:

@@ -80,7 +80,7 @@ def _json_escaped(char: str) -> str:
 
 
 def truncated_log_message(message: str) -> str:
-    """Return a message for a log: data in it can be as long as a value, and escaping takes its time."""
+    """Return a log message, cut to LOG_LINE_MAX characters: it may contain a value, and escaping is slow."""
     cut = len(message) - LOG_LINE_MAX
     return message if cut <= 0 else f"{message[:LOG_LINE_MAX]}... ({cut} more characters)"
 

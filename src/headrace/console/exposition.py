@@ -319,7 +319,7 @@ def is_number(text: str | None) -> bool:
 
 
 def milliseconds(entry_id: bytes | None) -> int | None:
-    """Return the milliseconds of an ID, which redis_exporter uses as its value."""
+    """Return the milliseconds of an ID, as redis_exporter reports it; None without an ID."""
     return int(entry_id.partition(b"-")[0]) if entry_id else None
 
 

@@ -163,13 +163,13 @@ def short_name(name: bytes) -> str:
 
 
 def span(shown: list[PendingEntry], name: bytes) -> range:
-    """Return the rows from a consumer's first entry to its last."""
+    """Return the rows from a consumer's first entry to its last; empty if it has none."""
     own = [row for row, one in enumerate(shown) if one.consumer == name]
     return range(own[0], own[-1] + 1) if own else range(0)
 
 
 def consumer_marks(columns: list[bytes], spans: dict[bytes, range], owner: bytes, row: int) -> Text:
-    """Return the cells of a row: a dot for the owner, a line for other lists that pass it."""
+    """Return the cells of a row: a dot for the owner, a line for consumers with entries above and below."""
     line = Text()
     for at, name in enumerate(columns):
         mark = "●" if name == owner else "│" if row in spans[name] else " "

@@ -87,7 +87,7 @@ def header_parts(node: NodeParts) -> list[Part]:
 
 
 def byte_map(node: NodeParts) -> Iterator[Text]:
-    """Return a map with half a block per byte in the colour of its role, and a legend."""
+    """Return a map of the bytes, half a character each in the colour of its role, and a legend."""
     roles = node.roles()
     for start in range(0, min(len(roles), MAP_MAX), 2 * MAP_WIDTH):
         line = Text(f"{start:>6} ", styles.FAINT)

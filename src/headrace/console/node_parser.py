@@ -108,7 +108,10 @@ class Entry:
 
 @dataclass
 class NodeParts:
-    """A parsed node: its key, its bytes, its master entry and its entries."""
+    """A parsed node: its key, its bytes, its master entry and its entries.
+
+    `ms` and `seq` are the ID in the key; `count` is the number of elements that the header states.
+    """
 
     key: bytes
     data: bytes
@@ -142,7 +145,7 @@ def _set_roles(roles: list[str], part: Part, dead: bool) -> None:
 
 
 def parse_node(key: bytes, data: bytes) -> NodeParts:
-    """Return the parsed node with a key and a listpack. InvalidNode if they are not valid."""
+    """Parse a node from its key and its listpack. Raises InvalidNode if they are not valid."""
     if len(key) != 16:
         raise InvalidNode(f"the key has {len(key)} bytes; expected 16")
     if len(data) <= HEADER_BYTES or int.from_bytes(data[:4], "little") != len(data) or data[-1] != END:
@@ -158,7 +161,7 @@ def parse_node(key: bytes, data: bytes) -> NodeParts:
 
 
 def elements(data: bytes) -> Iterator[Element]:
-    """Return the elements of a listpack. InvalidNode if one exceeds it."""
+    """Yield the elements of a listpack. Raises InvalidNode if one extends past its end."""
     at = HEADER_BYTES
     while data[at] != END:
         element = _element(data, at)

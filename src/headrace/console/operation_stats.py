@@ -21,9 +21,11 @@ REQUESTS: list[Sequence[bytes | str | int]] = [
 
 @dataclass
 class OperationStats:
-    """What REQUESTS return.
+    """The replies to REQUESTS; 0 or empty where the server rejected the request.
 
     Attributes:
+        slow_entries: length of the slow log.
+        slow_last_id, slow_last_us: ID and duration in microseconds of its newest entry.
         spikes: event, time in seconds since 1970, and duration in milliseconds.
         durations: command, calls, and pairs of an upper bound in microseconds and the calls up to it.
         output_limits: class of clients, hard and soft limit in bytes, and seconds.

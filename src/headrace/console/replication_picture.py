@@ -23,7 +23,7 @@ REPLICAS_MAX = 5  # the others are counted
 
 
 def replication_lines(info: Mapping[str, str]) -> list[Text]:
-    """Return the lines; none for a server without replicas that is none itself."""
+    """Return a line for the primary and for each replica; empty if the server has neither."""
     primary = primary_of(info)
     lines = [] if primary is None else [primary_line(primary)]
     rows = replicas_of(info)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass
 class ReplicaRow:
-    """One replica of a primary; name is its field of INFO, lag_s the time since it last acknowledged."""
+    """One replica of a primary; name is its field of INFO (slave0), lag_s the seconds since its last ACK."""
 
     name: str
     address: str
@@ -44,7 +44,7 @@ def replicas_of(info: Mapping[str, str]) -> list[ReplicaRow]:
 
 
 def primary_of(info: Mapping[str, str]) -> PrimaryLink | None:
-    """Return the link of a replica; None of a primary."""
+    """Return the link to the primary; None if the server is a primary itself."""
     if info.get("role") != "slave":
         return None
     syncing = info.get("master_sync_in_progress") == "1"

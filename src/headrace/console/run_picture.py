@@ -1,4 +1,4 @@
-"""Draw a cold run of a stream as a table: where it is stored, and what was removed from it since."""
+"""Draw a cold run (nodes of a stream that were moved to a file) as a table: where it is, what it holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES_MAX = 20  # of files in a line
 
 
 def run_picture(run: ColdRun) -> Table:
-    """Return the table of a run, whose file is not read."""
+    """Return a table about a cold run; its file is not read."""
     table = Table.grid(padding=(0, 3))
     for name, value in run_rows(run):
         table.add_row(Text(name, styles.GREY), value)
@@ -25,7 +25,7 @@ def run_picture(run: ColdRun) -> Table:
 
 
 def run_rows(run: ColdRun) -> Iterator[tuple[str, str]]:
-    """Return names and values."""
+    """Yield the rows of the table: a name and a value."""
     place = run.place
     yield "file", f"{place.file.name}, {styles.format_size(place.size)} at byte {place.offset:,}"
     yield "checksum", f"{place.checksum:016x}"
@@ -36,7 +36,7 @@ def run_rows(run: ColdRun) -> Iterator[tuple[str, str]]:
 
 
 def cold_text(cold: ColdStats, names: Sequence[str] = ()) -> Text:
-    """Return the line about what of a stream is in files of these names."""
+    """Return a line about the part of a stream that is in files, with some of the files' names."""
     text = Text("in files", styles.GREY)
     text.append(f"   {plural(cold.entries, 'entry')}", "bold")
     text.append(f", which would take {styles.format_size(cold.bytes)} of memory, ", styles.GREY)

@@ -38,10 +38,10 @@ class GroupStats:
 
     Attributes:
         lag: Entries not delivered yet; None if the server does not know.
-        oldest_idle_ms: Time since the first pending entry was delivered; None if there is none, or if it was
-            given back (XNACK).
+        oldest_idle_ms: Time since the first pending entry was delivered; None if there is none, or if its
+            consumer released it (XNACK).
         lost_unread: Entries that were removed before the group read them; 0 if it is not counted.
-        lost_pending: Pending entries that were removed, because they were deleted from the stream.
+        lost_pending: Entries that were deleted from the stream while they were pending.
     """
 
     name: bytes
@@ -61,7 +61,7 @@ class GroupStats:
 class StreamStats:
     """Statistics of one stream; memory_bytes is None unless requested.
 
-    The cold entries are in files instead of in memory; cold_bytes are those that they would take there.
+    Cold entries are in files instead of in memory; cold_bytes is the memory that they would take.
     """
 
     database: int
@@ -94,7 +94,8 @@ class RunningSnapshot:
 class ServerStats:
     """Statistics of a server: the fields of INFO, and its streams.
 
-    left_out is the minimum number of streams beyond STREAMS_MAX. operations is None unless it was read.
+    left_out is the number of streams beyond STREAMS_MAX, or a lower bound of it. operations is None unless
+    it was read.
     """
 
     at: float  # time.monotonic()
@@ -113,6 +114,11 @@ class ServerStats:
 
 def collect_stats(send: SendPipeline, *, consumers: bool = True, memory: bool = False) -> ServerStats:
     """Read all statistics. A stream that is deleted meanwhile is left out.
+
+    Args:
+        send: Sends requests in a pipeline and returns the replies.
+        consumers: Whether to read the consumers of each group.
+        memory: Whether to read the memory of each stream (MEMORY USAGE).
 
     Raises:
         HeadraceError: if the server rejects INFO or SCAN.

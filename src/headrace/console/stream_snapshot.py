@@ -1,7 +1,7 @@
 """Read the nodes and groups of a stream from a DUMP payload or from a snapshot file.
 
-The base of a log may refer to cold files, which are in the directory `cold` beside it: they are not read, but
-for what is needed of a single run.
+The base file of a log may refer to cold files in the directory `cold` beside it. They are not loaded; only
+the runs that a drawing needs are read from them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DATABASES = 1024  # more than a server is usually configured with
 class PackedNode:
     """A node of the tree: its key, its listpack, and the live and deleted entries that it counts.
 
-    run: the cold run whose node it is: `data` is empty then; None for other nodes.
+    run: the cold run that the node stands for, with `data` empty; None for a node in memory.
     """
 
     key: bytes
@@ -57,11 +57,11 @@ class PackedNode:
 
     @property
     def parts(self) -> NodeParts:
-        """Return the parsed node, which is not that of a run."""
+        """Return the parsed node. It must not be the node of a cold run."""
         return parse_node_cached(self.key, self.data)
 
     def live_before(self, ms: int, seq: int) -> int:
-        """Return the number of its entries before this ID. Raises DamagedColdRun."""
+        """Return the number of its entries before this ID. Raises DamagedColdRun if a file cannot be read."""
         nodes = [self] if self.run is None else map(packed_node, self.run.inner_nodes())
         return sum((e.ms, e.seq) < (ms, seq) for node in nodes for e in node.parts.entries if not e.dead)
 
@@ -73,7 +73,7 @@ def parse_node_cached(key: bytes, data: bytes) -> NodeParts:
 
 
 class ColdStats(NamedTuple):
-    """What of a stream is in files: entries, the bytes of memory that they would take, files."""
+    """The part of a stream that is in files: entries, the bytes of memory they would take, files."""
 
     entries: int
     bytes: int
@@ -84,7 +84,8 @@ class ColdStats(NamedTuple):
 class StreamSnapshot:
     """A stream as of now_ms; `where` is the server or file it was read from, for messages.
 
-    The entries that `cold` counts are the oldest ones. Of a server they are in `packs` nevertheless.
+    `cold` counts its oldest entries, which are in files. A server sends them with the others, so `packs` has
+    their nodes; a snapshot file only refers to them, so `packs` has one node per cold run.
     """
 
     name: str
@@ -125,7 +126,7 @@ class StreamSnapshot:
         return max(number, 0)
 
     def rank(self, ms: int, seq: int, exactly: bool) -> int:
-        """Return the number of entries before this ID; if not exactly, of those in earlier nodes."""
+        """Return the number of entries before this ID; unless `exactly`, only of those in earlier nodes."""
         number = self._pack_index(key_of(ms, seq))
         if number < 0:
             return 0
@@ -179,7 +180,7 @@ def packed_nodes(stream: Stream) -> Iterator[PackedNode]:
 
 
 def packed_node(node: Node) -> PackedNode:
-    """Return a node of the tree."""
+    """Return a node of the tree as a PackedNode."""
     if node.run is not None:
         return PackedNode(node.key(), b"", node.live, node.deleted, run_of(node))
     return PackedNode(node.key(), node.pack.to_bytes(), node.live, node.deleted)

@@ -81,25 +81,25 @@ class History:
         return (now - before) / seconds if seconds > 0 else None
 
     def rate_of(self, name: str) -> float | None:
-        """Return the rate of a counter of INFO."""
+        """Return the rate of a counter of INFO per second; None if it is not known."""
         if self.before is None or self.now is None:
             return None
         return self.per_second(self.before.number(name), self.now.number(name))
 
     def earlier(self, stream: StreamStats) -> StreamStats | None:
-        """Return the statistics of a stream in the previous reading."""
+        """Return the statistics of a stream in the previous reading; None if it was not there."""
         if self.before is None:
             return None
         same = (s for s in self.before.streams if (s.database, s.key) == (stream.database, stream.key))
         return next(same, None)
 
     def added_rate(self, stream: StreamStats) -> float | None:
-        """Return the entries added per second."""
+        """Return the entries added per second; None if that is not known."""
         earlier = self.earlier(stream)
         return self.per_second(earlier.entries_added, stream.entries_added) if earlier else None
 
     def group_read_rate(self, stream: StreamStats, group: GroupStats) -> float | None:
-        """Return the entries read by the group per second."""
+        """Return the entries read by the group per second; None if that is not known."""
         earlier = self.earlier(stream)
         same = next((g for g in earlier.groups if g.name == group.name), None) if earlier else None
         return self.per_second(same.entries_read, group.entries_read) if same else None
@@ -182,7 +182,7 @@ def head_lines(history: History, stats: ServerStats, address: str) -> list[Text]
 
 
 def cold_lines(stats: ServerStats) -> list[Text]:
-    """Return the line about entries in files, if there are any, or if none can be moved there."""
+    """Return the line about entries in files, if there are any or if moving them there failed."""
     entries, error = stats.number("cold_entries"), stats.info.get("cold_last_error", "")
     if not entries and not error:
         return []
@@ -273,7 +273,7 @@ def server_lines(history: History, stats: ServerStats, address: str) -> Text:
 
 
 def unaccounted_bytes(stats: ServerStats) -> int:
-    """Return the resident memory that is neither of the data nor of the program before it had any; or 0."""
+    """Return the resident bytes beyond those of the data and of the program at its start; 0 if unknown."""
     resident, used = stats.number("used_memory_rss"), stats.number("used_memory")
     if resident is None or used is None:
         return 0

@@ -35,7 +35,7 @@ class TreeLine:
         stem: The guides and bytes at its left.
         node: The node of the tree.
         opened: Whether the children of the node are drawn.
-        left_out: If not 0, the line stands for so many nodes that are not drawn.
+        left_out: If not 0, the line stands for this many nodes that are not drawn.
     """
 
     stem: Text
@@ -85,7 +85,7 @@ def stored_bytes(pack: PackedNode) -> int:
 
 
 def legend(cold: bool) -> Text:
-    """Return the meaning of the colours of a key; cold: and of a node in a file."""
+    """Return the meaning of the colours of a key and, if `cold`, of nodes in files."""
     text = key_legend()
     if cold:
         text.append("\nThe oldest nodes are ", styles.GREY)

@@ -56,9 +56,9 @@ def write_shared_classes(path: Path) -> None:
 
 
 def check_use(path: Path, java: str, class_path: str) -> None:
-    """Raise HeadraceError if a JVM with Spark's class path does not map the file, but would ignore it.
+    """Raise ClassesNotUsed if a JVM with Spark's class path ignores the file.
 
-    Java 21 does not: Spark's class path names slf4j-api twice, and the file has it once.
+    Java 21 ignores it, because Spark's class path names slf4j-api twice, and the file has it once.
     """
     command = [f"{java}/bin/java", "-cp", class_path, "-XX:+UseSerialGC", f"-XX:SharedArchiveFile={path}"]
     tried = subprocess.run([*command, "-Xshare:on", "-version"], capture_output=True, text=True)
@@ -72,7 +72,7 @@ def not_used_file(path: Path) -> Path:
 
 
 def main() -> int:
-    """Write the file unless it is there or would not be used. Spark also starts without it."""
+    """Write the file unless it exists or would not be used. Returns 0 even on errors: Spark needs no file."""
     console = Console(highlight=False)
     path = shared_classes_file()
     if path is None or java_options(path) or not_used_file(path).exists():

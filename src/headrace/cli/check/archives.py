@@ -1,4 +1,4 @@
-"""Print what is damaged in archives, and which files do not count, for `headrace check`."""
+"""Check archives for `headrace check`: print damage, and the files that no table refers to."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_archives(location: ArchiveLocation, console: Console) -> int:
 
 
 def archives_below(location: ArchiveLocation, depth: int = ARCHIVES_DEEP) -> list[ArchiveLocation]:
-    """Return the archives at a place: itself, or else those of its folders, by name.
+    """Return the archives at a location: itself, or those at most `depth` folders below it, by name.
 
     Raises:
         HeadraceError: if the store fails.
@@ -78,7 +78,7 @@ def archives_below(location: ArchiveLocation, depth: int = ARCHIVES_DEEP) -> lis
 
 
 def check_archive(location: ArchiveLocation, console: Console) -> None:
-    """Check the log of an archive and read all its files that count; print what is damaged.
+    """Check the log of an archive and read all files of its current version; print what is damaged.
 
     Raises:
         UsageError: if there is no archive.
@@ -146,9 +146,9 @@ def check_current_files(files: Sequence[ArchivedFile], console: Console) -> tupl
 
 
 def position_mismatches(archive: Archive) -> list[str]:
-    """Return the streams whose files have later entries than the table says.
+    """Return a message for each stream whose files have later entries than the table says.
 
-    The converse is no damage: later entries may have been deleted, from the stream or from the table.
+    The opposite is no damage: later entries may have been deleted, from the stream or from the table.
     """
     found = highest_ids(archive.files)
     return [
@@ -168,9 +168,9 @@ def print_unreferenced(
     log: DeltaLog,
     console: Console,
 ) -> bool:
-    """Print the files that do not count; return whether any of them has entries that the table lacks.
+    """Print the files that the table does not refer to; return whether any has entries that it lacks.
 
-    That is not known without the archive, which cannot be read if files are damaged.
+    Without `archive` (None if files are damaged) that is not known, and False is returned.
     """
     current = {file.path for file in files}
     known, unknown = unreferenced_files(present, current, log.referenced)
@@ -203,7 +203,7 @@ def print_unreferenced(
 def print_files(
     files: Sequence[PresentFile], kind: str, console: Console, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Print files that do not count, with their sizes and notes; of many, only the first ones."""
+    """Print files that the table does not refer to, with sizes and notes; of many, only the first ones."""
     if not files:
         return
     size = plural(sum(file.size for file in files), "byte")

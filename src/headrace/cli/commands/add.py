@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Add an entry to a stream, or an entry per line of JSON, and print the IDs.
 
-    Fields are FIELD=VALUE if every argument contains an equals sign, otherwise FIELD VALUE in turn, where a
-    name has no equals sign. A stream that does not exist is created.
+    Fields are FIELD=VALUE if every argument contains an equals sign, otherwise pairs FIELD VALUE, in which no
+    FIELD has an equals sign. A stream that does not exist is created.
     """
     if from_json and words:
         raise UsageError("--json reads entries from standard input: leave out the fields")
@@ -98,7 +98,7 @@ class EntryAppender:
         self.added = 0
 
     def add(self, entries: list[Fields]) -> None:
-        """Add entries in one pipeline. HeadraceError if not all were added; it gives their number."""
+        """Add entries in one pipeline. HeadraceError if not all were added; its text says how many were."""
         if not self.added:
             self.client.connect()
         failed: Exception | None = None
@@ -156,7 +156,7 @@ def parse_fields(words: tuple[str, ...]) -> Fields:
 
 
 def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fields]]:
-    """Return batches of entries from lines of JSON. UsageError after the entries before a wrong line."""
+    """Yield batches of entries from lines of JSON; after those before a wrong line raise UsageError."""
     batch: list[Fields] = []
     wrong: UsageError | None = None
     number = 0
@@ -187,7 +187,7 @@ def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fie
 
 
 def lines_of(source: BinaryIO) -> Iterator[bytes | None]:
-    """Yield the lines of standard input, and None where it pauses: what was read need not wait for more."""
+    """Yield the lines of standard input, and None when no more input is ready: the time to send them."""
     begun: list[bytes] = []  # the parts of a line whose end was not read yet
     while True:
         if not is_ready(source):
@@ -207,7 +207,7 @@ def lines_of(source: BinaryIO) -> Iterator[bytes | None]:
 
 
 def is_ready(source: BinaryIO) -> bool:
-    """Return whether reading would not wait."""
+    """Return whether a read would return at once."""
     try:
         return bool(select.select([source], [], [], 0)[0])
     except (OSError, ValueError):  # not a file of the system

@@ -108,8 +108,9 @@ def command(
     """Write streams to a Delta table of Parquet files, by stream and day, each entry exactly once.
 
     The next run adds the entries that are new. Read it as a Delta table, with Spark, DuckDB, Polars or
-    pandas, also while it grows: its directory has files that do not count any more. The last archived ID is
-    stored on the server, so that `headrace trim` can remove archived entries.
+    pandas, also while it grows. Do not read its files one by one: the directory also has files that are no
+    longer part of the table. The last archived ID is stored on the server, so that `headrace trim` can remove
+    archived entries.
     """
     if every is not None and once:
         raise UsageError("--every is for --follow")

@@ -62,11 +62,11 @@ Examples:
 def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_store: str) -> int:
     """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey; or archives.
 
-    Of a directory with several archives all are checked.
+    All archives in a directory are checked.
 
-    Prints what the files contain and where they are damaged. Nothing is changed without --fix, and nothing is
-    cut for data of types that Headrace does not hold. The exit code is 0 if all is good, 1 if a file is
-    damaged or has such data, and 2 if there is nothing to check.
+    Prints what the files contain and where they are damaged. Nothing is changed without --fix, and data of
+    types that Headrace does not support are no damage that --fix cuts off. The exit code is 0 if all is good,
+    1 if a file is damaged or has such data, and 2 if there is nothing to check.
     """
     console = Console(highlight=False)
     if holds_archives(file):
@@ -106,7 +106,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
 
 
 def raise_if_foreign(report: Report) -> None:
-    """Raise HeadraceError if the undamaged files have data of types that Headrace does not hold."""
+    """Raise HeadraceError if the undamaged files have data of types that Headrace does not support."""
     if report.unreadable is not None:
         raise HeadraceError(f"{report.unreadable}; the file is not damaged, but headrace cannot read on")
     if report.foreign:
@@ -117,7 +117,7 @@ def raise_if_foreign(report: Report) -> None:
 
 
 def read(file: str, console: Console, cold_store: str) -> Report:
-    """Return the report on a file or directory. cold_store: the URL of an object store, or nothing."""
+    """Return the report on a file or directory. cold_store: the URL of an object store, or ""."""
     try:
         with console.status(line(f"Reading {file}")):
             return check_file(file, new_keyspace, time.time_ns() // 1_000_000, cold_store)

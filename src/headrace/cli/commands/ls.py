@@ -40,8 +40,8 @@ class StreamSummary:
         memory: Bytes of memory; None if the server does not report it.
         groups: Number of consumer groups.
         cold_entries: Number of entries in files instead of in memory.
-        cold_bytes: Bytes of memory that they would take.
-        cold_files: Number of these files.
+        cold_bytes: Bytes of memory that these entries would take.
+        cold_files: Number of the files.
     """
 
     key: bytes
@@ -72,9 +72,9 @@ Examples:
 @click.option("--archives", is_flag=True, help="List up to which ID each archive has the streams.")
 @url_option
 def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archives: bool, url: str) -> None:
-    """List all streams, or these: entries, times of the first and the last one (UTC), memory, groups.
+    """List all or the given streams: entries, times of the first and the last one (UTC), memory, groups.
 
-    Of streams larger than memory also the entries in files, and the bytes of memory that they would take.
+    For streams larger than memory also list the entries in files, and the memory that they would take.
     """
     if streams and pattern:
         raise UsageError("name streams, or give --pattern")

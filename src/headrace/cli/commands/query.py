@@ -157,7 +157,7 @@ def import_spark_query() -> Callable[..., None]:
 
 @contextmanager
 def options_hinted(errors: Console, hints_archive: bool, hints_infer: bool) -> Iterator[None]:
-    """Name --archive-only in errors of the connection, and `--fields infer` in those of missing columns."""
+    """Add hints to errors: --archive-only if the connection fails, `--fields infer` for unknown columns."""
     try:
         yield
     except HeadraceError as error:

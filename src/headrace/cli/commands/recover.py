@@ -31,7 +31,7 @@ PROGRESS_SUFFIX = ".added"  # of the file that says how many entries have been a
 
 @dataclass
 class StreamSummary:
-    """What the file has of one stream."""
+    """One stream in the file: numbers of entries, first and last ID."""
 
     entries: int = 0
     maybe_removed: int = 0
@@ -196,7 +196,7 @@ class EntryAdder:
             )
 
     def _requests(self, batch: list[SavedEntry], number: int) -> list[Words]:
-        """Return the requests that add the entries, of which the first one has this number in its class."""
+        """Return the XADD requests; `number` counts the first entry among those with its maybe_removed."""
         requests: list[Words] = []
         for n, entry in enumerate(batch, number):
             text = f"{self.name}\0{entry.maybe_removed}\0{n}\0".encode(errors="surrogateescape")

@@ -118,7 +118,7 @@ def set_rules(servers: Servers, client: StreamClient, group: str | None, changes
 
 
 def pairs(flat: Any) -> dict[str, str]:
-    """Return names and values of a reply as text."""
+    """Return a flat list of names and values as a dictionary of text."""
     words = [word.decode(errors="backslashreplace") for word in flat]
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -198,7 +198,7 @@ def explain_group(client: StreamClient, group: dict[str, Any]) -> Any:
 
 
 def blockers(client: StreamClient, groups: list[dict[str, Any]]) -> Any:
-    """Yield the groups that have pending or unread entries."""
+    """Yield a text for each group that has pending or unread entries."""
     for group in groups:
         if group["pending"]:
             first = client.call("XPENDING", client.key, group["name"], "-", "+", 1)[0]

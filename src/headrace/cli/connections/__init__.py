@@ -1,1 +1,1 @@
-"""What commands talk to: servers, the entries of their streams, Spark."""
+"""Connections of the commands: to a server, to the server of a stream, to Spark."""

@@ -23,10 +23,12 @@ SILENCE_S = 120.0  # without a byte; servers send a newline every few seconds
 def download_snapshot(
     servers: Servers, write: Callable[[memoryview], object], progress: Callable[[int, int], None]
 ) -> int:
-    """Pass a new snapshot of the server on to write(); return its size in bytes.
+    """Receive a new snapshot from the server and pass it to write(); return its size in bytes.
 
     Args:
-        progress: called with the bytes so far, and the size; 0 while that is unknown.
+        servers: The server.
+        write: Called with each piece of the snapshot, in order.
+        progress: Called with the bytes received so far, and the size; 0 if that is unknown.
 
     Raises:
         UsageError: for a cluster.
@@ -60,7 +62,7 @@ class _Snapshot:
         self.done = 0
 
     def receive(self) -> int:
-        """Return the size when all is passed on."""
+        """Receive the snapshot and pass it on; return its size in bytes."""
         line, rest = self._first_line()
         if line.startswith(b"-"):
             raise as_command_error(Exception(line[1:].decode(errors="replace")))

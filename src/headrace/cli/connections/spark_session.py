@@ -46,7 +46,7 @@ def scratch_spark(
     on_misfits: Callable[[MisfitCounts], object] | None = None,
     quiet: bool = False,
 ) -> AbstractContextManager[SparkSession]:
-    """Return a Spark session, started and announced at the begin of the block; its log is temporary.
+    """Return a Spark session, started and announced at the beginning of the block; its log is temporary.
 
     Args:
         name: The name of the Spark application.

@@ -43,10 +43,10 @@ def name_bytes(name: str) -> bytes:
 
 
 class NotExecuted(ServerUnavailable):
-    """The server did not execute some commands of a pipeline, also when they were sent again.
+    """The server did not execute some commands of a pipeline, although they were sent again for a while.
 
     Attributes:
-        replies: The replies to the others, in order.
+        replies: The replies to the commands that were executed, in order.
     """
 
     def __init__(self, text: str, replies: list[Any]) -> None:
@@ -70,7 +70,7 @@ class StreamClient:
             connection.close()
 
     def connect(self) -> None:
-        """Open the connection, so that an error of it is known to be before any command."""
+        """Open the connection now: if that fails, no command was sent."""
         delay = ReconnectDelay(UNAVAILABLE_TIMEOUT_S)
         while self._connection is None:
             try:
@@ -166,7 +166,7 @@ class StreamClient:
             start = format_id(following)
 
     def start_of_last(self, count: int, upto: EntryId) -> EntryId | None:
-        """Return the ID of the count-th last entry, or of the first one; None if there is none.
+        """Return the ID of the count-th last entry, or of the first one if there are fewer; None without any.
 
         Args:
             count: Number of entries from that ID on, at least 1.

@@ -31,7 +31,7 @@ def check_fields_are_read(fields: Mapping[str, DeclaredColumns], views: Iterable
 
 
 def print_notes(errors: Console, view: StreamView) -> None:
-    """Print inferred types, what the sample and the stream lack, and the fields without a column."""
+    """Print inferred types, what was not sampled or not read, and the fields without a column."""
     table = view.table
     columns = ", ".join(f"{f.name} {type_name(f.type)}" for f in view.columns if f.name in table.inferred)
     is_whole = set(view.fields) <= set(view.columns.names)  # SELECT *
@@ -99,7 +99,7 @@ def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
 
 
 def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: bool = True) -> None:
-    """Print rows as CSV or JSON; head: whether CSV begins with the names."""
+    """Print rows as CSV, or as JSON lines unless `form` is "csv"; head: whether CSV begins with the names."""
     if form == "csv":
         sheet = csv.writer(sys.stdout, lineterminator="\n")
         if head:

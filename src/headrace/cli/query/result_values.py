@@ -40,7 +40,7 @@ def rows_of(batches: Iterable[pa.RecordBatch], time_zone: str) -> Iterator[Seque
 
 
 def _column_values(column: pa.Array, zone: zoneinfo.ZoneInfo) -> list[Any]:
-    """Return the values of a column: integers of DuckDB's type HUGEINT as such, far years as text."""
+    """Return the values of a column: DuckDB's HUGEINT as int, times that datetime cannot hold as text."""
     if column.type == HUGEINT:
         return [None if value is None else int(value) for value in column.to_pylist()]
     try:
@@ -64,7 +64,7 @@ def _value_or_text(value: pa.Scalar, zone: zoneinfo.ZoneInfo) -> Any:
 
 
 def _in_zone(value: Any, zone: zoneinfo.ZoneInfo) -> Any:
-    """Return a time that has a zone in another one; other values, with the times in them, likewise."""
+    """Return a value in which all times that have a zone are in `zone`, also within lists and maps."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(zone)
     if isinstance(value, dict):
@@ -99,7 +99,7 @@ def as_text(value: Any) -> str:
 
 
 def _key(value: Any) -> str:
-    """Return the key of a map as JSON's text of it."""
+    """Return a key of a map as the name of a JSON member."""
     found = as_json(value)
     return found if isinstance(found, str) else json_text(found)
 

@@ -98,7 +98,7 @@ def archive_streams(
     on_batch: Callable[[BatchProgress], None] = lambda batch: None,
     on_exact: Callable[[int], None] = lambda entries: None,
 ) -> int:
-    """Add the entries to an archive that it does not have yet.
+    """Add to an archive the entries of streams that it does not have yet.
 
     Streams and fields may be added from run to run.
 
@@ -165,7 +165,7 @@ def publish_if_current(
     fields: pa.Schema | None = None,
     zone: str = "UTC",
 ) -> bool:
-    """Return whether an archive has all entries; then publish how far it is. Needs no Spark.
+    """Return whether an archive has all entries; if so, publish its watermarks. Needs no Spark.
 
     Args:
         url: The server.
@@ -198,17 +198,17 @@ def publish_if_current(
 
 
 def refuse_copy(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
-    """Raise UsageError if the archive is a copy of the one that has published how far it has the streams."""
+    """Raise UsageError if the archive is a copy of the one whose watermarks the server has."""
     changed = {*names, *(table.recorded_streams() if table.archive.was_set_back else ())}
     check_not_copy(table.location, table.archive.table, watermark.watermarks(sorted(changed)))
 
 
 def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
-    """Publish what the table has: a killed run may have committed a batch without publishing it.
+    """Publish the positions of the table: a killed run may have committed a batch without publishing it.
 
-    The watermarks of this archive are lowered where the table has less: it was set back, or is an older copy.
-    If another program has set it back, this is done for all streams that were ever archived, not only for
-    those of this job: the next commit has positions again, so no later job would notice.
+    Watermarks above these positions are lowered: the table was set back to an earlier version, or is an older
+    copy. If another program set it back, that is done for all streams that were ever archived, not only for
+    those of this job: after the next commit the table no longer shows that it was set back.
     """
     table.sync_log()
     through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
@@ -235,14 +235,14 @@ def source_options(
 
 
 def entry_schema(fields: pa.Schema | None) -> pa.Schema:
-    """Return the columns to read for an archive: of every entry, the fields, `_exact`."""
+    """Return the columns to read for an archive: ID and time, those of the fields, and `_exact`."""
     entry = parse_schema(SOURCE_COLUMNS)
     typed = [entry.field("_fields")] if fields is None else fields
     return pa.schema([*map(entry.field, ARCHIVE_NAMES), *typed, entry.field(EXACT_COLUMN)])
 
 
 def archived_names(columns: pa.Schema) -> tuple[str, ...]:
-    """Return the names of columns that are read in the archive."""
+    """Return the names that columns of the Spark source have in the archive."""
     return tuple(ARCHIVE_NAMES.get(name, "fields" if name == "_fields" else name) for name in columns.names)
 
 
@@ -267,7 +267,7 @@ def plan_batches(
 def archived_and_last_positions(
     reader: HeadraceStreamReader, table: ArchiveTable, names: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return where streams are archived up to, and where they end; the same if there is nothing new."""
+    """Return the archived and the last positions of the streams; equal if there is nothing new."""
     through = table.archive.archived_through
     start = {s: table.positions.get(s) or Position(through[s]) for s in names if s in through}
     reader.prepareForTriggerAvailableNow()
@@ -299,9 +299,9 @@ def group_ranges(
 
 
 def merge_pieces(spark: SparkSession, table: ArchiveTable, files: Sequence[WrittenFile]) -> list[WrittenFile]:
-    """Merge the small files of a day that several tasks of a batch have written; return all files.
+    """Merge the small files of a day that several tasks of a batch have written; return the batch's files.
 
-    The merged ones are deleted at once: no version of the table has them.
+    The small files are deleted at once: no version of the table has them.
     """
     groups = list(small_file_groups(files))
     merged = run_tasks(spark, FileMerger(table.location, table.archive.columns).write, groups)
@@ -313,11 +313,11 @@ def merge_pieces(spark: SparkSession, table: ArchiveTable, files: Sequence[Writt
 def run_tasks(
     spark: SparkSession, write: Callable[[T], Iterable[WrittenFile]], parts: Sequence[T]
 ) -> list[WrittenFile]:
-    """Write files in Spark tasks, those of a part of the work each; return the files.
+    """Call write() with each part in Spark tasks; return the files that it wrote.
 
     Raises:
         HeadraceError: if a task failed more often than Spark repeats it; DataLoss if entries are missing.
-        KeyboardInterrupt: after a signal; the tasks are cancelled, and no other jobs of the session.
+        KeyboardInterrupt: after a signal. The tasks are cancelled, but not other jobs of the session.
     """
     if not parts:
         return []

@@ -1,4 +1,4 @@
-"""The archive job: write streams to a Delta table, keep its files in order, and report what was done."""
+"""The archive job: write streams to a Delta table, maintain its files, and report what was done."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class ArchiveObserver:
     """Starts Spark for the job, and receives its reports. Methods that are not overridden ignore them."""
 
     def spark(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
-        """Return the context of a session with this time zone, which passes on the counts of misfits."""
+        """Return the context of a session in this time zone; on_misfits gets the counts of misfits."""
         raise NotImplementedError
 
     def on_columns(self, columns: str, unusable: Mapping[bytes, str]) -> None:
@@ -152,7 +152,7 @@ def archive(
     spark: SparkSession | None = None,
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
 ) -> ArchiveResult:
-    """Write the entries of streams that an archive does not have yet to it, each exactly once.
+    """Write to an archive the entries of streams that it does not have yet, each exactly once.
 
     The archive is a Delta table of Parquet files. Call it again for later entries. Without new entries it
     ends at once and starts no Spark.
@@ -164,22 +164,22 @@ def archive(
         url: The server.
         storage_options: The options of the object store, such as `AWS_ENDPOINT_URL`.
         fields: Write these fields as typed columns, declared in SQL; `"infer"` chooses them from a sample,
-            `"infer, n INT"` all but n; None for one map of all fields.
+            `"infer, n INT"` infers all but n; None for one map of all fields.
         sample: Infer fields from this many entries of each stream.
         time_zone: Begin days in this time zone.
         batch: Commit about this many entries at once.
         allow_loss: Whether to continue with a warning if entries were trimmed before they were archived.
         compact: Whether to merge the small files of past days.
         keep: Delete days that are older than this: a timedelta, or a text such as `"90d"`.
-        spark: The session that runs the tasks, not of Spark Connect; None for that of this process, or else
-            a local one for this call.
+        spark: The session that runs the tasks, not of Spark Connect; None for the active one of this process,
+            or a local one for this call if there is none.
         on_progress: Called after each commit.
 
     Returns:
         The result.
 
     Raises:
-        UsageError: if a stream does not exist, an argument is wrong, or `to` is no archive of such entries.
+        UsageError: if a stream does not exist, an argument is wrong, or `to` has other files or columns.
         DataLoss: if entries were trimmed before they were archived, or a stream was recreated.
         HeadraceError: if the server, the store or Spark fails, or another job writes to the archive.
     """
@@ -238,7 +238,7 @@ class ArchiveJob:
             self._archive(spark, streams)
 
     def follow(self, seconds: float) -> None:
-        """Archive, and again this many seconds after each round, until a signal: KeyboardInterrupt."""
+        """Archive, and repeat it this many seconds after each round; a signal raises KeyboardInterrupt."""
         streams = self._start()
         self._is_current(streams)  # an error comes before Spark starts, too
         with self.observer.spark(self.arguments.time_zone, self.misfits.update) as spark:
@@ -347,7 +347,7 @@ class ArchiveJob:
 
 @contextmanager
 def allow_loss_named() -> Iterator[None]:
-    """Let errors name options of the job instead of those of the data source."""
+    """Replace options of the data source in the texts of errors by those of the job."""
     try:
         yield
     except HeadraceError as error:
@@ -362,7 +362,7 @@ def first_day_kept(now: datetime.datetime, keep_ms: int, zone: str) -> datetime.
 
 
 def sleep_until_interrupted(seconds: float) -> None:
-    """Sleep; KeyboardInterrupt after a signal."""
+    """Sleep this long. Raises KeyboardInterrupt after a signal."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         raise_if_interrupted()

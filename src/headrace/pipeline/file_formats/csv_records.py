@@ -89,7 +89,10 @@ class RecordSplitter:
         self._number = number
 
     def first_record(self, size: int) -> tuple[RecordBlock, RecordBlock | None]:
-        """Return the first record that is not blank, and the rest of its block."""
+        """Return the first record that is not blank, and the rest of its block.
+
+        Without such a record: an empty block, and None.
+        """
         block = self.block(size)
         while block is not None:
             for at, record in enumerate(block.records):
@@ -135,7 +138,7 @@ class RecordSplitter:
         return records, frozenset(unclosed)
 
     def _end(self, lines: list[bytes], at: int) -> int | None:
-        """Return the end of the record that begins at a line; None if its quote is not closed.
+        """Return the index after the record that begins at lines[at]; None if its quote is not closed.
 
         Lines that are read to find the end are added to `lines`.
         """
@@ -243,7 +246,7 @@ def excerpt(text: bytes) -> str:
 
 
 def header_names(record: bytes, delimiter: str) -> list[str]:
-    """Return the column names of a CSV file's first record. UsageError if they are no text."""
+    """Return the column names of a CSV file's first record. UsageError if they are not UTF-8 text."""
     try:
         text = record.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:

@@ -3,7 +3,7 @@
     {"city":"Oslo","n":5,"price":1.5,"ok":true,"left":null}
 
 Plain are objects whose values are strings without escapes, short numbers as Python writes them, true, false
-and null. For any other line scan() returns None, also if it is no JSON: json_rows reads it then.
+and null. For any other line, also one that is not JSON, scan() returns None, and json_rows parses it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class JsonScanner:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _skip_string(self) -> cython.bint:
-        """Move behind the string that begins here; return False if it is not plain."""
+        """Move past the string that begins here; return False if it is not plain."""
         self.at += 1
         while self.at < self.size:
             byte: cython.uchar = self.p[self.at]
@@ -149,7 +149,7 @@ class JsonScanner:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _skip_number(self) -> cython.bint:
-        """Move behind the number that begins here; return False if Python would write it otherwise."""
+        """Move past the number that begins here; return False if Python would write it differently."""
         start: cython.Py_ssize_t = self.at
         negative: cython.bint = self.p[self.at] == MINUS
         if negative:

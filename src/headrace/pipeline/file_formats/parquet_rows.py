@@ -35,7 +35,7 @@ class ParquetRows(AbstractContextManager["ParquetRows"]):
         names: The names of its columns.
 
     Raises:
-        UsageError: if the type of a column has no text.
+        UsageError: if a column has a type that cannot be converted to text.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,9 +128,10 @@ class NanosecondColumns:
 
 
 def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> pa.Array:
-    """Return times in microseconds; as texts if there are nanoseconds.
+    """Return times in microseconds; as text if any of them has nanoseconds.
 
-    The nanoseconds wrap around for far times, and so does this difference. So it is the rest even then.
+    `nanos` are the same times modulo 2**64. Their difference from the microseconds wraps around in the same
+    way, so it is the remaining nanoseconds for all times.
     """
     rest = pc.subtract(nanos.cast(pa.int64()), pc.multiply(micros.cast(pa.int64()), 1000))
     has_rest = pc.not_equal(rest, 0)
@@ -142,7 +143,7 @@ def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> pa.Array:
 
 
 def interval_column(column: pa.Array) -> pa.Array:
-    """Return the months, days and milliseconds of Parquet as intervals."""
+    """Convert Parquet intervals (12 bytes: months, days, milliseconds) to Arrow intervals."""
     parts = [None if value is None else INTERVAL.unpack(value) for value in column.to_pylist()]
     values = [None if part is None else (part[0], part[1], part[2] * 1_000_000) for part in parts]
     return pa.array(values, pa.month_day_nano_interval())

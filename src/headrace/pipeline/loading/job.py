@@ -39,7 +39,7 @@ def load(
         new_ids: Whether the server generates the IDs, even if a column looks like times.
         allow_future: Whether to load rows whose times are more than a day later than now.
         sort: Whether to sort the rows by time first; the whole file is then held in memory.
-        append: Whether to add rows that are older than the stream's last entry after it.
+        append: Whether rows older than the stream's last entry are added after it, with later IDs.
         resume: Whether to continue an interrupted load: rows that are in the stream are skipped.
         maxlen: Trim the stream to about this number of entries while loading.
         null: Texts in CSV that mean a missing value, such as `"NA"`.
@@ -84,7 +84,7 @@ class ProgressObserver(LoadObserver):
 
 
 def own_session(given: SparkSession | None) -> AbstractContextManager[SparkSession]:
-    """Return the context of a session for a load."""
+    """Return the context of the session for a load: the given one, that of this process, or a local one."""
     from headrace.pipeline.spark_session.job_spark import job_spark
 
     return job_spark("headrace load", given)

@@ -108,7 +108,7 @@ class MonotonicIds:
     without_time: int = 0
 
     def ids_for(self, times: Iterable[int | None]) -> Iterator[tuple[int, int]]:
-        """Yield the next IDs, one for each time in milliseconds; None continues with the last time."""
+        """Yield an ID for each time in milliseconds; None gets the last time. UsageError if before 1970."""
         for ms in times:
             if ms is None:
                 self.without_time += 1
@@ -130,9 +130,9 @@ class SentPart:
 
     Attributes:
         part: The rows.
-        end: How many rows of the run were sent with them.
+        end: How many rows of the run were sent, up to and including these.
         first_id, last_id: Their IDs; empty if the server generates them.
-        out_of_order, without_time: What was counted before them.
+        out_of_order, without_time: The counts of MonotonicIds before them.
     """
 
     part: ValidRows
@@ -143,7 +143,7 @@ class SentPart:
     without_time: int
 
     def after(self, rows: int) -> ValidRows:
-        """Return those that are not among the first `rows` rows of the run."""
+        """Return those of its rows that are not among the first `rows` rows of the run."""
         count = self.part.rows.num_rows
         return self.part.slice(max(0, rows - (self.end - count)), count)
 
@@ -153,7 +153,7 @@ class Loader:
 
     Attributes:
         report: The progress that the server has confirmed.
-        valid_rows: The valid ones among them, including those that an earlier run had added.
+        valid_rows: Number of valid rows processed so far, including those that an earlier run had added.
     """
 
     def __init__(
@@ -210,10 +210,10 @@ class Loader:
         return stream_states(self._servers, [self._stream]).get(self._stream)
 
     def start(self, resume: bool) -> None:
-        """Read the job's marker.
+        """Read the job's marker, and start the run unless rows are to be skipped first.
 
         Raises:
-            UsageError: if an incomplete load is started again without a choice.
+            UsageError: if an incomplete load is started again with neither `resume` nor `append`.
             HeadraceError: if the stream was recreated since the load that is resumed.
         """
         found = self._stream_state()
@@ -266,7 +266,7 @@ class Loader:
         return ColumnRoles(None, ID_COLUMN if ID_COLUMN in schema.names else None, None, names)
 
     def reject_row(self, bad: BadRow, on_bad_row: OnBadRow | None) -> None:
-        """Skip a bad row and report it. BadRowError if it ends the load."""
+        """Skip a bad row; report it unless an earlier run has. BadRowError if it ends the load."""
         if self._was_rejected_earlier() and (on_bad_row is None or self._earlier_run_complete):
             return
         if on_bad_row is None:
@@ -343,7 +343,7 @@ class Loader:
             raise self._recreated(state, f"it ends at {self._last[0]}-{self._last[1]}, and {last}")
 
     def _add(self, part: ValidRows) -> None:
-        """Send rows; wait for them, unless the next ones are there already."""
+        """Send rows; unless sending is pipelined, wait until they are confirmed."""
         self._send_all(deque([part]), flush=not self._pipelined)
 
     def _send_all(self, parts: deque[ValidRows], flush: bool = False) -> None:
@@ -434,7 +434,14 @@ class Loader:
         return done, rest
 
     def finish(self, named: bool) -> None:
-        """Wait until all rows are confirmed, and record that the load is complete."""
+        """Wait until all rows are confirmed, and record that the load is complete.
+
+        Args:
+            named: Whether the load has a name; otherwise its marker is deleted.
+
+        Raises:
+            UsageError: if the file ended before all rows of the earlier run were skipped.
+        """
         if self._skip_to is not None:
             raise UsageError(file_changed_message(self._job.file, self._skip_to))
         assert self._sender is not None

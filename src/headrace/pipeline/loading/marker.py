@@ -5,7 +5,7 @@
 
 The digest covers the fields of these rows; another one covers their times, if these give the IDs. A resumed
 load reads the rows again and compares, so a changed file is detected. Only the process that started a run
-trusts the number of its rows. A key expires 30 days after its last use.
+relies on `run_rows`. A key expires 30 days after its last use.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RowDigest:
             self._times.update(packed_times(part.times))
 
     def drop_times(self) -> None:
-        """Remove the times: those of all rows, also of later ones."""
+        """Leave out the times of all rows, also of rows that are added later."""
         self._times = None
 
     def text(self) -> str:
@@ -144,7 +144,7 @@ class LoadState:
 
 @dataclass(frozen=True)
 class LoadMarker(Marker):
-    """The marker of a load: `query` is its name, `batch` its run.
+    """The marker of a load: `query_id` is its name, `batch_id` its run.
 
     Attributes:
         base: The state before this run.
@@ -177,7 +177,7 @@ class LoadMarker(Marker):
         self._digests.clear()
 
     def digest_at(self, rows: int) -> RowDigest:
-        """Return the digest of all loaded rows after `rows` rows of this run.
+        """Return the digest of all loaded rows up to the first `rows` rows of this run.
 
         Raises:
             HeadraceError: if these rows are older than the last BATCHES_KEPT batches.
@@ -228,5 +228,5 @@ class LoadMarker(Marker):
         return MarkerState(state.run_rows)
 
     def is_own(self, state: LoadState) -> bool:
-        """Return whether a marker is of this run: two processes may start runs with the same number."""
+        """Return whether this run wrote a marker: two processes may start runs with the same number."""
         return (state.run, state.process) == (self.batch_id, self.base.process)

@@ -29,6 +29,9 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         count: Bad rows so far.
         written: Bad rows that are in the file.
         reasons: The first REASONS_SHOWN errors.
+
+    Raises:
+        UsageError: if the file is the loaded one, exists although the load is new, or cannot be written.
     """
 
     def __init__(self, path: Path, reader: FileReader, resume: bool) -> None:
@@ -59,7 +62,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         self._waiting.append((rows_before, bad))
 
     def _read_lines(self) -> Counter[bytes]:
-        """Return the lines of the file. UsageError if it cannot be written, before any row is loaded."""
+        """Return the lines of the file and how often each occurs. UsageError if it cannot be written."""
         if not self.path.exists():
             if not self.path.parent.is_dir():
                 raise UsageError(
@@ -89,7 +92,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         return UsageError(f"{self.path}: cannot write the rejected rows: {error.strerror}")
 
     def write_up_to(self, rows: int) -> None:
-        """Write the bad rows that come before the last of `rows` rows, which are in the stream."""
+        """Write the bad rows that come before the last of the first `rows` valid rows, which are loaded."""
         while self._waiting and self._waiting[0][0] < rows:
             self._write(self._waiting.popleft()[1])
         self._flush()

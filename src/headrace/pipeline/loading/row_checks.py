@@ -30,7 +30,7 @@ class ValidRows:
 def prepare_rows(
     rows: Iterable[pa.RecordBatch | BadRow], times: TimeColumn | None, batch_rows: int
 ) -> Iterator[ValidRows | BadRow]:
-    """Yield rows in parts that are sent at once, with their times, and each bad row in its place."""
+    """Yield rows in parts that are sent together, with their times, and each bad row in its place."""
     before = 0
     for each in rows:
         if isinstance(each, BadRow):
@@ -59,8 +59,8 @@ def split_valid_rows(
         batch: the rows.
         times: the column that gives the IDs; None if the server generates them.
         before: the number of rows of the file before the batch.
-        keep_types: whether the valid rows keep the types of their columns; otherwise values of types that the
-            sink does not write directly are texts already.
+        keep_types: whether the valid rows keep the types of their columns; otherwise types that the sink does
+            not write directly are converted to text.
     """
     stamps: list[int | None] = [None] * batch.num_rows
     wrong: dict[int, str] = {}
@@ -89,9 +89,10 @@ def split_valid_rows(
 
 
 def text_columns(batch: pa.RecordBatch, wrong: dict[int, str]) -> pa.RecordBatch:
-    """Return the columns in types that the sink writes directly; add the rows that have a value without text.
+    """Convert columns of types that the sink does not write directly to text.
 
-    They are converted once: the digest of the load and the sender both need them.
+    Rows with a value that has no text are added to `wrong`, with the reason by row. The conversion is done
+    once here, because the digest of the load and the sender both need it.
     """
     if all(column.type.id in DIRECT_TYPES for column in batch.columns):
         return batch

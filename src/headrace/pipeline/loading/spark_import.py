@@ -105,7 +105,7 @@ def load_from_spark(
 
 @contextmanager
 def small_batches(spark: SparkSession, rate: float | None) -> Iterator[None]:
-    """Have Spark collect no larger batches than a limiter passes at once; restore the setting afterwards."""
+    """With a rate, limit Spark's batches to what a limiter passes at once; restore the setting afterwards."""
     if rate is None:
         yield
         return
@@ -119,7 +119,7 @@ def small_batches(spark: SparkSession, rate: float | None) -> Iterator[None]:
 
 
 def check_parsed(rows: DataFrame, kind: str, options: Mapping[str, str]) -> None:
-    """Raise UsageError if Spark found text that it could not parse, and so made rows of the unparsed text."""
+    """Raise UsageError if Spark could not parse some text, and made rows of the unparsed text instead."""
     session = rows.sparkSession
     named = {name.lower(): value for name, value in options.items()}.get("columnnameofcorruptrecord")
     column = named or session.conf.get("spark.sql.columnNameOfCorruptRecord")
@@ -239,7 +239,7 @@ class WrittenRows:
         return sum(int(value.split(b":")[1]) for value in values if isinstance(value, bytes))
 
     def check_stream(self) -> None:
-        """Let the job begin again if the stream was deleted since an earlier run.
+        """Delete the job's markers if the stream was deleted since an earlier run: all rows are added again.
 
         Raises:
             HeadraceError: if it was created again by others: it has fewer entries than were written.
@@ -258,7 +258,7 @@ class WrittenRows:
             )
 
     def delete_markers(self) -> None:
-        """Delete the keys of a job without a name, which cannot be run again."""
+        """Delete all keys of the job: those with its row counts, and those that guard its attempts."""
         guard, key = AttemptGuard(Marker(self._job)), stream_key(self._stream)
         for each in (*self._keys, guard.key(key), guard.partitions_key(key)):
             self._servers.client().delete(each)

@@ -53,8 +53,8 @@ class TimeColumn:
         name: The column's name.
         unit_ns: The unit of a column of numbers, in nanoseconds; None for timestamps.
         is_field: Whether the column is also a field of the entry.
-        latest_ms: The latest valid time, in milliseconds. An entry of the future gives all later entries,
-            whose IDs the server generates, its time. MS_MAX admits all times.
+        latest_ms: The latest valid time, in milliseconds; MS_MAX for no limit. After an entry of the future,
+            entries whose IDs the server generates would get its time.
         is_guess: Whether the column was chosen because it looks like times; messages then say how to choose.
     """
 
@@ -149,7 +149,7 @@ class TimeColumn:
 
 
 def timestamps_in_milliseconds(stamps: pa.Array) -> list[int | None]:
-    """Return timestamps of any unit in milliseconds, rounded down; far ones as some number out of range."""
+    """Return timestamps of any unit in milliseconds, rounded down; huge seconds become an invalid time."""
     values, unit = stamps.cast(pa.int64()), stamps.type.unit
     if unit == "s":
         near = pc.max_element_wise(values, -MS_MAX, skip_nulls=False)
@@ -214,7 +214,7 @@ def choose_time_column(
 
 
 def unsuitable_reason(times: TimeColumn, column: pa.Array) -> str:
-    """Return why a column of times is not chosen: it holds birthdays, or when something ends; else ""."""
+    """Return why a column of times is not chosen: a time is before 1970 or after `latest_ms`; else ""."""
     found, _ = times.any_milliseconds(column)
     for row, ms in enumerate(found):
         if ms is not None and not 0 <= ms <= times.latest_ms:
@@ -226,12 +226,12 @@ def unsuitable_reason(times: TimeColumn, column: pa.Array) -> str:
 def time_column(
     batch: pa.RecordBatch, name: str, min_fraction: float = TIMES_FRACTION_MIN
 ) -> TimeColumn | None:
-    """Return the named column as a time, or None if too few of its values are times."""
+    """Return the named column as a TimeColumn; None if too few of its values are times."""
     return time_column_of(batch.column(name), name, min_fraction)
 
 
 def time_column_of(column: pa.Array, name: str, min_fraction: float) -> TimeColumn | None:
-    """Return a column as a time, or None if too few of its values are times."""
+    """Return a column as a TimeColumn; None if too few of its values are times."""
     found = as_time_column(column, name)
     if found is not None or not is_text(column):
         return found
@@ -252,7 +252,7 @@ def sample_values(column: pa.Array) -> pa.Array:
 
 
 def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
-    """Return a column, all of whose values are times, as a time; else None."""
+    """Return a column as a TimeColumn if all its values are times; else None."""
     if as_timestamps(column) is not None and not is_number(column):
         return TimeColumn(name)
     values = as_numbers(column)
@@ -267,7 +267,7 @@ def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
 
 
 def unit_of(size: float) -> int | None:
-    """Return the unit in nanoseconds that a number counts, by its size; None if it is too small to tell."""
+    """Guess the unit of a time from the size of its number: in nanoseconds; None if it is too small."""
     return next((unit_ns for smallest, unit_ns, _ in UNITS if size >= smallest), None)
 
 

@@ -57,14 +57,14 @@ def query_error_message(
 
 
 def quoted_name(text: str) -> str:
-    """Return the last part of a message's first quoted name, such as `b` of `a`.`b`; or nothing."""
+    """Return the last part of a message's first quoted name, such as `b` of `a`.`b`; "" if none."""
     match = re.search(r"(?:`(?:[^`]|``)+`\.?)+", text)
     parts = QUOTED.findall(match[0]) if match else []
     return parts[-1].replace("``", "`") if parts else ""
 
 
 def marked_line(text: str) -> str:
-    """Return the line of the query that Spark marks, with >>> before the marked word; or nothing."""
+    """Return the line of the query that Spark marks, with >>> before the marked word; "" if none."""
     lines = SQL.search(text)
     before = ""
     for line in lines[1].split("\n") if lines else ():

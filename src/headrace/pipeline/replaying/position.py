@@ -5,7 +5,7 @@
         end if it is complete; the process that started the run, entries of all runs; then the source: the
         end of the stream when the replay began, and the ID of the archive's table
 
-Versions before the source's identity wrote the first word alone.
+Earlier versions wrote only the first word.
 """
 
 from __future__ import annotations

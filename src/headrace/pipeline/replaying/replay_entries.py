@@ -88,10 +88,10 @@ def replay_entries(
         on_progress: Called at the beginning and after each transaction.
 
     Returns:
-        The report.
+        The result.
 
     Raises:
-        UsageError: if no ID is between `after` and `upto`, or keeps_ids() raises it.
+        UsageError: if no ID is between `after` and `upto`, or IDs cannot be kept (ReplayTarget.keeps_ids).
         HeadraceError: if entries were trimmed before they were read, or source or target were recreated.
     """
     pacer = pacer or ReplayPacer(None)
@@ -137,7 +137,7 @@ def _beginning(
     end: str,
     keep: bool,
 ) -> ReplayPosition:
-    """Return the position at which a run begins that continues at `position`, if there is one."""
+    """Return the position at which this run begins: `position`, or the beginning if that is None."""
     run = (earlier.run if earlier else 0) + 1
     if position is not None:
         return replace(position, run=run, rows=0, keep=keep)

@@ -53,7 +53,7 @@ class ReplaySource:
 
     @property
     def location(self) -> ArchiveLocation | None:
-        """Where the archive is."""
+        """The location of the archive; None without one."""
         return None if self.archive is None else archive_location(self.archive)
 
     def last_id(self) -> str:
@@ -74,7 +74,7 @@ class ReplaySource:
         return max(live or START, last, key=parse_id)
 
     def identity(self) -> SourceIdentity:
-        """Return what identifies the source now."""
+        """Return the identity of the source as it is now."""
         archive, live = self._archived(), None
         if self.url is not None:
             with Servers(self.url) as servers:

@@ -34,10 +34,10 @@ BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this man
 
 @dataclass(frozen=True)
 class ReplayMarker(Marker):
-    """The marker of a replay: `query` is its name, `batch` its run.
+    """The marker of a replay: `query_id` is its name, `batch_id` its run.
 
     Attributes:
-        begin: The position at which this run begins: without entries of it.
+        begin: The position before the first entry of this run.
         ids: The source IDs of the last batches, each with the number of rows of the run before it.
     """
 
@@ -166,7 +166,7 @@ class ReplayTarget:
         return wanted
 
     def start_run(self, begin: ReplayPosition, restart: bool) -> None:
-        """Start a run at a position, so that entries can be added."""
+        """Start a run at a position, so that entries can be added; `restart`: forget earlier runs."""
         begin = replace(begin, process=uuid4().hex[:16])
         self._marker = ReplayMarker(self._marker.query_id, 0, begin.run, begin=begin)
         if restart:
@@ -201,7 +201,7 @@ class ReplayTarget:
         self._sender.flush()
 
     def complete(self, is_first: bool) -> None:
-        """Record that the replay is complete; `is_first`: no run before this one has added entries."""
+        """Record that the replay is complete, but not if the first run (`is_first`) has added nothing."""
         if not self.rows and is_first:
             return  # nothing was added, so the replay may be run again
         begin = self._marker.begin

@@ -1,4 +1,4 @@
-"""Return standard input as bytes; UsageError if it is closed."""
+"""Open standard input for reading bytes, or raise UsageError if it is closed."""
 
 from __future__ import annotations
 

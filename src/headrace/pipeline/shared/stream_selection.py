@@ -52,7 +52,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def no_match(pattern: str) -> str:
-    """Return the error for a pattern that no stream matches; `is*` of a shell is `is.*` here."""
+    """Return the error text for a pattern without matches; for `orders*` it suggests `orders.*`."""
     hint = f"; it is a regular expression, in which {pattern[:-1]}.* means any ending"
     looks_like_glob = pattern.endswith("*") and pattern[-2:-1] not in (".", "]", ")")
     return f"no stream matches {pattern!r}{hint if looks_like_glob else ''}"

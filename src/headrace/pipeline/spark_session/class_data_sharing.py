@@ -3,8 +3,8 @@
     .venv/var/headrace/spark-<digest>.jsa      the classes, parsed and verified: of this Java and this PySpark
     ~/.cache/headrace/spark-<digest>.jsa       the same outside of a virtual environment
 
-`class_data_writer` writes it. The JVM checks it; without a fitting file it starts as before. Java calls this
-application class data sharing.
+`class_data_writer` writes it. The JVM checks it; without a matching file it starts as before. Java calls this
+application class data sharing (AppCDS).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # no warnings about the file, wh
 def shared_classes_file() -> Path | None:
     """Return the path of the file for the Java and the PySpark of this process.
 
-    None without Java, or if the path has a blank: Spark splits the options of the JVM at blanks.
+    None without Java, or if the path has a space: Spark splits the options of the JVM at spaces.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java") if home is None else os.path.join(home, "bin", "java")

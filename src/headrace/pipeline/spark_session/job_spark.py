@@ -26,7 +26,7 @@ def job_spark(
     zone: str = "UTC",
     on_misfits: Callable[[MisfitCounts], object] | None = None,
 ) -> Iterator[SparkSession]:
-    """Yield the session for a job. One that existed before stays open.
+    """Yield the session for a job. A session that existed before is not stopped.
 
     Args:
         name: The name of the job.

@@ -124,7 +124,7 @@ def find_trim_horizon(
 def archive_blocker(
     client: Any, stream: str | bytes, observed: StreamObservation, watermark: Watermark
 ) -> TrimBlocker:
-    """Return the blocker of an archive: its last entry, or all entries if the stream does not have that."""
+    """Return an archive's blocker: its last entry, or all entries if that one is not in the stream."""
     position, tail = watermark.position, observed.state
     if not watermark.table:
         return TrimBlocker(

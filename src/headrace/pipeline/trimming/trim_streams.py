@@ -148,14 +148,14 @@ def trim_streams(
 
 
 def archive_watermark(contents: Archive, stream: str) -> Watermark:
-    """Return how far an archive has a stream, by its table."""
+    """Return the watermark of a stream that the table of an archive states, not the published one."""
     through = contents.archived_through.get(stream, START)
     position = contents.positions.get(stream, Position(through))
     return Watermark(position, contents.table, str(contents.location))
 
 
 def is_replaced(watermark: Watermark, contents: Archive) -> bool:
-    """Return whether an archive itself says what a watermark says; not of its original, if it is a copy."""
+    """Return whether an archive's own table replaces a watermark; not that of the original of a copy."""
     is_own = watermark.table == contents.table
     return is_own and (not watermark.location or is_same_place(watermark.location, contents.location))
 
