@@ -15,6 +15,7 @@ from headrace.console.stream_snapshot import StreamSnapshot
 from headrace.console.tree_picture import ALL_MAX, tree_lines
 from headrace.streams.stream import Stream
 
+U64_MAX = (1 << 64) - 1
 PARTS = ("tree", "node", "groups")
 
 
@@ -57,6 +58,15 @@ def test_the_ribbon_has_a_constant_width():
     assert after == {"half": 64, "none": 64}
     assert any("half" in line and "500 entries not delivered yet" in line for line in out)
     assert any("none" in line and "1,000 entries not delivered yet" in line for line in out)
+
+
+def test_a_group_may_be_at_the_last_id_of_a_millisecond_and_of_all():
+    made = stream(1000)
+    made.make_group(b"half", 500, U64_MAX, -1)
+    made.make_group(b"all", U64_MAX, U64_MAX, -1)
+    out = drawn(StreamSnapshot("s", "here", made, 0)).splitlines()
+    assert any("half" in line and "500 entries not delivered yet" in line for line in out)
+    assert any("all" in line and "0 entries not delivered yet" in line for line in out)
 
 
 def test_a_large_node_is_drawn_in_part():

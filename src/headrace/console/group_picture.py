@@ -23,6 +23,8 @@ from headrace.plurals import plural
 from headrace.streams.group import Group as StreamGroup
 from headrace.streams.rules import Rules
 
+U64_MAX = (1 << 64) - 1
+
 RIBBON = 64  # cells
 COLUMNS = len(styles.CONSUMERS)  # consumers with a column of their own
 NAME_MAX = 12
@@ -81,7 +83,11 @@ def rules_text(rules: Rules) -> Text:
 
 def delivered_count(snapshot: StreamSnapshot, group: StreamGroup) -> int:
     """Return the number of existing entries up to the group's last delivered ID."""
-    return snapshot.rank(group.last_ms, group.last_seq + 1, True)
+    if group.last_seq < U64_MAX:
+        return snapshot.rank(group.last_ms, group.last_seq + 1, True)
+    if group.last_ms < U64_MAX:
+        return snapshot.rank(group.last_ms + 1, 0, True)
+    return snapshot.stream.length
 
 
 def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry]) -> Text:

@@ -19,7 +19,7 @@ from headrace.errors import UsageError
 from headrace.pipeline.replaying.job import continue_hint, replay
 from headrace.pipeline.replaying.replay_entries import ReplayResult
 from headrace.plurals import plural
-from headrace.positions.entry_ids import parse_id
+from headrace.positions.entry_ids import format_id, next_id, parse_id
 
 MAX_SPEED = "max"
 
@@ -157,8 +157,8 @@ def print_result(console: Console, result: ReplayResult, target: str) -> None:
         complete = f" is complete up to {result.upto}, nothing was added; --restart replays it again"
         console.print(line("The replay into ", (target, "bold"), complete), soft_wrap=True)
         if result.has_newer_entries:
-            ms, seq = parse_id(result.upto)
-            console.print(f"Newer entries are not part of it: --from {ms}-{seq + 1} replays them")
+            after = format_id(next_id(parse_id(result.upto)))
+            console.print(f"Newer entries are not part of it: --from {after} replays them")
         return
     if result.target_was_deleted:
         deleted = " was deleted since an earlier run; started again"
