@@ -101,8 +101,11 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
 # Used by other modules, but not part of the public API.
 HIDDEN = {
     *(
-        "Consumer.start_worker",
+        "Consumer.backend",
         "Consumer.finish_worker",
+        "Consumer.group_keys",
+        "Consumer.remove_if_generated",
+        "Consumer.start_worker",
         "Delivery.redeliver",
         "ManualClock.sleep",
         "Replica.on_continue",

@@ -81,6 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 LEAVES = {
+    "version",
     "companion_keys",
     "fingerprint",
     "mem",
@@ -126,12 +127,19 @@ PARTS_MAY_IMPORT: dict[str, dict[str, set[str]]] = {
         "commands": {"check", "connections", "demo", "options", "output", "output_errors", "query"},
     },
 }
+# Imports for a type checker that close a circle: each of two public classes has an attribute of the other.
+TYPE_CIRCLES = {
+    ("headrace.api.consuming.consumer", "headrace.api.group"),
+    ("headrace.api.group", "headrace.api.stream"),
+    ("headrace.commands.engine_interface", "headrace.commands.call"),
+    ("headrace.commands.scripts_interface", "headrace.commands.call"),
+}
 FUNCTION_LINES_MAX = 70  # from `def` to the last line, docstring included
 
 # What the functions of a module or package may import, and why it is not imported at the top of the file.
 # `headrace` itself (__init__, testing) may import any package.
 LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
-    "headrace.api.consuming.consumer": (
+    "headrace.api.consuming": (
         {"asyncio", "headrace.api.consuming.async_consumer"},
         "most programs do not use asyncio",
     ),
@@ -269,14 +277,18 @@ def test_leaves_import_nothing_of_ours_but_leaves() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def without_types(tree: ast.Module) -> ast.Module:
-    """The module without what it imports for the eyes of a type checker alone."""
-    kept = [n for n in tree.body if not (isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")]
-    return ast.Module(kept, [])
+def imported_for_types(tree: ast.Module) -> set[str]:
+    """What the module imports only for a type checker."""
+    only = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    return set(imported(ast.Module(list(only), [])))
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
-    graph = {name: set(imported(without_types(tree))) - {name} for name, tree in modules()}
+def test_imports_form_no_circle() -> None:
+    graph = {name: set(imported(tree)) - {name} for name, tree in modules()}
+    for_types = {name: imported_for_types(tree) for name, tree in modules()}
+    for name, other in TYPE_CIRCLES:
+        assert other in for_types[name]
+        graph[name].remove(other)
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -284,8 +296,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         if name in done:
             return
         for other in sorted(graph.get(name, ())):
-            if other != "headrace":
-                visit(other, (*trail, name))
+            visit(other, (*trail, name))
         done.add(name)
 
     for name in sorted(graph):

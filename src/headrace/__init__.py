@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import errors
 from headrace.errors import HeadraceError
+from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.api.app import App
@@ -52,7 +53,7 @@ __all__ = [
     "open",
     "sql",
 ]
-__version__ = "0.1.0"
+
 
 _MODULES = {
     "App": "api.app",

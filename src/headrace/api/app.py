@@ -326,11 +326,10 @@ def add_counters(total: Counters, handlers: Sequence[Handler]) -> bool:
     """Add the handlers' counters to `total`. Return whether an entry was handled or dead-lettered."""
     skipped: dict[tuple[bytes, bytes], int] = {}  # by stream and group: each of its consumers counts them
     for each in handlers:
-        counters, group = each.consumer.counters, each.consumer.group
+        counters, key = each.consumer.counters, each.consumer.group_keys
         for field in fields(Counters):
             if field.name != "skipped":
                 setattr(total, field.name, getattr(total, field.name) + getattr(counters, field.name))
-        key = (group.stream.key, group.key)
         skipped[key] = max(skipped.get(key, 0), counters.skipped)
     total.skipped += sum(skipped.values())
     return any(each.consumer.counters.handled + each.consumer.counters.dead_lettered for each in handlers)

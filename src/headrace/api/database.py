@@ -187,7 +187,12 @@ class Database:
             needed = "SQL on streams needs duckdb and pyarrow: pip install 'headrace[sql]'"
             raise UsageError(needed) from error
 
-        return run_query(self, query, schemas or {}, time_zone, archive, storage_options)
+        def list_streams() -> list[str]:
+            return [stream.name for stream in self.streams()]
+
+        return run_query(
+            self.backend, list_streams, query, schemas or {}, time_zone, archive, storage_options
+        )
 
     def execute(self, *words: FieldValue) -> Any:
         """Execute any command and return its reply: `db.execute("XLEN", "orders")`.
@@ -453,6 +458,7 @@ def build_database(storage: Storage | None, clock: Clock, settings: Settings) ->
     local_engine = LocalEngine(engine, clock)
     if storage is not None:
         storage.load(engine, clock.now_ms())
+        local_engine.storage = storage
         storage.attach(local_engine)
         host.storage = storage
         OPEN_ON_DISK.add(local_engine)

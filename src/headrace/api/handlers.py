@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.api.consuming.batching import BatchSettings
-from headrace.api.consuming.consumer import Consumer, ThreadDriver
+from headrace.api.consuming.runner import DrivenConsumer
+from headrace.api.consuming.thread_driver import ThreadDriver
 from headrace.api.signals import stop_on_signals
 from headrace.errors import UsageError
 
@@ -22,7 +23,7 @@ class Handler:
     """A function, and the consumer whose entries it gets: one by one, or in batches."""
 
     function: Callable[[Any], Any]
-    consumer: Consumer[Any]
+    consumer: DrivenConsumer
     batches: BatchSettings | None = None
 
     @property

@@ -7,7 +7,7 @@ them in batches. All scans of a query end at the same entry of a stream.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,6 @@ from headrace.queries.sql_tokens import (
 
 if TYPE_CHECKING:
     from headrace.api.archived_stream import ArchivedStream
-    from headrace.api.database import Database
 
 SAMPLE_ENTRIES = 200  # from each end of a stream
 
@@ -61,49 +60,55 @@ class QueryTable:
 
 
 def run_query(
-    database: Database,
+    backend: Backend,
+    list_streams: Callable[[], Iterable[str]],
     query: str,
     schemas: Mapping[str, pa.Schema],
     time_zone: str,
     archive: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> pa.Table:
-    """Run a query, see Database.sql()."""
-    backend = reading_backend(database)
+    """Run a query, see Database.sql().
+
+    list_streams: returns the names of all streams, for error messages.
+    """
+    reader = reading_backend(backend)
     if archive is None:
-        names = streams_in_query(database, query)
-        tables = [find_table(backend, name, schemas.get(name)) for name in names]
+        names = streams_in_query(reader, list_streams, query)
+        tables = [find_table(reader, name, schemas.get(name)) for name in names]
     else:
         from headrace.api.archived_stream import archived_stream, open_archive
 
         # The archive is opened before the streams are looked at, so that it does not end after them.
         location, contents = open_archive(archive, storage_options)
-        names = streams_in_query(database, query, contents.archived_through)
+        names = streams_in_query(reader, list_streams, query, contents.archived_through)
         tables = []
         for name in names:
-            archived = archived_stream(database.backend, location, contents, name)
-            tables.append(find_table(backend, name, schemas.get(name), archived))
+            archived = archived_stream(backend, location, contents, name)
+            tables.append(find_table(reader, name, schemas.get(name), archived))
     unused = sorted(set(schemas) - {table.stream for table in tables})
     if unused:
         raise UsageError(f"schemas: the query names no stream {unused[0]!r}")
-    data = {table.stream: StreamTable(backend, table, query) for table in tables}
-    with run_in_duckdb(query, data, tables, time_zone, lambda: known_streams(database)) as rows:
+    data = {table.stream: StreamTable(reader, table, query) for table in tables}
+    with run_in_duckdb(query, data, tables, time_zone, lambda: known_streams(list_streams)) as rows:
         return rows.read_all()
 
 
-def reading_backend(database: Database) -> Backend:
+def reading_backend(backend: Backend) -> Backend:
     """Return the backend for requests that only read entries, which may be on a replica."""
-    reader: Backend = getattr(database.backend, "entry_reader", database.backend)
+    reader: Backend = getattr(backend, "entry_reader", backend)
     return reader
 
 
-def streams_in_query(database: Database, query: str, archived: Collection[str] = ()) -> list[str]:
+def streams_in_query(
+    backend: Backend, list_streams: Callable[[], Iterable[str]], query: str, archived: Collection[str] = ()
+) -> list[str]:
     """Return the existing and archived streams that a query names, in its order.
 
     Raises UsageError if there is none, or DuckDB cannot distinguish two of them.
     """
     words = identifiers(query, DUCKDB)  # some are not names, and the user may have no right to ask for them
-    replies = reading_backend(database).request_all([(b"TYPE", encode_name(word)) for word in words])
+    replies = backend.request_all([(b"TYPE", encode_name(word)) for word in words])
     types = dict(zip(words, replies, strict=True))
     names = [word for word, kind in types.items() if kind == b"stream" or word in archived]
     names = distinct_tables(query, names, "use a query for each")
@@ -116,13 +121,13 @@ def streams_in_query(database: Database, query: str, archived: Collection[str] =
     name = unquoted(table[1])
     if isinstance(types.get(name), CommandError):
         raise types[name]
-    raise UsageError(no_stream_message(name, [*known_streams(database), *archived]))
+    raise UsageError(no_stream_message(name, [*known_streams(list_streams), *archived]))
 
 
-def known_streams(database: Database) -> list[str]:
+def known_streams(list_streams: Callable[[], Iterable[str]]) -> list[str]:
     """Return the names of all streams; none if the user may not list them."""
     try:
-        return [stream.name for stream in database.streams()]
+        return list(list_streams())
     except CommandError:
         return []
 

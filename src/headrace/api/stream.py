@@ -708,7 +708,7 @@ class Stream(Generic[T]):
 
         position = None if after == "$" else to_stream_id(after)
         gaps = GapWatch(self.name, position, on_gap)
-        return AsyncFollower(follow(self, position, stop, gaps), gaps)
+        return AsyncFollower(follow(self.entry_reader, self.key, self.codec, position, stop, gaps), gaps)
 
     def _follow(self, after: StreamID, stop: Stop | None, gaps: GapWatch) -> Iterator[Entry[T]]:
         while stop is None or not stop.is_set():

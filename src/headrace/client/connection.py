@@ -10,15 +10,12 @@ import select
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import redis
 
 from headrace.client.connection_errors import ERROR_REPLIES, as_command_error, reply_text
 from headrace.client.stream_names import stream_key
-
-if TYPE_CHECKING:
-    from headrace.client.servers import Servers
 
 Words = Sequence[bytes | str | int]
 OK_REPLY = b"+OK\r\n"
@@ -53,17 +50,27 @@ def as_text(words: Words) -> list[bytes | str]:
     return [b"%d" % word if isinstance(word, int) else word for word in words]
 
 
+class StreamOwners(Protocol):
+    """The servers of one URL, as seen by a RawConnection: client/servers.py implements it."""
+
+    def open_connection(self, stream: str) -> tuple[redis.Connection, bool]:
+        """Open a connection to the owner of the stream; return whether each request needs ASKING, too."""
+
+    def raise_if_unavailable(self, stream: str, error: str, follow_ask: bool = True) -> None:
+        """Raise ServerUnavailable if an error reply means another server, or the same one later."""
+
+
 class RawConnection:
     """A connection to the server that owns a stream. It does not retry.
 
     After one of CONNECTION_ERRORS close it, and open another one with Servers.open_raw().
     """
 
-    def __init__(self, servers: Servers, stream: str) -> None:
-        self._servers = servers
+    def __init__(self, owners: StreamOwners, stream: str) -> None:
+        self._owners = owners
         self._stream = stream
         self._connection: Any
-        self._connection, self._asking = servers.open_connection(stream)
+        self._connection, self._asking = owners.open_connection(stream)
         self._socket: socket.socket = self._connection._sock
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -126,7 +133,7 @@ class RawConnection:
 
     def raise_if_unavailable(self, error: object, follow_ask: bool = True) -> None:
         """Raise ServerUnavailable if an error reply means that another connection is needed."""
-        self._servers.raise_if_unavailable(self._stream, str(error), follow_ask)
+        self._owners.raise_if_unavailable(self._stream, str(error), follow_ask)
 
     def close(self) -> None:
         """Close the socket, also when replies may still arrive."""

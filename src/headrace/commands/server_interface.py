@@ -9,7 +9,6 @@ from functools import cached_property
 
 import cython
 
-import headrace
 from headrace.commands.arguments import parse_i64
 from headrace.commands.replication_interface import ReplicationInterface
 from headrace.commands.session import Session
@@ -19,6 +18,7 @@ from headrace.keyspace.glob import select
 from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.versions import RdbVersion
+from headrace.version import __version__
 
 Section = list[tuple[str, object]]
 
@@ -47,7 +47,7 @@ class NoAclFile(CommandError):
 class ServerInterface:
     """The server as commands see it: here the in-process one, with few settings and no files."""
 
-    version: str = headrace.__version__
+    version: str = __version__
     redis_version: str = (
         "8.10.0"  # the Redis version whose streams these are; clients decide by it what to send
     )

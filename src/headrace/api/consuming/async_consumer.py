@@ -20,9 +20,8 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from headrace.api.backend import Stop
 from headrace.api.batch import Batch, Work
@@ -30,12 +29,15 @@ from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle,
 from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.in_flight import log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
-from headrace.api.consuming.runner import is_unawaited, perform, unawaited_handler_error, wait
+from headrace.api.consuming.runner import (
+    DrivenConsumer,
+    is_unawaited,
+    perform,
+    unawaited_handler_error,
+    wait,
+)
 from headrace.api.delivery import Delivery
-from headrace.errors import HeadraceError, UsageError
-
-if TYPE_CHECKING:
-    from headrace.api.consuming.consumer import Consumer
+from headrace.errors import HeadraceError
 
 T = TypeVar("T")
 
@@ -45,11 +47,11 @@ REQUEST_THREADS = 3  # threads for requests, beside the one that waits
 class AsyncDriver:
     """Performs the actions of a Worker for as many tasks as call next()."""
 
-    def __init__(self, consumer: Consumer[Any], batches: BatchSettings | None = None) -> None:
+    def __init__(self, consumer: DrivenConsumer, batches: BatchSettings | None = None) -> None:
         self.worker = consumer.start_worker(batches)
         self.worker.on_change = self._changed
         self._consumer = consumer
-        self._backend = consumer.group.backend
+        self._backend = consumer.backend
         self._lease_renewer = LeaseRenewer(self._backend, self.worker)
         self._threads = ThreadPoolExecutor(1 + REQUEST_THREADS, thread_name_prefix=f"headrace {self.worker}")
         self._waits: list[Stop] = []  # of tasks that wait
@@ -97,9 +99,7 @@ class AsyncDriver:
                 perform(self._backend, self.worker, action)
             elif isinstance(action, BlockingRead | Idle):
                 wait(self._backend, self.worker, action, Stop())
-        if self._consumer.has_generated_name:  # it is unique: no entry can become pending with it now
-            with suppress(UsageError):  # it has pending entries
-                self._consumer.group.remove_consumer(self._consumer.name)
+        self._consumer.remove_if_generated()
 
     # Waking.
 
@@ -167,7 +167,7 @@ class AsyncDriver:
         await asyncio.shield(work)
 
 
-async def works(consumer: Consumer[Any], batches: BatchSettings | None) -> AsyncIterator[Any]:
+async def works(consumer: DrivenConsumer, batches: BatchSettings | None) -> AsyncIterator[Any]:
     """Iterate over entries or batches; each is acknowledged when the next one is requested."""
     async with AsyncDriver(consumer, batches) as driver:
         while (work := await driver.next()) is not None:
@@ -180,7 +180,7 @@ async def works(consumer: Consumer[Any], batches: BatchSettings | None) -> Async
 
 
 async def run(
-    consumer: Consumer[Any], function: Callable[[Any], Any], batches: BatchSettings | None = None
+    consumer: DrivenConsumer, function: Callable[[Any], Any], batches: BatchSettings | None = None
 ) -> None:
     """Call `function` with each entry or batch, `concurrency` at a time, until consumer.stop().
 

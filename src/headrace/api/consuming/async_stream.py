@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from headrace.api.backend import Stop
+from headrace.api.backend import Backend, Stop
+from headrace.api.codecs.codec import Codec
 from headrace.api.entry import Entry, entries_from_reply
 from headrace.api.follower_hub import PAGE, FollowRead, hub_of
 from headrace.api.stream_gaps import GapWatch
 from headrace.api.stream_id import StreamID
-
-if TYPE_CHECKING:
-    from headrace.api.stream import Stream
 
 T = TypeVar("T")
 
@@ -40,18 +38,22 @@ class AsyncWakeup:
 
 
 async def follow(
-    stream: Stream[T], after: StreamID | None, stop: Stop | None, gaps: GapWatch
+    backend: Backend,
+    key: bytes,
+    codec: Codec[T],
+    after: StreamID | None,
+    stop: Stop | None,
+    gaps: GapWatch,
 ) -> AsyncIterator[Entry[T]]:
     """Yield the entries of Stream.follow_async(). after: None: entries added from now on."""
     wakeup = AsyncWakeup()
-    backend = stream.entry_reader
-    hub = hub_of(backend, stream.key)
+    hub = hub_of(backend, key)
     position = after
     if stop is not None:
         stop.add_wakeup(wakeup)
     try:
         while stop is None or not stop.is_set():
-            read = FollowRead(stream.key, position, PAGE, gaps, wakeup.wake)
+            read = FollowRead(key, position, PAGE, gaps, wakeup.wake)
             hub.submit(backend, read)
             try:
                 while not read.is_done and not (stop is not None and stop.is_set()):
@@ -59,7 +61,7 @@ async def follow(
             finally:
                 hub.cancel(read)
             position = read.position
-            entries = entries_from_reply([*read.result()], stream.codec)
+            entries = entries_from_reply([*read.result()], codec)
             gaps.raise_found()
             for entry in entries:
                 if stop is not None and stop.is_set():

@@ -1,9 +1,6 @@
-"""A group's consumer in threads: fetch, deliver, acknowledge, retry and release entries.
+"""A group's consumer: fetch, deliver, acknowledge, retry and release entries.
 
-    for entry in consumer:        the thread of the loop does everything; another one renews the leases
-    consumer.run(function)        `concurrency` threads each perform the next action (see worker.py)
-
-The Worker decides; this module executes its decisions.
+Consumer ─▶ Worker (worker.py) decides ─▶ ThreadDriver (thread_driver.py) or AsyncDriver performs
 """
 
 from __future__ import annotations
@@ -12,25 +9,22 @@ import math
 import os
 import secrets
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from headrace.api.backend import Stop
+from headrace.api.backend import Backend
 from headrace.api.batch import Batch, Work
 from headrace.api.codecs.arguments import decode_name, encode_name
-from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.batching import BATCH_SECONDS_DEFAULT, BATCH_SIZE_DEFAULT, BatchSettings
-from headrace.api.consuming.in_flight import Counters, log
-from headrace.api.consuming.lease_renewer import LeaseRenewer
+from headrace.api.consuming.in_flight import Counters
 from headrace.api.consuming.requests import Requests
-from headrace.api.consuming.runner import is_unawaited, perform, unawaited_handler_error, wait
+from headrace.api.consuming.thread_driver import ThreadDriver, works
 from headrace.api.consuming.worker import IN_FLIGHT_MAX, Worker
 from headrace.api.delivery import Delivery
 from headrace.api.group_gaps import GroupGapWatch
 from headrace.api.stream_gaps import OnGap, StreamGap, check_on_gap
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import UsageError
 
 if TYPE_CHECKING:
     from headrace.api.group import Group
@@ -126,6 +120,16 @@ class Consumer(Generic[T]):
     def __repr__(self) -> str:
         return f"Consumer({self.name!r} of {self.group.name!r}, {self.group.stream!r})"
 
+    @property
+    def backend(self) -> Backend:
+        """What executes the requests."""
+        return self.group.backend
+
+    @property
+    def group_keys(self) -> tuple[bytes, bytes]:
+        """The keys of the stream and of the group."""
+        return self.group.stream.key, self.group.key
+
     def start_worker(self, batches: BatchSettings | None = None) -> Worker:
         """Return the Worker of a new loop; call finish_worker() after it.
 
@@ -159,6 +163,12 @@ class Consumer(Generic[T]):
         if self._worker is not None:
             self._worker.on_change = do_nothing
         self._worker = None
+
+    def remove_if_generated(self) -> None:
+        """Remove the consumer from the group if its name was generated, unless it has pending entries."""
+        if self.has_generated_name:  # it is unique: no entry can become pending with it now
+            with suppress(UsageError):  # it has pending entries
+                self.group.remove_consumer(self.name)
 
     def stop(self) -> None:
         """End the loop. It may be called from any thread or a signal handler.
@@ -263,18 +273,6 @@ class Batches(Generic[T]):
         return f"Batches(size={self._settings.size}, seconds={self._settings.seconds}, {self._consumer!r})"
 
 
-def works(consumer: Consumer[Any], batches: BatchSettings | None) -> Iterator[Any]:
-    """Iterate over entries or batches; each is acknowledged when the next one is requested."""
-    with ThreadDriver(consumer, batches) as driver:
-        while (work := driver.next()) is not None:
-            try:
-                yield work
-            except BaseException:  # GeneratorExit: the loop was left
-                driver.worker.abandon(work)
-                raise
-            driver.worker.ack(work)
-
-
 @contextmanager
 def handling(work: Work) -> Iterator[Work]:
     """See Consumer.handling()."""
@@ -308,140 +306,3 @@ def key_of_rule(field: bytes | None) -> Callable[[Delivery[Any]], Any] | None:
 def generate_consumer_name() -> str:
     """Return a unique name that shows the host and the process."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
-def is_failure(error: BaseException) -> bool:
-    """Return whether an error of a handler in a thread is a failure of its entry.
-
-    A thread cannot be cancelled, so CancelledError is one, too. asyncio is only imported if it may be that.
-    """
-    if isinstance(error, Exception):
-        return True
-    from asyncio import CancelledError
-
-    return isinstance(error, CancelledError)
-
-
-class ThreadDriver:
-    """Performs the actions of a Worker, in as many threads as call next()."""
-
-    def __init__(self, consumer: Consumer[Any], batches: BatchSettings | None = None) -> None:
-        self.worker = consumer.start_worker(batches)
-        self._consumer = consumer
-        self._backend = consumer.group.backend
-        self._waits: list[Stop] = []  # of waiting threads
-        self._error: BaseException | None = None
-        self._settling = threading.local()  # .now: this thread settles, and looks for the next action itself
-        self._lease_renewer = LeaseRenewer(self._backend, self.worker)
-        self.worker.on_change = self._wake
-
-    def __enter__(self) -> ThreadDriver:
-        self._lease_renewer.start()
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """Acknowledge and release entries. Errors here are only logged."""
-        try:
-            self.worker.stop()
-            self._finish()
-            if self._consumer.has_generated_name:  # it is unique: no entry can become pending with it now
-                with suppress(UsageError):  # it has pending entries
-                    self._consumer.group.remove_consumer(self._consumer.name)
-        except HeadraceError as late:
-            log.warning("%s: stopped, but could not release its entries: %s", self.worker, late)
-        finally:
-            self._lease_renewer.stop()
-            self._consumer.finish_worker()
-
-    def _finish(self) -> None:
-        while (action := self.worker.next()) is not FINISHED:
-            self._do(action)
-
-    def _wake(self) -> None:
-        if getattr(self._settling, "now", False):
-            return
-        for stop in self._waits[:]:
-            stop.set()
-
-    def settle(self, how: Callable[..., None], *arguments: Any) -> None:
-        """Report a result to the Worker by how(*arguments).
-
-        Other threads are not woken, because this one asks for the next action.
-        """
-        self._settling.now = True
-        try:
-            how(*arguments)
-        finally:
-            self._settling.now = False
-
-    def next(self) -> Work | None:
-        """Wait for the next entry or batch and return it; None when the loop should end."""
-        while True:
-            action = self.worker.next()
-            if isinstance(action, Delivery | Batch):
-                return action
-            if action is FINISHED:
-                return None
-            self._do(action)
-
-    def _do(self, action: Action) -> None:
-        """Perform an action other than a delivery."""
-        if isinstance(action, SendRequests):
-            perform(self._backend, self.worker, action)
-            return
-        assert isinstance(action, BlockingRead | Idle)
-        stop = Stop()
-        self._waits.append(stop)
-        try:
-            if self.worker.revision != action.revision:  # between the decision and now
-                stop.set()
-            wait(self._backend, self.worker, action, stop)
-        finally:
-            self._waits.remove(stop)
-
-    # Threads.
-
-    def run(self, function: Callable[[Any], Any], concurrency: int) -> None:
-        """Handle entries or batches in `concurrency` threads, this one among them, until the consumer stops.
-
-        Raises the first error that ended a thread.
-        """
-        threads = [
-            threading.Thread(target=self._handle, args=(function,), name=f"headrace {self.worker} {n}")
-            for n in range(1, concurrency)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            self._handle(function)
-        finally:
-            self.worker.stop()
-            for thread in threads:
-                thread.join()
-        error, self._error = self._error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # its traceback has this frame: they would be a reference cycle
-
-    def _handle(self, function: Callable[[Any], Any]) -> None:
-        worker = self.worker
-        try:
-            while (work := self.next()) is not None:
-                try:
-                    result = function(work)
-                except BaseException as error:
-                    if is_failure(error):
-                        self.settle(worker.record_failure, work, error)
-                    else:
-                        worker.abandon(work)
-                        raise
-                else:
-                    if result is not None and is_unawaited(result):
-                        worker.abandon(work)
-                        raise unawaited_handler_error(function, result)
-                    self.settle(worker.ack, work)
-        except BaseException as error:
-            self._error = self._error or error
-            worker.stop()

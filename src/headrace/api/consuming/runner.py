@@ -7,13 +7,44 @@ wait(backend, worker, action, stop)     wait for entries or idle, until `stop` a
 from __future__ import annotations
 
 import inspect
+from typing import Protocol
 
 from headrace.api.backend import Backend, Stop
 from headrace.api.consuming.actions import BlockingRead, Idle, SendRequests
+from headrace.api.consuming.batching import BatchSettings
+from headrace.api.consuming.in_flight import Counters
 from headrace.api.consuming.worker import Worker
 from headrace.errors import HeadraceError, UsageError
 
 LONG_S = 3600.0  # for want of a pause without an end
+
+
+class DrivenConsumer(Protocol):
+    """What the drivers and handlers use of a Consumer."""
+
+    name: str
+    concurrency: int
+    counters: Counters
+
+    @property
+    def backend(self) -> Backend:
+        """What executes the requests."""
+
+    @property
+    def group_keys(self) -> tuple[bytes, bytes]:
+        """The keys of the stream and of the group."""
+
+    def start_worker(self, batches: BatchSettings | None = None) -> Worker:
+        """Return the Worker of a new loop; call finish_worker() after it."""
+
+    def finish_worker(self) -> None:
+        """Forget the Worker of the loop that ended."""
+
+    def remove_if_generated(self) -> None:
+        """Remove the consumer from the group if its name was generated, unless it has pending entries."""
+
+    def stop(self) -> None:
+        """End the loop, from any thread or a signal handler."""
 
 
 def perform(backend: Backend, worker: Worker, ask: SendRequests) -> None:

@@ -14,18 +14,15 @@ import errno
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import redis.asyncio
 from redis.asyncio.connection import UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 
-from headrace.api.local.redispy import EngineConnectionBase, pool_settings, require_local
+from headrace.api.local.redispy import ConnectedDatabase, EngineConnectionBase, pool_settings, require_local
 from headrace.client import redis_clients
 from headrace.errors import DatabaseClosed
-
-if TYPE_CHECKING:
-    from headrace.api.database import Database
 
 READ_LIMIT = 1 << 16  # bytes: with twice as many unread in the stream, replies stay in the session
 
@@ -37,7 +34,10 @@ class EngineTransport(asyncio.Transport):
     """
 
     def __init__(
-        self, database: Database, protocol: asyncio.StreamReaderProtocol, loop: asyncio.AbstractEventLoop
+        self,
+        database: ConnectedDatabase,
+        protocol: asyncio.StreamReaderProtocol,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__()
         self._loop = loop
@@ -197,7 +197,7 @@ class AsyncEngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
         self._writer = asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def connection_class(database: Database) -> type[AsyncEngineConnection]:
+def connection_class(database: ConnectedDatabase) -> type[AsyncEngineConnection]:
     """Return redis-py's asynchronous connection class bound to the database.
 
     Raises UsageError if the database is on a server.
@@ -208,7 +208,7 @@ def connection_class(database: Database) -> type[AsyncEngineConnection]:
 
 
 def async_client(
-    database: Database,
+    database: ConnectedDatabase,
     *,
     pool_class: type[redis.asyncio.ConnectionPool] = redis.asyncio.ConnectionPool,
     single_connection_client: bool = False,

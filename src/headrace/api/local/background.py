@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.api.backend import Wakeup
-from headrace.api.local.clock import NEVER_MS
-from headrace.errors import HeadraceError, copy_error
+from headrace.api.local.clock import Clock
+from headrace.errors import copy_error
 from headrace.persistence.data_directory import File
 
-if TYPE_CHECKING:
-    from headrace.api.local.local_engine import LocalEngine
+
+class TimedDatabase(Protocol):
+    """What a TimerThread works for."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which it sleeps."""
+
+    @property
+    def closed_reason(self) -> str | None:
+        """Why the database is closed; None if it is open."""
+
+    def run_due(self) -> int:
+        """Do what is due; return the next time when something is due, or NEVER_MS. It raises nothing."""
 
 
 class TimerThread:
@@ -25,9 +35,9 @@ class TimerThread:
     database alive: it ends when the database is garbage-collected.
     """
 
-    def __init__(self, local_engine: LocalEngine) -> None:
+    def __init__(self, database: TimedDatabase) -> None:
         self.wakeup = Wakeup(background=True)
-        self._local_engine = weakref.ref(local_engine, lambda _: self.wakeup.wake())
+        self._database = weakref.ref(database, lambda _: self.wakeup.wake())
         self._running = threading.Lock()  # acquired once, by the timer thread; no thread waits for it
 
     def wake(self) -> None:
@@ -40,27 +50,13 @@ class TimerThread:
         if not self._running.acquire(False):
             return  # two threads have started it at once
         while True:
-            local_engine = self._local_engine()
-            if local_engine is None or local_engine.closed_reason is not None:
+            database = self._database()
+            if database is None or database.closed_reason is not None:
                 return
-            until = self._run_due(local_engine)
-            clock = local_engine.clock
-            del local_engine
+            until = database.run_due()
+            clock = database.clock
+            del database
             clock.sleep(self.wakeup, until)
-
-    def _run_due(self, local_engine: LocalEngine) -> int:
-        """Do what is due; return the next time when something is due, or NEVER_MS."""
-        due = NEVER_MS
-        try:
-            now = local_engine.now_ms()
-            if local_engine.storage is not None:
-                due = local_engine.storage.tick(now)
-            with contextlib.suppress(HeadraceError):  # a failed commit is reported to the writer
-                later = local_engine.tick(now)
-                due = later if due == NEVER_MS else due if later == NEVER_MS else min(due, later)
-        except Exception:
-            logging.getLogger("headrace").exception("a bug in the timer thread of a database")
-        return due
 
 
 class BackgroundSync:

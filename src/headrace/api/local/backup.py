@@ -12,19 +12,16 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headrace.api.local.directory import explain_disk_errors
+from headrace.api.local.engine_access import EngineAccess
 from headrace.api.local.image_writer import write_image
 from headrace.api.local.storage import SNAPSHOT
 from headrace.errors import UsageError
 from headrace.persistence.data_directory import DiskDirectory
 
-if TYPE_CHECKING:
-    from headrace.api.local.local_engine import LocalEngine
 
-
-def write_backup(local_engine: LocalEngine, path: str | os.PathLike[str]) -> None:
+def write_backup(local_engine: EngineAccess, path: str | os.PathLike[str]) -> None:
     """Write a backup to a directory that does not exist, or is empty.
 
     Raises:

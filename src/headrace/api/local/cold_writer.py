@@ -12,19 +12,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from headrace.api.local.engine_access import EngineAccess
 from headrace.errors import DatabaseClosed
 from headrace.keyspace.cold_storage import Batch, ColdStorage
-
-if TYPE_CHECKING:
-    from headrace.api.local.local_engine import LocalEngine
 
 
 class ColdWriter:
     """Stores the batches of a database's cold storage, each in a new thread."""
 
-    def __init__(self, local_engine: LocalEngine, cold: ColdStorage) -> None:
+    def __init__(self, local_engine: EngineAccess, cold: ColdStorage) -> None:
         self._local_engine = local_engine
         self._cold = cold
         self._thread: threading.Thread | None = None

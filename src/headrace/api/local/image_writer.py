@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from headrace.api.local.engine_access import EngineAccess
 from headrace.errors import DatabaseClosed, HeadraceError
 from headrace.keyspace.image import KeyspaceImage
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
@@ -24,9 +24,6 @@ from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import rdb_steps
 from headrace.persistence.snapshot_steps import run_steps
 
-if TYPE_CHECKING:
-    from headrace.api.local.local_engine import LocalEngine
-
 SLICE_NS = 500_000
 PAUSE_S = 100e-6  # without it, this thread would take the lock again before another one wakes up
 ROOM_CHECK_S = 0.05
@@ -34,7 +31,7 @@ END = -1
 
 
 def write_image(
-    local_engine: LocalEngine,
+    local_engine: EngineAccess,
     image: KeyspaceImage,
     file: File,
     is_cancelled: Callable[[], bool],

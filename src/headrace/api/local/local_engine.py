@@ -11,6 +11,8 @@ woken after the lock is released, and commit their own changes before they retur
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
@@ -175,11 +177,25 @@ class LocalEngine:
             self.timer = TimerThread(self)
         self.timer.wake()
 
-    def tick(self, now_ms: int) -> int:
-        """Do what is due by the clock; return the next time when something is due, or NEVER_MS.
+    def run_due(self) -> int:
+        """Do what is due in the log and in memory; return the next time when something is due, or NEVER_MS.
 
-        For the timer thread.
+        For the timer thread: an error is a bug, and is logged.
         """
+        due = NEVER_MS
+        try:
+            now_ms = self.now()
+            if self.storage is not None:
+                due = self.storage.tick(now_ms)
+            with contextlib.suppress(HeadraceError):  # a failed commit is reported to the writer
+                later = self.tick(now_ms)
+                due = later if due == NEVER_MS else due if later == NEVER_MS else min(due, later)
+        except Exception:
+            logging.getLogger("headrace").exception("a bug in the timer thread of a database")
+        return due
+
+    def tick(self, now_ms: int) -> int:
+        """Do what is due by the clock; return the next time when something is due, or NEVER_MS."""
         engine: Engine = self.engine
         due: cython.longlong
         self.acquire()

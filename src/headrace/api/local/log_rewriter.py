@@ -15,23 +15,47 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.api.local.directory import explain_disk_errors
+from headrace.api.local.engine_access import EngineAccess
 from headrace.api.local.image_writer import write_image
 from headrace.errors import DatabaseClosed, HeadraceError
 from headrace.keyspace.image import KeyspaceImage
+from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
+from headrace.persistence.data_directory import DataDirectory
 
-if TYPE_CHECKING:
-    from headrace.api.local.storage import Storage
+
+class LogOwner(Protocol):
+    """The storage of a database, as a rewrite of its log uses it: api/local/storage.py implements it."""
+
+    files: DataDirectory
+    local_engine: EngineAccess
+    log: DurableLog
+    lock: threading.Lock  # held for a commit
+    uncommitted: list[tuple[int, list[bytes]]]  # effects taken, not in the log yet
+    closing: bool
+    closed: bool
+
+    def take_effects(self) -> None:
+        """Take the effects of the engine into `uncommitted`. Called with both locks."""
+
+    def settle(self) -> None:
+        """Record which batches are durable, schedule what is due, and report a failure or its end."""
+
+    def delay_rewrite(self) -> None:
+        """Let the log grow by a quarter before the next automatic attempt."""
+
+    def set_rewrite_threshold(self) -> None:
+        """Let the log double before the next automatic rewrite."""
 
 
 class LogRewriter:
     """Rewrites the log of one database."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: LogOwner) -> None:
         self.storage = storage
         self._running = threading.Lock()  # held by the thread of an automatic rewrite
         self._logged_error = ""  # the last one

@@ -14,24 +14,39 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import UnixDomainSocketConnection
 from redis.retry import Retry
 
+from headrace.api.backend import Backend
 from headrace.client import redis_clients
 from headrace.errors import DatabaseClosed, UsageError
 
 if TYPE_CHECKING:
-    from headrace.api.database import Database
     from headrace.api.local.engine_session import EngineSession
 
 CLOSED = "The engine has closed the connection."
 RETRIES = 3
 HERE = "the engine in this process"
+
+
+class ConnectedDatabase(Protocol):
+    """What the connections of redis-py need of a Database."""
+
+    @property
+    def backend(self) -> Backend:
+        """What executes requests: the engine of this process, or a server."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether a request that changes data waits for the disk."""
+
+    def engine_session(self, on_reply: Callable[[], None] | None = None) -> EngineSession:
+        """Return a new connection to the engine; on_reply is called when a later reply has come."""
 
 
 class EngineSocket:
@@ -119,7 +134,7 @@ class EngineConnectionBase:
     connection_class() makes a subclass for each Database.
     """
 
-    database: Database
+    database: ConnectedDatabase
     port = 0
 
     def __init__(
@@ -171,13 +186,13 @@ class EngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
         return isinstance(buffer, redis._parsers.socket.SocketBuffer) and buffer.unread_bytes() > 0
 
 
-def connection_class(database: Database) -> type[EngineConnection]:
+def connection_class(database: ConnectedDatabase) -> type[EngineConnection]:
     """Return redis-py's connection class bound to the database. Raises UsageError if it is on a server."""
     require_local(database)
     return type("EngineConnection", (EngineConnection,), {"database": database, "__module__": __name__})
 
 
-def require_local(database: Database) -> None:
+def require_local(database: ConnectedDatabase) -> None:
     """Raise UsageError unless the engine is in this process."""
     if database.backend.is_remote:
         raise UsageError("the database is on a server: pass the URL of the server instead")
@@ -189,7 +204,7 @@ def pool_settings(settings: dict[str, Any], retry: type[Any] = Retry) -> dict[st
 
 
 def client(
-    database: Database,
+    database: ConnectedDatabase,
     *,
     pool_class: type[redis.ConnectionPool] = redis.ConnectionPool,
     single_connection_client: bool = False,

@@ -29,12 +29,12 @@ import contextlib
 import logging
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headrace.api.local.background import BackgroundSync, run_uninterrupted
 from headrace.api.local.clock import NEVER_MS
 from headrace.api.local.cold_writer import ColdWriter
 from headrace.api.local.directory import explain_disk_errors
+from headrace.api.local.engine_access import EngineAccess
 from headrace.api.local.log_rewriter import LogRewriter
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
@@ -57,9 +57,6 @@ from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import Recovered, recover, skipped_notes
 from headrace.streams.cold_run import CACHE_BYTES
 
-if TYPE_CHECKING:
-    from headrace.api.local.local_engine import LocalEngine
-
 SET_WHAT = "open it with skip_foreign_types=True to leave out what has other types"
 SNAPSHOT = "dump.rdb"  # the default name of a server's snapshot
 RETRY_MS = 100  # between attempts to write after a failure
@@ -70,7 +67,7 @@ REWRITE_MIN_BYTES = 64 << 20  # a smaller log is rewritten only on request
 class Storage:
     """The log of one database. Any thread may commit."""
 
-    local_engine: LocalEngine  # set by attach()
+    local_engine: EngineAccess  # set by attach()
 
     def __init__(
         self,
@@ -148,11 +145,10 @@ class Storage:
             self.object_uploader.begin()
         return found
 
-    def attach(self, local_engine: LocalEngine) -> None:
+    def attach(self, local_engine: EngineAccess) -> None:
         """Serve this engine from now on. Call it after load()."""
         self.local_engine = local_engine
         self.is_attached = True
-        local_engine.storage = self
         cold = local_engine.engine.cold
         if cold is not None:
             self._start_cooling(cold)

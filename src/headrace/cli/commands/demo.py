@@ -14,7 +14,6 @@ import click
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from headrace import __version__
 from headrace.cli.connections.child_server import temporary_server
 from headrace.cli.connections.spark_session import announced_spark
 from headrace.cli.demo.data import ROWS, TIMES, ZONE, carrier_names, data_file, flights
@@ -40,6 +39,7 @@ from headrace.pipeline.loading.loader import LoadReport
 from headrace.pipeline.querying.duckdb_query import run_sql
 from headrace.pipeline.spark_session.query_progress import BatchProgress
 from headrace.plurals import plural
+from headrace.version import __version__
 
 STREAM = "flights"
 MICRO_BATCHES = 5

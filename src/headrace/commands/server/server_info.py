@@ -10,17 +10,17 @@ from collections.abc import Callable
 
 import cython
 
-import headrace
 from headrace.commands.call import Call
 from headrace.commands.server.info_order import in_order
 from headrace.commands.spec import Command
 from headrace.keyspace.blocking import Blocking
 from headrace.plurals import human_bytes
 from headrace.streams.stream import Stream
+from headrace.version import __version__
 
 Fields = list[tuple[str, object]]
 
-BUILD_ID = hashlib.sha256(f"headrace {headrace.__version__}".encode()).hexdigest()[:16]
+BUILD_ID = hashlib.sha256(f"headrace {__version__}".encode()).hexdigest()[:16]
 LRU_CLOCK_MAX = (1 << 24) - 1  # Redis's clock of seconds wraps there
 # What does not exist here: background freeing, defragmentation, sampled expiry, threads for clients.
 ABSENT_STATS = """
@@ -39,7 +39,7 @@ def server(call: Call) -> Fields:
         ("redis_git_sha1", "00000000"),
         ("redis_git_dirty", 0),
         ("redis_build_id", BUILD_ID),
-        ("headrace_version", headrace.__version__),
+        ("headrace_version", __version__),
         ("redis_mode", "standalone"),
         ("server_time_usec", call.now * 1000 + call.server.sub_ms_microseconds()),
         ("lru_clock", call.now // 1000 & LRU_CLOCK_MAX),

@@ -13,13 +13,10 @@ import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.console.exposition import CONTENT_TYPE
 from headrace.errors import HeadraceError
-
-if TYPE_CHECKING:
-    from headrace.server.observe.metrics import Metrics
 
 REQUEST_SECONDS = 2.0  # for a scraper to send its request
 HTTP_SECONDS = 10.0  # for the response
@@ -27,7 +24,20 @@ CONNECTIONS_MAX = 32  # of one address
 TEXT = "text/plain; charset=utf-8"
 
 
-def listen(metrics: Metrics, address: str, port: int) -> MetricsServerIPv4:
+class ScrapedMetrics(Protocol):
+    """What a scraper gets: server/observe/metrics.py implements it. Each raises OSError or HeadraceError."""
+
+    def allows(self, address: str) -> bool:
+        """Return whether a client of this address may read the metrics."""
+
+    def scrape(self) -> str:
+        """Return the text of /metrics."""
+
+    def health(self) -> None:
+        """Return if the server replies."""
+
+
+def listen(metrics: ScrapedMetrics, address: str, port: int) -> MetricsServerIPv4:
     """Return a server at the address for these metrics. Raises OSError if the address is not available."""
     handler = type("Handler", (ScrapeHandler,), {"metrics": metrics})
     return (MetricsServerIPv6 if ":" in address else MetricsServerIPv4)((address, port), handler)
@@ -86,7 +96,7 @@ class MetricsServerIPv6(MetricsServerIPv4):
 class ScrapeHandler(BaseHTTPRequestHandler):
     """One request of a scraper."""
 
-    metrics: Metrics  # set in a class of its own for each server
+    metrics: ScrapedMetrics  # set in a class of its own for each server
     server: MetricsServerIPv4
     deadline: threading.Timer
     is_reading: bool  # the request has not arrived yet
