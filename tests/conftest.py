@@ -2,6 +2,7 @@
 
 - a real redis-server on a free port, for tests that only need a server to talk to
 - Hypothesis without deadlines: no test fails because a machine is slow
+- Python's recursion limit as it is at the start
 - SIGINT handled as in a foreground job: a shell starts background jobs with SIGINT ignored
 - the order of the tests, and the markers that tests/conftest.py sets or reads
 """
@@ -22,6 +23,8 @@ from support.redis_server import redis_server
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)
 settings.load_profile("patient" if "HEADRACE_RANDOM" in os.environ else "repeatable")
+
+RECURSION_LIMIT = sys.getrecursionlimit()  # of Python, as most programs have it
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,6 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def log_propagates() -> None:
     """A server in this process keeps its log to itself; the next test may look at the log with caplog."""
     logging.getLogger("headrace").propagate = True
+
+
+@pytest.fixture(autouse=True)
+def usual_recursion_limit() -> None:
+    """Tests of deep input expect Python's limit, which Hypothesis, among others, raises in this process."""
+    if sys.getrecursionlimit() != RECURSION_LIMIT:
+        sys.setrecursionlimit(RECURSION_LIMIT)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
 import struct
 import threading
@@ -58,9 +58,15 @@ class FlakyProxy:
         left = {near: cut.up, far: cut.down}
         moved = {near: 0, far: 0}
         other = {near: far, far: near}
+        waiting = (
+            selectors.DefaultSelector()
+        )  # select.select() fails in a process with 1,024 open descriptors
+        for each in (near, far):
+            waiting.register(each, selectors.EVENT_READ)
         try:
             while all(n is None or n > 0 for n in left.values()):
-                for ready in select.select([near, far], [], [])[0]:
+                for ready in [key.fileobj for key, _ in waiting.select()]:
+                    assert isinstance(ready, socket.socket)
                     self.flowing.wait()
                     most = left[ready]
                     data = ready.recv(65536 if most is None else min(most, 65536))
@@ -73,6 +79,7 @@ class FlakyProxy:
         except OSError:
             pass
         finally:
+            waiting.close()
             self.bytes.append((moved[near], moved[far]))
             if cut.reset:
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
