@@ -22,6 +22,7 @@ class PlayedReplication(ReplicationInterface):
         self.replica = False
         self.acknowledged = {}  # by session number: (applied, synced)
         self.calls = []
+        self.dialect = ""
 
     def info(self):
         return [("role", "slave" if self.replica else "master"), ("master_replid", HISTORY)]
@@ -36,6 +37,9 @@ class PlayedReplication(ReplicationInterface):
     def promote(self):
         self.replica = False
         self.calls.append(("promote",))
+
+    def stream_dialect(self, session):
+        return self.dialect
 
     def configure(self, session, option, value):
         self.calls.append((option, value))
@@ -192,6 +196,13 @@ def test_replconf_stops_at_an_unknown_option_and_keeps_the_ones_before(served):
         "-ERR Unrecognized REPLCONF option: Foo"
     )
     assert served.replication.calls == [(b"listening-port", b"7001"), (b"capa", b"eof")]
+
+
+@pytest.mark.parametrize("options", ["capa psync2", "CAPA psync2", "listening-port 7 Capa eof"])
+def test_a_replica_that_says_what_it_can_is_told_the_dialect(served, options):
+    served.replication.dialect = "headrace"
+    assert served("REPLCONF " + options) == "OK headrace"
+    assert served("REPLCONF ip-address capa") == "OK", "a value is no option"
 
 
 @pytest.mark.parametrize("line", ["ACK x", "ACK 5", "ACK 5 FACK x", "capa eof ACK 7", "GETACK *"])

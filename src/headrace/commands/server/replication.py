@@ -148,6 +148,7 @@ def run_failover(call: Call) -> None:
 def run_replconf(call: Call) -> None:
     """REPLCONF: store what a replica announces or acknowledges; ACK and GETACK have no reply."""
     words = call.argv[1:]
+    dialect = ""
     if len(words) % 2:
         raise InvalidSyntax()
     for at in range(0, len(words), 2):
@@ -161,7 +162,8 @@ def run_replconf(call: Call) -> None:
             raise CommandError(f"ERR Unrecognized REPLCONF option: {to_text(words[at])}")
         check_value(option, value)
         call.server.replication.configure(call.session, option, value)
-    dialect = call.server.replication.stream_dialect(call.session) if b"capa" in words else ""
+        if option == b"capa":
+            dialect = call.server.replication.stream_dialect(call.session)
     call.reply.simple(f"OK {dialect}".rstrip().encode())
 
 

@@ -105,16 +105,15 @@ class WriteQuorum:
 
     def _fail(self, connections: list[Connection], error: NotConfirmed) -> None:
         """Replace the replies; close a client whose unsent bytes are not just whole replies."""
-        for connection in connections:
+        waiting = [connection for connection in connections if not connection.closed]
+        for connection in waiting:
             session = connection.session
             listens = session.reply.protocol == 2 and (session.subscription_count or session.monitoring)
-            if connection.closed:
-                continue
             if self.held[connection].is_partial or listens or not replace_replies(session.reply, error):
                 self.loop.drop_with_reason(connection, str(error))
-        if connections:
-            self.timeouts += len(connections)
-            LOG.warning("%s: %s", plural(len(connections), "client"), error)
+        if waiting:
+            self.timeouts += len(waiting)
+            LOG.warning("%s: %s", plural(len(waiting), "client"), error)
         self._release(connections)
 
 

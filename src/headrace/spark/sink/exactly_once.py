@@ -106,7 +106,7 @@ class ExactlyOnceWriter(ChunkWriter):
         for at, stream in enumerate(streams):
             kind, value, *attempt = replies[size * at : size * at + size]
             if kind not in ("none", "stream"):
-                raise CommandError(f"WRONGTYPE The key {stream.decode()!r} holds a {kind}, not a stream.")
+                raise CommandError(f"WRONGTYPE The key {stream_name(stream)!r} holds a {kind}, not a stream.")
             if guard:
                 guard.check_checkpoint(stream, attempt[0])
             written = self._marker.written(value, stream)

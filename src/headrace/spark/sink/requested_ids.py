@@ -5,6 +5,7 @@ Redis does not undo a transaction if it rejects one of its entries, so no ID may
 
 from __future__ import annotations
 
+from headrace.client.stream_names import stream_name
 from headrace.errors import CommandError, UsageError
 from headrace.positions.entry_ids import START, parse_id
 from headrace.spark.sink.delivery import SinkConnection
@@ -68,6 +69,6 @@ def check_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> No
         if entry_id <= last:
             raise RowIdTooSmall(
                 f"The ID {text} is not above {last[0]}-{last[1]}, the last ID of the stream "
-                f"{stream.decode()!r}. Sort the rows by ID, in one partition for each stream."
+                f"{stream_name(stream)!r}. Sort the rows by ID, in one partition for each stream."
             )
         last = entry_id
