@@ -29,13 +29,7 @@ from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle,
 from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.in_flight import log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
-from headrace.api.consuming.runner import (
-    DrivenConsumer,
-    is_unawaited,
-    perform,
-    unawaited_handler_error,
-    wait,
-)
+from headrace.api.consuming.runner import DrivenConsumer, perform, require_handled, wait
 from headrace.api.delivery import Delivery
 from headrace.errors import HeadraceError
 
@@ -307,9 +301,8 @@ class TaskPool:
             worker.abandon(work)
             raise
         else:
-            if result is not None and is_unawaited(result):
-                worker.abandon(work)
-                raise unawaited_handler_error(self._function, result)
+            if result is not None:
+                require_handled(worker, work, self._function, result)
             driver.settle(worker.ack, work)
         while task.cancelling() and not self._is_cancelled():
             task.uncancel()  # the cancellation ends with the handler: the next entry is not affected

@@ -10,6 +10,7 @@ import inspect
 from typing import Protocol
 
 from headrace.api.backend import Backend, Stop
+from headrace.api.batch import Work
 from headrace.api.consuming.actions import BlockingRead, Idle, SendRequests
 from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.in_flight import Counters
@@ -82,15 +83,16 @@ def wait(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: St
     worker.handle_replies(action, [reply])
 
 
-def is_unawaited(result: object) -> bool:
-    """Return whether a handler returned an awaitable or a generator, so that its body has not run."""
-    return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+def require_handled(worker: Worker, work: Work, function: object, result: object) -> None:
+    """Check that the body of a handler has run: that it did not return an awaitable or a generator.
 
-
-def unawaited_handler_error(function: object, result: object) -> UsageError:
-    """Return the error for a handler that returned an awaitable or a generator."""
+    Raises UsageError if it did; then the entry or batch is abandoned.
+    """
+    if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
+        return
+    worker.abandon(work)
     name = getattr(function, "__name__", repr(function))
-    return UsageError(
+    raise UsageError(
         f"{name} only returned a {type(result).__name__}, so the entry is not handled:"
         " run an async handler with run_async(), and use no `yield` in a handler"
     )

@@ -16,13 +16,7 @@ from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle,
 from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.in_flight import log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
-from headrace.api.consuming.runner import (
-    DrivenConsumer,
-    is_unawaited,
-    perform,
-    unawaited_handler_error,
-    wait,
-)
+from headrace.api.consuming.runner import DrivenConsumer, perform, require_handled, wait
 from headrace.api.delivery import Delivery
 from headrace.errors import HeadraceError
 
@@ -153,9 +147,8 @@ class ThreadDriver:
                         worker.abandon(work)
                         raise
                 else:
-                    if result is not None and is_unawaited(result):
-                        worker.abandon(work)
-                        raise unawaited_handler_error(function, result)
+                    if result is not None:
+                        require_handled(worker, work, function, result)
                     self.settle(worker.ack, work)
         except BaseException as error:
             self._error = self._error or error
