@@ -19,11 +19,11 @@ from rich.text import Text
 from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.console.stream_snapshot import PendingEntry, StreamSnapshot, pending_entries
+from headrace.errors import IdsExhausted
 from headrace.plurals import plural
 from headrace.streams.group import Group as StreamGroup
 from headrace.streams.rules import Rules
-
-U64_MAX = (1 << 64) - 1
+from headrace.structures.stream_id import StreamId
 
 RIBBON = 64  # cells
 COLUMNS = len(styles.CONSUMERS)  # consumers with a column of their own
@@ -83,11 +83,11 @@ def rules_text(rules: Rules) -> Text:
 
 def delivered_count(snapshot: StreamSnapshot, group: StreamGroup) -> int:
     """Return the number of existing entries up to the group's last delivered ID."""
-    if group.last_seq < U64_MAX:
-        return snapshot.rank(group.last_ms, group.last_seq + 1, True)
-    if group.last_ms < U64_MAX:
-        return snapshot.rank(group.last_ms + 1, 0, True)
-    return snapshot.stream.length
+    try:
+        after = StreamId(group.last_ms, group.last_seq).successor()
+    except IdsExhausted:
+        return snapshot.stream.length
+    return snapshot.rank(after.ms, after.seq, True)
 
 
 def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry]) -> Text:
