@@ -54,7 +54,6 @@ __all__ = [
     "sql",
 ]
 
-
 _MODULES = {
     "App": "api.app",
     "Backoff": "api.retry_policy",

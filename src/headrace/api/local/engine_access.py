@@ -48,10 +48,13 @@ class EngineAccess(Protocol):
         """Run work() with the engine's lock and return its result; call commit_and_wake() in any case."""
 
     def commit_and_wake(self, written: int) -> None:
-        """Return when batch `written` is as durable as promised (-1: none); wake unblocked threads."""
+        """Wait until batch `written` is as durable as fsync= promises (-1: no batch); wake unblocked threads.
+
+        Raises NotOnDisk if the disk rejects the batch.
+        """
 
     def freeze(self) -> KeyspaceImage:
-        """Return an image of the data as they are now. Called with both locks."""
+        """Return an image of the data as they are now. Call it with snapshot_lock and lock held."""
 
     def wake_timer(self) -> None:
         """Wake the timer thread, because something is due earlier than it knows."""

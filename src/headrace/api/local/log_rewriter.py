@@ -40,7 +40,7 @@ class LogOwner(Protocol):
     closed: bool
 
     def take_effects(self) -> None:
-        """Take the effects of the engine into `uncommitted`. Called with both locks."""
+        """Move the engine's effects to `uncommitted`. Call it with `lock` and the engine's lock held."""
 
     def settle(self) -> None:
         """Record which batches are durable, schedule what is due, and report a failure or its end."""

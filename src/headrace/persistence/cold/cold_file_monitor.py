@@ -216,7 +216,7 @@ class ColdFileMonitor:
         return True
 
     def _note_restored(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> None:
-        """Use a file that was put back. The count of damaged files is less when all of it is done."""
+        """Use a file that was put back. It is in `damaged` until all of this is done."""
         self.files.accept(name, found)
         damaged.release()
         text = "cold file %s is back, with all runs that are needed"
