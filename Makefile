@@ -11,8 +11,11 @@ PYTEST := $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder \
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:suppressions=$(CURDIR)/tests/sanitizers.supp PYTHONMALLOC=malloc
 
-# The tests of these run compiled with sanitizers, so not a second time without.
+# Of these packages, the tests of units run compiled with sanitizers, so not a third time without.
 SANITIZED := $(addprefix tests/,structures streams arrow resp fuzz persistence)
+
+# Without its cache, Python compiles all of PySpark and of the tests again in each process.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := install
 
@@ -56,26 +59,26 @@ build/clients/.installed: tests/clients/package-lock.json tests/clients/.npmrc
 demo: install                   ## run the demo: real flights through a stream, Spark, Parquet and a chart
 	$(VENV)/bin/headrace demo
 
-test: install build/clients/.installed ## run each test once: data structures interpreted, programs as installed
-	PYTHONPATH=src $(PYTEST) -m "not whole and not plain and not slow" tests
-	HEADRACE_COMPILED=1 $(PYTEST) -m "(whole or plain) and not slow" tests
+test: install build/clients/.installed ## run each test once: data structures and commands interpreted, the rest as installed
+	PYTHONPATH=src $(PYTEST) -m "unit and not slow" tests
+	HEADRACE_COMPILED=1 $(PYTEST) -m "not unit and not slow" tests
 
 test-all: test                  ## run all tests: also slow ones, compiled units, AddressSanitizer
-	$(MAKE) -j 2 compiled-rest build/sanitize  # the slow tests wait much of the time: the compiler uses it
-	$(MAKE) sanitize soak-short
+	$(MAKE) -j 2 compiled-rest sanitize-aside  # the slow tests wait much of the time
+	$(MAKE) soak-short
 
 test-extras: install            ## install each extra, and the lowest versions, and try them; needs the index
 	$(PY) scripts/test-extras
 
 compiled-rest: install
-	HEADRACE_COMPILED=1 $(PYTEST) -m "slow or not (whole or plain)" $(addprefix --ignore=,$(SANITIZED)) tests
+	HEADRACE_COMPILED=1 $(PYTEST) -m "slow or unit" $(addprefix --ignore=,$(SANITIZED)) tests
 
 quick: install                  ## run the tests of data structures and the protocol: a minute
-	PYTHONPATH=src $(PYTEST) -m "not whole and not slow" \
+	PYTHONPATH=src $(PYTEST) -m "not whole and not compiled and not slow" \
 	    tests/test_tidy.py tests/structures tests/resp tests/streams tests/keyspace tests/engine
 
 build/sanitize: $(VENV)/.dependencies $(SOURCES)
-	HEADRACE_BUILD=sanitize nice $(PY) setup.py -q build --build-lib $@
+	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib $@
 	touch $@
 
 sanitize: build/sanitize        ## run the tests of parsers and decoders under AddressSanitizer and UBSan
@@ -83,6 +86,13 @@ sanitize: build/sanitize        ## run the tests of parsers and decoders under A
 	    $(PYTEST) -m "not whole" $(SANITIZED) \
 	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_reply_counter.py \
 	    tests/pipeline/test_json_scanner.py
+
+# With low priority, and its output in a file: what runs beside it shows its progress.
+sanitize-aside: $(VENV)/.dependencies
+	mkdir -p build
+	nice $(MAKE) --no-print-directory sanitize >build/sanitize.log 2>&1 || { cat build/sanitize.log; exit 1; }
+	@echo "under AddressSanitizer and UBSan:"
+	@tail -n 1 build/sanitize.log
 
 test-asan: build/sanitize       ## run every in-process test under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize $(PYTEST) -m "not whole" tests
@@ -96,7 +106,7 @@ fuzz: install                   ## compare N random commands from SEED on with a
 	    tests/conformance/test_keys_and_strings.py -k "random or any_order"
 
 random: install                 ## run the property tests with new examples: `make test` repeats the same ones
-	HEADRACE_RANDOM=1 PYTHONPATH=src $(PYTEST) -m "not whole and not slow" $$(grep -rl 'import.*given' tests --include='*.py')
+	HEADRACE_RANDOM=1 PYTHONPATH=src $(PYTEST) -m "not whole and not compiled and not slow" $$(grep -rl 'import.*given' tests --include='*.py')
 
 HOURS ?= 0.1
 ONLY ?=
@@ -156,4 +166,4 @@ dist: install                   ## build dist/: the source distribution, and a w
 clean:                          ## remove build output and caches
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install demo test test-all compiled-rest quick sanitize test-asan fuzz random fuzz-bytes fuzz-corpus simulate stress soak soak-short lint bench bench-instructions bench-turns bench-spark dist clean
+.PHONY: help install demo test test-all compiled-rest quick sanitize sanitize-aside test-asan fuzz random fuzz-bytes fuzz-corpus simulate stress soak soak-short lint bench bench-instructions bench-turns bench-spark dist clean

@@ -9,6 +9,7 @@
 
 import logging
 import os
+import pathlib
 import signal
 import sys
 import warnings
@@ -24,23 +25,26 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)
 settings.load_profile("patient" if "HEADRACE_RANDOM" in os.environ else "repeatable")
 
+TESTS = pathlib.Path(__file__).parent
 RECURSION_LIMIT = sys.getrecursionlimit()  # of Python, as most programs have it
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Tests of packages that are not compiled, or whose compiled part runs under sanitizers, too: they run once.
-PLAIN_PACKAGES = {
-    "bench",
-    "cli",
-    "client",
-    "clients",
-    "console",
-    "examples",
-    "pipeline",
-    "replication",
-    "spark",
+# Tests of data structures and commands: `make test` runs them interpreted, where each index is checked, and
+# `make test-all` compiled. All others run once, as installed.
+UNIT_PACKAGES = {
+    "arrow",
+    "commands",
+    "engine",
+    "fuzz",
+    "keyspace",
+    "models",
+    "persistence",
+    "resp",
+    "streams",
+    "structures",
 }
 
 
@@ -50,12 +54,20 @@ def is_long_variant(item: pytest.Item) -> bool:
     return marker is not None and marker.args[0] not in item.name.partition("[")[2]
 
 
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    """Look for units in their folders only: the others import PySpark, in each worker."""
+    units = config.option.markexpr.startswith("unit ")
+    elsewhere = collection_path.parent == TESTS and collection_path.name not in UNIT_PACKAGES
+    return True if units and elsewhere else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of plain Python, deselect the long variants, and start the slow tests first."""
+    """Mark the tests of units, deselect the long variants, and start the slow tests first."""
     for item in items:
-        if item.path.parent.name in PLAIN_PACKAGES:
-            item.add_marker("plain")
+        once = item.get_closest_marker("whole") or item.get_closest_marker("compiled")
+        if item.path.parent.name in UNIT_PACKAGES and not once:
+            item.add_marker("unit")
     if not os.environ.get("HEADRACE_LONG"):
         deselected = [item for item in items if is_long_variant(item)]
         items[:] = [item for item in items if not is_long_variant(item)]

@@ -130,7 +130,7 @@ def calls_of(tried: Tried, *words: bytes) -> int:
     return len(calls)
 
 
-@pytest.mark.plain  # a compiled loop visits the groups
+@pytest.mark.compiled  # a compiled loop visits the groups
 def test_an_ack_beside_a_reader_calls_no_function_of_python_for_each_group():
     counts = []
     for groups in (10, 200):

@@ -17,7 +17,7 @@ from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 
-pytestmark = pytest.mark.plain  # interpreted, a checksum of megabytes takes too long
+pytestmark = pytest.mark.compiled  # interpreted, a checksum of megabytes takes too long
 NOW_MS = 1_700_000_000_000
 VALUE = bytes(range(256)) * 4096  # a MiB that LZF cannot shorten by much
 

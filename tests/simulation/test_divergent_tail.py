@@ -12,8 +12,6 @@ from headrace.replication.divergent_tail import MARKER
 from simulation.cluster import Cluster, Node
 from simulation.disk import SimulatedFiles
 
-pytestmark = pytest.mark.plain  # `make test` runs them as installed
-
 
 def saved(node: Node) -> list[bytes]:
     """Return the contents of the files that the node has saved."""

@@ -15,7 +15,6 @@ from simulation.cluster import Client, Cluster
 from simulation.failovers import FailoverRun
 from simulation.world import Wrong
 
-pytestmark = pytest.mark.plain  # `make test` runs them as installed
 SAMPLE = 40
 ALL = int(os.environ.get("HEADRACE_FAILOVERS", "200"))
 COMPARED = 10  # every tenth run compares the states of replicas, too

@@ -13,7 +13,6 @@ import pytest
 from headrace.replication.replica_link import ReplicaLink
 from simulation.cluster import Cluster, Node, PrefixCheck
 
-pytestmark = pytest.mark.plain  # `make test` runs them as installed
 EVERY = 1 if "HEADRACE_LONG" in os.environ else 5
 STEPS = [31, pytest.param(EVERY, marks=pytest.mark.slow)]  # bytes from one cut to the next
 ROUNDS_MAX = 400

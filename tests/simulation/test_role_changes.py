@@ -9,7 +9,6 @@ import pytest
 from headrace.server.replication import replica_side
 from simulation.cluster import Client, Cluster, Node
 
-pytestmark = pytest.mark.plain  # `make test` runs them as installed
 LOST = "ERR writes of this connection may be lost"
 
 

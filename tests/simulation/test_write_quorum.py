@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from headrace.resp.replies import ReplyParser
 from headrace.resp.writer import ReplyWriter
 from headrace.server.replication.write_quorum import not_confirmed, replace_replies
 from simulation.cluster import Client, Cluster, Node
 
-pytestmark = pytest.mark.plain  # `make test` runs them as installed
 OPTIONS = ("--write-quorum", "1", "--write-quorum-timeout", "300")
 ADD = ("XADD", "s", "*", "n", 1)
 

@@ -122,7 +122,7 @@ print(kept[1].memory.total / (resident() - before))
 """
 
 
-@pytest.mark.plain
+@pytest.mark.compiled
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="its allocator takes more")
 @pytest.mark.parametrize(
     ("rules", "values"),
