@@ -84,6 +84,7 @@ LEAVES = {
     "version",
     "companion_keys",
     "fingerprint",
+    "fork_safe_lock",
     "mem",
     "system",
     "errors",

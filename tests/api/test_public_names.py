@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 import headrace
 from headrace.errors import DatabaseClosed
+from headrace.fork_safe_lock import LOCKS
 from headrace.testing import ManualClock
 
 NAMES_AT_ONCE = "import headrace; print(*dir(headrace))"
@@ -128,6 +131,38 @@ def test_a_connection_to_a_server_is_usable_on_both_sides_of_a_fork(headrace_url
         assert "-" in in_child(lambda: orders.add({"n": 2}))
         orders.add({"n": 3})
         assert [entry.text["n"] for entry in orders] == ["1", "2", "3"]
+
+
+def test_the_child_of_a_fork_follows_whatever_other_threads_did(headrace_url: str) -> None:
+    """Each lock that may be held at the fork is held by a thread, which the child does not have."""
+    with headrace.connect(headrace_url) as db:
+        db.execute("FLUSHALL")
+        orders = db.stream("orders")
+        orders.add({"n": 1})
+        locks = [*LOCKS]
+        held, ends = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            for lock in locks:
+                lock.__enter__()
+            held.set()
+            ends.wait()
+            for lock in locks:
+                lock.__exit__()
+
+        def first() -> str:
+            signal.alarm(60)  # ends the child if it waits for a lock
+            return next(orders.follow(after="0")).text["n"]
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        try:
+            assert held.wait(60) and len(locks) >= 2
+            assert in_child(first) == "1"
+        finally:
+            ends.set()
+            thread.join()
+        assert next(orders.follow(after="0")).text["n"] == "1", "the parent is as before"
 
 
 def count(url: str) -> int:

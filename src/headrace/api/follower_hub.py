@@ -27,6 +27,7 @@ from headrace.api.info import pairs_from_reply
 from headrace.api.stream_gaps import GapWatch
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.errors import CommandError, copy_error
+from headrace.fork_safe_lock import ForkSafeLock
 
 PAGE = 256  # entries that a follower gets at a time
 LINGER_S = 1.0  # how long the thread stays when no follower waits
@@ -91,7 +92,7 @@ class FollowerHub:
     """The followers of one backend. The thread starts with the first of them, and ends after the last one."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._waiting: dict[FollowRead, None] = {}
         self._covered: dict[bytes, StreamID] = {}  # positions of the blocking read, while it runs
         self._rearm: Stop | None = None  # ends the blocking read
@@ -306,7 +307,7 @@ def check_gaps(gaps: GapWatch, info: dict[str, Any] | None, unread: Reply) -> No
 
 
 HUBS: weakref.WeakKeyDictionary[Backend, dict[int, FollowerHub]] = weakref.WeakKeyDictionary()
-HUBS_LOCK = threading.Lock()
+HUBS_LOCK = ForkSafeLock()
 
 
 def hub_of(backend: Backend, key: bytes) -> FollowerHub:

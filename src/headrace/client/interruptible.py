@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ import redis
 
 from headrace.client.connection import Words, exchange
 from headrace.client.connection_errors import ERROR_REPLIES
+from headrace.fork_safe_lock import ForkSafeLock
 
 UNBLOCK_RETRY_MS = 20  # the server may get CLIENT UNBLOCK before the command that blocks
 SPARE_MAX = 16  # wakeup sockets kept for later waits
@@ -73,7 +73,7 @@ class WakeupSockets:
         self._spare: list[WakeupSocket] = []
         self._closed = False
         self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def take(self) -> WakeupSocket:
         """Return a socket for one wait: a spare one, or a new one."""

@@ -11,7 +11,6 @@ before: require_positions() detects that. It is not an error if the primary lack
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,6 +34,7 @@ from headrace.client.topology import (
 )
 from headrace.client.url import ServerUrl
 from headrace.errors import UsageError
+from headrace.fork_safe_lock import ForkSafeLock
 
 PLACE = ("host", "port", "path", "connection_class")  # settings that say where a server is
 
@@ -50,7 +50,7 @@ class ReadReplica(Standalone):
         own = {"retry": NO_RETRY, "redis_connect_func": require_replica}
         self._settings = DEFAULT_SETTINGS | url.settings | CONNECTION_SETTINGS | own
         self._shown = shown
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._chosen: redis.Redis | None = None
         self.timeout = self._settings.get("socket_timeout")
         self.reconnect_timeout = FAILOVER_TIMEOUT_S if url.kind == "sentinel" else RESTART_TIMEOUT_S

@@ -10,7 +10,6 @@ requests may be repeated.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +27,7 @@ from headrace.client.redis_clients import redis_client
 from headrace.client.reply_shapes import guard
 from headrace.client.url import ServerUrl, parse_server_url, without_password
 from headrace.errors import UsageError
+from headrace.fork_safe_lock import ForkSafeLock
 
 SOCKET_TIMEOUT_S = 30.0  # a server that is silent for this long counts as dead
 RESTART_TIMEOUT_S = 20.0  # how long to wait for a server that is restarted
@@ -115,7 +115,7 @@ class Cluster:
         self._nodes = nodes
         self._settings = settings
         self._shown = shown
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._cluster: Any = None
         self.timeout: float | None = settings.get("socket_timeout")
 

@@ -1,0 +1,47 @@
+"""A lock that is free in the child of a fork.
+
+A fork copies the memory of a process and the thread that forks, and no other one. A lock that another thread
+held at that moment would never be released in the child: its first use of the lock would wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+
+class ForkSafeLock:
+    """A lock for `with`, between the threads of one process.
+
+    In the child, what it protects may be half changed: use it for values that are replaced as a whole, or
+    that the child makes again.
+    """
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        LOCKS.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def free(self) -> None:
+        """Forget who holds it."""
+        self._lock = threading.Lock()
+
+
+LOCKS: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+
+
+def free_all() -> None:
+    """Make the locks free in the child of a fork, which has one thread."""
+    for lock in list(LOCKS):
+        lock.free()
+
+
+os.register_at_fork(after_in_child=free_all)
