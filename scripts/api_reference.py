@@ -71,7 +71,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
             ("headrace.pipeline.loading.file_load", ["LoadResult"]),
             ("headrace.pipeline.archiving.job", ["archive", "ArchiveResult"]),
             ("headrace.pipeline.spark_session.query_progress", ["BatchProgress"]),
-            ("headrace.pipeline.trimming.job", ["trim"]),
+            ("headrace.pipeline.trimming.job", ["trim", "release"]),
             ("headrace.pipeline.trimming.trim_streams", ["TrimResult"]),
             ("headrace.pipeline.replaying.job", ["replay"]),
             ("headrace.pipeline.replaying.replay_entries", ["ReplayResult"]),

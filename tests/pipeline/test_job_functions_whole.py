@@ -72,6 +72,49 @@ def test_the_next_archive_adds_what_is_new_in_the_session_of_the_process(
     assert main(["archive", *words]) == 0, "the command has the same archive"
 
 
+def test_an_archive_that_continues_adds_new_entries_until_it_is_stopped(
+    tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
+) -> None:
+    fill(client, "s", 1, 20)
+    stop = headrace.Stop()
+    archived = 0
+
+    def on_progress(batch: BatchProgress) -> None:
+        nonlocal archived
+        archived += batch.rows
+        if archived == 20:
+            fill(client, "s", 21, 5)
+        if archived == 25:
+            stop.set()
+
+    done = headrace.pipeline.archive(
+        "s",
+        to=tmp_path / "archive",
+        url=server_url,
+        every=0.1,
+        stop=stop,
+        spark=spark,
+        on_progress=on_progress,
+    )
+    assert (done.archived, done.entries) == (25, 25)
+    assert counted_entries(tmp_path / "archive").total() == 25
+
+
+def test_a_released_archive_no_longer_keeps_entries(
+    tmp_path: Path, spark: SparkSession, server_url: str, client: redis.Redis
+) -> None:
+    fill(client, "s", 1, 20)
+    headrace.pipeline.archive("s", to=tmp_path / "old", url=server_url, spark=spark)
+    fill(client, "s", 21, 5)
+    headrace.pipeline.archive("s", to=tmp_path / "new", url=server_url, spark=spark)
+    with pytest.raises(UsageError, match="no archive 'other'"):
+        headrace.pipeline.release("other", "s", url=server_url)
+    [kept] = headrace.pipeline.trim("s", url=server_url, no_groups_ok=True, dry_run=True)
+    assert headrace.pipeline.release(tmp_path / "old", "s", url=server_url) == ["s"]
+    [free] = headrace.pipeline.trim("s", url=server_url, no_groups_ok=True, dry_run=True)
+    assert free.removed == kept.removed + 5
+
+
 def no_spark(*arguments: Any) -> Any:
     raise AssertionError("Spark is not needed")
 
@@ -101,6 +144,8 @@ def test_loss_before_the_archive_is_an_error_that_names_the_option(
         ({"streams": "s", "batch": 0}, "--batch: 0 is too low"),
         ({"streams": "s", "time_zone": "Atlantis"}, "unknown time zone 'Atlantis'"),
         ({"streams": "s", "keep": "soon"}, "not a duration"),
+        ({"streams": "s", "every": 0}, "--every: expected a number above 0"),
+        ({"streams": "s", "stop": headrace.Stop()}, "stop is for a job that continues"),
         ({"streams": "s", "storage_options": {"A": "b"}}, "is a directory, which takes no options"),
         ({"streams": "s", "fields": "id INT"}, "the archive has its own column of that name"),
     ],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.replaying.job import replay
     from headrace.pipeline.replaying.replay_entries import ReplayResult
     from headrace.pipeline.spark_session.query_progress import BatchProgress
-    from headrace.pipeline.trimming.job import trim
+    from headrace.pipeline.trimming.job import release, trim
     from headrace.pipeline.trimming.trim_streams import TrimResult
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "TrimResult",
     "archive",
     "load",
+    "release",
     "replay",
     "trim",
 ]
@@ -44,6 +45,7 @@ LAZY_IMPORTS = {
     "TrimResult": "headrace.pipeline.trimming.trim_streams",
     "archive": "headrace.pipeline.archiving.job",
     "load": "headrace.pipeline.loading.job",
+    "release": "headrace.pipeline.trimming.job",
     "replay": "headrace.pipeline.replaying.job",
     "trim": "headrace.pipeline.trimming.job",
 }

@@ -9,6 +9,7 @@ import zoneinfo
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ from headrace.pipeline.archiving.column_inference import (
     unusable_names,
     with_time_formats,
 )
-from headrace.pipeline.shared.arguments import at_least, duration_ms
+from headrace.pipeline.shared.arguments import at_least, duration_ms, positive
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 from headrace.pipeline.shared.stream_selection import select_streams
 from headrace.pipeline.spark_session.job_spark import job_spark
@@ -107,6 +108,13 @@ class ArchiveArguments:
             )
 
 
+class StopSignal(Protocol):
+    """Ends a job that continues, such as headrace.Stop and threading.Event."""
+
+    def is_set(self) -> bool:
+        """Return whether the job shall end."""
+
+
 class ArchiveObserver:
     """Starts Spark for the job, and receives its reports. Methods that are not overridden ignore them."""
 
@@ -149,13 +157,15 @@ def archive(
     allow_loss: bool = False,
     compact: bool = True,
     keep: str | datetime.timedelta | None = None,
+    every: float | None = None,
+    stop: StopSignal | None = None,
     spark: SparkSession | None = None,
     on_progress: Callable[[BatchProgress], None] = lambda batch: None,
 ) -> ArchiveResult:
     """Write to an archive the entries of streams that it does not have yet, each exactly once.
 
-    The archive is a Delta table of Parquet files. Call it again for later entries. Without new entries it
-    ends at once and starts no Spark.
+    The archive is a Delta table of Parquet files. Call it again for later entries, or let it continue with
+    `every`. Without new entries it starts no Spark and ends at once, unless it continues.
 
     Args:
         streams: The name of a stream, or several names; None if a pattern is given.
@@ -171,6 +181,10 @@ def archive(
         allow_loss: Whether to continue with a warning if entries were trimmed before they were archived.
         compact: Whether to merge the small files of past days.
         keep: Delete days that are older than this: a timedelta, or a text such as `"90d"`.
+        every: Continue: look for new entries this many seconds after each round. None: archive the entries
+            that exist, and return.
+        stop: Ends a job that continues, after the round that runs: a `headrace.Stop`, or a `threading.Event`.
+            Without it the job continues until Ctrl-C, which raises KeyboardInterrupt.
         spark: The session that runs the tasks, not of Spark Connect; None for the active one of this process,
             or a local one for this call if there is none.
         on_progress: Called after each commit.
@@ -188,8 +202,13 @@ def archive(
         streams, pattern, archive_location(to, storage_options), url, fields, sample, time_zone, batch,
         allow_loss, compact, keep_ms,
     )  # fmt: skip
+    if stop is not None and every is None:
+        raise UsageError("stop is for a job that continues: give every, too")
     job = ArchiveJob(arguments, SilentObserver(spark, on_progress))
-    job.run_once()
+    if every is None:
+        job.run_once()
+    else:
+        job.follow(positive("--every", every), stop)
     return job.result()
 
 
@@ -237,16 +256,19 @@ class ArchiveJob:
         with self.observer.spark(self.arguments.time_zone, self.misfits.update) as spark:
             self._archive(spark, streams)
 
-    def follow(self, seconds: float) -> None:
-        """Archive, and repeat it this many seconds after each round; a signal raises KeyboardInterrupt."""
+    def follow(self, seconds: float, stop: StopSignal | None = None) -> None:
+        """Archive, and repeat it this many seconds after each round until `stop` is set.
+
+        A signal raises KeyboardInterrupt.
+        """
         streams = self._start()
         self._is_current(streams)  # an error comes before Spark starts, too
         with self.observer.spark(self.arguments.time_zone, self.misfits.update) as spark:
             self._archive(spark, streams)
-            while True:
-                self.observer.on_round(self.written)
-                sleep_until_interrupted(seconds)
+            self.observer.on_round(self.written)
+            while not wait_for_stop(seconds, stop):
                 self._archive(spark, self._select())
+                self.observer.on_round(self.written)
 
     def result(self) -> ArchiveResult:
         """Return what was done, and the size of the archive."""
@@ -361,10 +383,13 @@ def first_day_kept(now: datetime.datetime, keep_ms: int, zone: str) -> datetime.
     return (now - datetime.timedelta(milliseconds=keep_ms)).astimezone(zoneinfo.ZoneInfo(zone)).date()
 
 
-def sleep_until_interrupted(seconds: float) -> None:
-    """Sleep this long. Raises KeyboardInterrupt after a signal."""
+def wait_for_stop(seconds: float, stop: StopSignal | None) -> bool:
+    """Wait this long, or until `stop` is set; return whether it is. A signal raises KeyboardInterrupt."""
     until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
+    while not (stop is not None and stop.is_set()):
         raise_if_interrupted()
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
         time.sleep(min(left, 0.1))
-    raise_if_interrupted()
+    return True

@@ -1,4 +1,4 @@
-"""The trim job: remove what is archived and acknowledged from the streams that the caller selects."""
+"""The jobs trim and release: remove what is archived and acknowledged, and release unused archives."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.archive.location import archive_location
+from headrace.archive.release import delete_watermarks
 from headrace.pipeline.shared.arguments import at_least, duration_ms
 from headrace.pipeline.shared.stream_selection import select_streams
 from headrace.pipeline.trimming.horizon import RetentionPolicy
@@ -66,3 +67,31 @@ def trim(
         dry_run=dry_run,
         on_progress=on_progress,
     )
+
+
+def release(
+    archive: str | os.PathLike[str],
+    streams: str | Sequence[str] | None = None,
+    *,
+    pattern: str | None = None,
+    url: str = DEFAULT_URL,
+) -> list[str]:
+    """Delete what an archive that is no longer used has published about streams, so that trim() ignores it.
+
+    Nothing is deleted from the archive or from the streams.
+
+    Args:
+        archive: Where the archive is or was: a directory, or a URL; or its ID, as `headrace ls --archives`
+            shows it.
+        streams: The name of a stream, or several names; None if a pattern is given.
+        pattern: Release all streams whose whole name matches this regular expression.
+        url: The server.
+
+    Returns:
+        The streams about which the archive had published something.
+
+    Raises:
+        UsageError: if a stream does not exist, none matches, or no such archive has published anything.
+        HeadraceError: if the server is not reachable or rejects a command.
+    """
+    return delete_watermarks(url, select_streams(url, streams, pattern), os.fspath(archive))
