@@ -121,7 +121,7 @@ fuzz-corpus: install            ## add inputs that reach new lines to the corpus
 simulate: N = 100000
 simulate: install               ## crash N random histories from SEED on at every write of a simulated disk
 	HEADRACE_COMPILED=1 HEADRACE_SIMULATE_SEED=$(SEED) HEADRACE_SIMULATE_N=$(N) \
-	    $(PY) -m pytest -q -x -n 2 --dist load tests/simulation/test_simulation.py -k histories
+	    $(PY) -m pytest -q -x -n 2 --dist load tests/simulation/test_simulation.py -m slow -k histories
 
 stress: SECONDS = 1200
 stress: install                 ## run tests/stress for SECONDS: hostile clients, and servers that are killed

@@ -151,6 +151,7 @@ def test_nothing_after_a_gap_is_delivered_with_raise(
     orders = db.stream("orders")
     add(orders, 1, 3)
     seen = []
+    timers: list[threading.Timer] = []
     stop = headrace.Stop()
 
     def lose_entries() -> None:
@@ -158,8 +159,8 @@ def test_nothing_after_a_gap_is_delivered_with_raise(
             words = [
                 (b"XADD", b"orders", b"MAXLEN", b"=", b"1", b"%d-0" % n, b"n", b"1") for n in range(20, 30)
             ]
-            timer = threading.Timer(0.2, db.backend.request_all, (words, True))
-            timer.start()
+            timers.append(threading.Timer(0.2, db.backend.request_all, (words, True)))
+            timers[0].start()
         else:
             replace(orders, 20, 29)
 
@@ -177,6 +178,8 @@ def test_nothing_after_a_gap_is_delivered_with_raise(
 
     with pytest.raises(StreamGap) as caught:
         asyncio.run(follow_async()) if is_async else follow()
+    for timer in timers:  # it may still wait for a reply, which the end of the test would cut off
+        timer.join()
     assert seen == ["1-0", "2-0", "3-0"]
     assert (caught.value.first, caught.value.missing) == (StreamID(29, 0), 9)
 

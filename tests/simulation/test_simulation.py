@@ -11,34 +11,45 @@ import pytest
 from simulation.simulation import History
 from simulation.world import Setup
 
-COMPILED = "HEADRACE_COMPILED" in os.environ
 FIRST = int(os.environ.get("HEADRACE_SIMULATE_SEED", "1"))
-HISTORIES = int(os.environ.get("HEADRACE_SIMULATE_N", "1000" if COMPILED else "24"))
+HISTORIES = int(os.environ.get("HEADRACE_SIMULATE_N", "1000"))
+SAMPLE = 24  # of them in `make test`
 BLOCK = 100  # histories a test
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BLOCK))
-def test_random_histories_survive_crashes(first):
+def blocks(part=1):
+    """Of every `part`-th of the histories: a few for `make test`, and all in blocks as slow tests."""
+    end = FIRST + HISTORIES // part
+    few = range(FIRST, min(FIRST + SAMPLE // part, end))
+    slow = [
+        pytest.param(range(first, min(first + BLOCK, end)), marks=pytest.mark.slow)
+        for first in range(FIRST, end, BLOCK)
+    ]
+    return pytest.mark.parametrize("seeds", [few, *slow], ids=str)
+
+
+@blocks()
+def test_random_histories_survive_crashes(seeds):
     images = 0
-    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES)):
+    for seed in seeds:
         history = History(seed)
         history.run()
         images += history.images
     assert images > 0
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES // 2, BLOCK))
-def test_random_histories_with_rules_survive_crashes(first):
-    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES // 2)):
+@blocks(part=2)
+def test_random_histories_with_rules_survive_crashes(seeds):
+    for seed in seeds:
         setup = Setup.by_chance(Random(seed))
         setup.rules = True
         History(seed, setup).run()
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES // 2, BLOCK))
-def test_random_histories_with_cold_runs_survive_crashes(first):
+@blocks(part=2)
+def test_random_histories_with_cold_runs_survive_crashes(seeds):
     runs = referred = 0
-    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES // 2)):
+    for seed in seeds:
         chance = Random(seed)
         setup = Setup.by_chance(chance)
         setup.cold = chance.choice((30, 100, 400))
@@ -52,10 +63,10 @@ def test_random_histories_with_cold_runs_survive_crashes(first):
     assert runs > 0 and referred > 0
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES // 12, BLOCK))
-def test_random_histories_with_rules_for_cold_runs_survive_crashes(first):
+@blocks(part=12)
+def test_random_histories_with_rules_for_cold_runs_survive_crashes(seeds):
     runs = rewritten = referred = 0
-    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES // 12)):
+    for seed in seeds:
         chance = Random(seed)
         setup = Setup.by_chance(chance)
         setup.rules = setup.hot_rules = True
