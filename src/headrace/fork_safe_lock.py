@@ -31,7 +31,7 @@ class ForkSafeLock:
         self._lock.release()
 
     def free(self) -> None:
-        """Forget who holds it."""
+        """Make the lock free, also if a thread of the parent process held it."""
         self._lock = threading.Lock()
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from support.stream_server import StreamServer
 from support.waiting import wait_until
 
-pytestmark = [pytest.mark.whole, pytest.mark.slow, pytest.mark.mainly("headrace")]
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 
 class Query:
