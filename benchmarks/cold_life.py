@@ -1,8 +1,8 @@
 """A stream many times larger than the limit of its server, which is killed every minute or so.
 
-    python -m benchmarks.cold_life [--seconds 3600] [--limit 16mb] [--kill-every 120]
+    python -m benchmarks.cold_life [--seconds 3600] [--limit 16mb] [--kill-every 120] [--note 100]
 
-A writer numbers its entries. Four groups read them from the start and acknowledge each; each must see every
+A writer numbers its entries, and gives each a note of random letters. Four groups read them from the start and acknowledge each; each must see every
 number once, in order, except that entries which were not acknowledged before a kill come again. The log is
 synced before each reply. Every fourth kill happens while the log is being rewritten. At the end the numbers
 in the stream are compared with those that were acknowledged to the writer.
@@ -39,7 +39,8 @@ LOST = (redis.ConnectionError, redis.TimeoutError)
 class Life:
     """The server, which is started again after each kill, and what its clients found."""
 
-    def __init__(self, folder: str, limit: str) -> None:
+    def __init__(self, folder: str, limit: str, note: int) -> None:
+        self.note = note  # characters in the note of an entry
         self.port = free_port()
         self.log = Path(folder) / "server.log"
         options = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", folder]
@@ -100,7 +101,8 @@ class Life:
                 while not self.is_over:
                     pipe = client.pipeline(transaction=False)
                     for number in range(last + 1, last + 1 + BATCH):
-                        pipe.xadd(STREAM, {"n": number, "price": choose.randrange(10**6)})
+                        note = choose.randbytes(self.note // 2).hex()
+                        pipe.xadd(STREAM, {"n": number, "note": note})
                     pipe.execute()
                     last = self.written = last + BATCH
             except LOST:
@@ -190,10 +192,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--limit", default="16mb")
     parser.add_argument("--kill-every", type=float, default=120)
+    parser.add_argument("--note", type=int, default=100)
     arguments = parser.parse_args()
     console = Console(width=200)
     with tempfile.TemporaryDirectory() as folder:
-        life = Life(folder, arguments.limit)
+        life = Life(folder, arguments.limit, arguments.note)
         try:
             run(life, arguments.seconds, arguments.kill_every, console)
         finally:
